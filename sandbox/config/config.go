@@ -1,0 +1,61 @@
+// Package config reads sandbox.yaml: which clusters a sandbox has and how they
+// differ. It is pure: text in, a checked Sandbox or an error out that names the
+// line, the field and the remedy. It starts nothing.
+package config
+
+import (
+	"net/netip"
+)
+
+// Defaults of a cluster. The ranges are the same in every cluster on purpose:
+// independent owners choose alike, so overlap is the normal case.
+const (
+	DefaultVersion        = "v1.36.3"
+	DefaultNodes          = 2
+	DefaultPodRangeV4     = "10.42.0.0/16"
+	DefaultServiceRangeV4 = "10.43.0.0/16"
+	DefaultPodRangeV6     = "fd42::/48"
+	DefaultServiceRangeV6 = "fd43::/112"
+)
+
+// Names of the network plugins a cluster can have.
+const (
+	CNIBridge  = "bridge"
+	CNIFlannel = "flannel"
+)
+
+// Names of the add-ons a cluster can have; all of them by default.
+const (
+	AddonDNS          = "coredns"
+	AddonMetrics      = "metrics-server"
+	AddonStorage      = "local-path"
+	AddonLoadBalancer = "load-balancer"
+)
+
+// Sandbox is a whole sandbox: the clusters, in the order they were named.
+type Sandbox struct {
+	Clusters []Cluster `json:"clusters"`
+}
+
+// Cluster is one Kubernetes cluster.
+type Cluster struct {
+	// Name is a DNS label of at most 20 characters, unique in the sandbox.
+	Name string `json:"name"`
+	// Version is a Kubernetes release such as v1.36.3.
+	Version string `json:"version"`
+	// Labels say where and what the cluster is (region, provider, latitude,
+	// longitude, anything); its nodes carry them.
+	Labels map[string]string `json:"labels,omitempty"`
+	// Nodes is the number of worker nodes, 1 to 50.
+	Nodes int `json:"nodes"`
+	// PodRanges and ServiceRanges hold one prefix per IP family, the primary
+	// family first and the same in both.
+	PodRanges     []netip.Prefix `json:"podRanges"`
+	ServiceRanges []netip.Prefix `json:"serviceRanges"`
+	// BehindNAT: the cluster can call out and cannot be called.
+	BehindNAT bool `json:"behindNAT,omitempty"`
+	// CNI is CNIBridge or CNIFlannel.
+	CNI string `json:"cni"`
+	// Addons are the add-ons to install.
+	Addons []string `json:"addons"`
+}

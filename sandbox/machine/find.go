@@ -1,0 +1,112 @@
+package machine
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Load returns the machine whose folder is dir, and whether it runs.
+func Load(dir string) (*Machine, bool, error) {
+	spec, err := readSpec(filepath.Join(dir, "machine.json"))
+	if err != nil {
+		return nil, false, err
+	}
+	m := &Machine{Spec: spec, PID: findInit(spec.Sandbox, spec.Name)}
+	return m, m.PID != 0, nil
+}
+
+// Kill ends the machine as a power cut would, and returns when all its
+// processes are gone.
+func (m *Machine) Kill() error {
+	return killAll(m.group(), func(marker string) bool { return marker == m.Sandbox+"/"+m.Name })
+}
+
+// KillSandbox ends every process of every machine of a sandbox, whatever state
+// a crash left them in.
+func KillSandbox(sandbox string) error {
+	return killAll(groupRoot+"/"+sandbox, func(marker string) bool { return strings.HasPrefix(marker, sandbox+"/") })
+}
+
+// RemoveGroups removes the control groups of a sandbox. Its processes must be
+// gone.
+func RemoveGroups(sandbox string) error { return removeGroups(groupRoot + "/" + sandbox) }
+
+// Remaining lists the processes on the host that belong to a sandbox.
+func Remaining(sandbox string) []int {
+	return processes(func(marker string) bool { return strings.HasPrefix(marker, sandbox+"/") })
+}
+
+var errRemain = errors.New("processes remain after SIGKILL")
+
+// killAll ends the processes of a control group and those that carry a matching
+// marker, which a process has before it has joined its group.
+func killAll(group string, match func(string) bool) error {
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		members, err := groupProcesses(group)
+		if err != nil {
+			return err
+		}
+		pids := append(processes(match), members...)
+		if len(pids) == 0 {
+			return nil
+		}
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%w: %v", errRemain, pids)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// processes lists live processes whose environment carries a matching marker.
+func processes(match func(marker string) bool) []int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	prefix := []byte(Marker + "=")
+	var pids []int
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		environ, err := os.ReadFile("/proc/" + entry.Name() + "/environ")
+		if err != nil {
+			continue
+		}
+		for _, variable := range bytes.Split(environ, []byte{0}) {
+			if value, ok := bytes.CutPrefix(variable, prefix); ok && match(string(value)) {
+				pids = append(pids, pid)
+				break
+			}
+		}
+	}
+	return pids
+}
+
+// findInit returns the PID of a machine's init on the host, or 0.
+func findInit(sandbox, name string) int {
+	marker := sandbox + "/" + name
+	for _, pid := range processes(func(m string) bool { return m == marker }) {
+		line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+		if err != nil {
+			continue
+		}
+		words := bytes.Split(line, []byte{0})
+		if len(words) > 1 && string(words[1]) == InitCommand {
+			return pid
+		}
+	}
+	return 0
+}

@@ -1,0 +1,208 @@
+package machine
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// groupRoot is the control group that holds all sandboxes of a host.
+const groupRoot = "/pelago-sandbox"
+
+func (s Spec) group() string { return groupRoot + "/" + s.Sandbox + "/" + s.Name }
+
+// hierarchy is one mounted control-group file system: several in version 1, one
+// in version 2, both kinds in the hybrid layout.
+type hierarchy struct {
+	Mount   string // where the host has it
+	Type    string // cgroup or cgroup2
+	Options string // mount options that choose it, such as cpu,cpuacct
+}
+
+// hierarchies reads the host's control-group mounts.
+func hierarchies() ([]hierarchy, error) {
+	file, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("reading mounts: %w", err)
+	}
+	defer file.Close()
+	var found []hierarchy
+	scanner := bufio.NewScanner(file)
+	for scanner.Scan() {
+		if h, ok := parseHierarchy(scanner.Text()); ok {
+			found = append(found, h)
+		}
+	}
+	return found, scanner.Err()
+}
+
+// parseHierarchy reads a line of mountinfo, see proc(5).
+func parseHierarchy(line string) (hierarchy, bool) {
+	before, after, ok := strings.Cut(line, " - ")
+	fields, rest := strings.Fields(before), strings.Fields(after)
+	if !ok || len(fields) < 5 || len(rest) < 3 || (rest[0] != "cgroup" && rest[0] != "cgroup2") {
+		return hierarchy{}, false
+	}
+	var options []string
+	for option := range strings.SplitSeq(rest[2], ",") {
+		if option != "rw" && option != "ro" && option != "" {
+			options = append(options, option)
+		}
+	}
+	return hierarchy{Mount: fields[4], Type: rest[0], Options: strings.Join(options, ",")}, true
+}
+
+// makeGroups makes a control group in every hierarchy.
+func makeGroups(group string) error {
+	all, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		return errors.New("no control-group file system is mounted; mount one at /sys/fs/cgroup")
+	}
+	for _, h := range all {
+		if err := makeGroup(h, group); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func makeGroup(h hierarchy, group string) error {
+	path := h.Mount
+	for part := range strings.SplitSeq(strings.Trim(group, "/"), "/") {
+		parent := path
+		path = filepath.Join(path, part)
+		if h.Type == "cgroup2" {
+			delegate(parent)
+		}
+		if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		// A new cpuset is empty and refuses processes until it is filled.
+		for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
+			if text, err := os.ReadFile(filepath.Join(parent, name)); err == nil && h.Type == "cgroup" {
+				if err := os.WriteFile(filepath.Join(path, name), text, 0o644); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// delegate lets the children of a version 2 group use its controllers, one at
+// a time because one that cannot be had must not spoil the others.
+func delegate(path string) {
+	text, err := os.ReadFile(filepath.Join(path, "cgroup.controllers"))
+	if err != nil {
+		return
+	}
+	for _, controller := range strings.Fields(string(text)) {
+		_ = os.WriteFile(filepath.Join(path, "cgroup.subtree_control"), []byte("+"+controller), 0o644)
+	}
+}
+
+// joinGroups moves the calling process into the group in every hierarchy.
+func joinGroups(group string) error {
+	all, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	for _, h := range all {
+		if err := os.WriteFile(filepath.Join(h.Mount, group, "cgroup.procs"), []byte("0"), 0o644); err != nil {
+			return fmt.Errorf("joining control group: %w", err)
+		}
+	}
+	return nil
+}
+
+// removeGroups removes a group and all below it in every hierarchy, deepest
+// first, and the group of all sandboxes if it was the last.
+func removeGroups(group string) error {
+	all, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	var failures []error
+	for _, h := range all {
+		var dirs []string
+		root := filepath.Join(h.Mount, group)
+		_ = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.IsDir() {
+				dirs = append(dirs, path)
+			}
+			return nil
+		})
+		for i := len(dirs) - 1; i >= 0; i-- {
+			if err := os.Remove(dirs[i]); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				failures = append(failures, err)
+			}
+		}
+		_ = os.Remove(filepath.Join(h.Mount, groupRoot))
+	}
+	return errors.Join(failures...)
+}
+
+// Processes lists the host PIDs of everything that runs in the machine,
+// containers included.
+func (m *Machine) Processes() ([]int, error) { return groupProcesses(m.group()) }
+
+// groupProcesses lists the processes in a group and all below it.
+func groupProcesses(group string) ([]int, error) {
+	all, err := hierarchies()
+	if err != nil {
+		return nil, err
+	}
+	seen := map[int]bool{}
+	var pids []int
+	for _, h := range all {
+		_ = filepath.WalkDir(filepath.Join(h.Mount, group), func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.Name() != "cgroup.procs" {
+				return nil
+			}
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return nil
+			}
+			for _, word := range strings.Fields(string(text)) {
+				if pid, err := strconv.Atoi(word); err == nil && !seen[pid] {
+					seen[pid] = true
+					pids = append(pids, pid)
+				}
+			}
+			return nil
+		})
+	}
+	return pids, nil
+}
+
+// Memory returns the machine's proportional set size in bytes: memory shared
+// by n processes counts one n-th for each.
+func (m *Machine) Memory() (int64, error) {
+	pids, err := m.Processes()
+	if err != nil {
+		return 0, err
+	}
+	var total int64
+	for _, pid := range pids {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+		if err != nil {
+			continue
+		}
+		for line := range strings.SplitSeq(string(text), "\n") {
+			fields := strings.Fields(line)
+			if len(fields) == 3 && fields[0] == "Pss:" {
+				kib, _ := strconv.ParseInt(fields[1], 10, 64)
+				total += kib << 10
+			}
+		}
+	}
+	return total, nil
+}
