@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+
+	"github.com/pelago-dev/pelago/sandbox/cluster"
+	"github.com/pelago-dev/pelago/sandbox/config"
+)
+
+func newBuild(e *env) *cobra.Command {
+	var versions []string
+	command := &cobra.Command{
+		Use:   "build",
+		Short: "Build Kubernetes into the cache ahead of time",
+		Long: `Build compiles Kubernetes of the given versions into the cache, which up would do
+otherwise. It needs Go and no root. The first time takes about five minutes on
+two cores.`,
+		Example: "  pelago-sandbox build\n  pelago-sandbox build --versions v1.34.4,v1.36.3",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cache, err := e.cache()
+			if err != nil {
+				return err
+			}
+			board := newBoard(e.err, time.Now)
+			defer board.close()
+			cache.Progress = func(line string) { board.set("", line) }
+			for _, version := range versions {
+				file, err := cache.Kube(cmd.Context(), version)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintln(e.out, file)
+			}
+			return nil
+		},
+	}
+	command.Flags().StringSliceVar(&versions, "versions", []string{config.DefaultVersion}, "Kubernetes versions")
+	return command
+}
+
+func newAPIServer(e *env) *cobra.Command {
+	var dir string
+	var watched int
+	command := &cobra.Command{
+		Use:   "apiserver --dir DIR",
+		Short: "Run a bare API server on loopback, for tests",
+		Long: `Apiserver runs etcd and kube-apiserver on loopback as an ordinary user, prints one
+line of JSON when they answer, and ends with SIGTERM or with the process that
+--watch-pid names. It removes DIR when it ends. No controller and no node runs.`,
+		Example: "  pelago-sandbox apiserver --dir /tmp/api --watch-pid $$",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if dir == "" {
+				return fmt.Errorf("--dir is missing: name a folder that may be made and removed")
+			}
+			return e.serveAPI(cmd, dir, watched)
+		},
+	}
+	command.Flags().StringVar(&dir, "dir", "", "folder for data, certificates and logs; removed at the end")
+	command.Flags().IntVar(&watched, "watch-pid", 0, "end when this process ends")
+	return command
+}
+
+func (e *env) serveAPI(cmd *cobra.Command, dir string, watched int) error {
+	start := time.Now()
+	cache, err := e.cache()
+	if err != nil {
+		return err
+	}
+	kube, err := cache.Kube(cmd.Context(), config.DefaultVersion)
+	if err != nil {
+		return err
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("making --dir: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	ctx := cmd.Context()
+	if watched != 0 {
+		inner, cancel := whileAlive(ctx, watched)
+		defer cancel()
+		ctx = inner
+	}
+	return cluster.APIServer(ctx, kube, dir, func(kubeconfig string, pid int) {
+		_ = json.NewEncoder(e.out).Encode(map[string]any{
+			"kubeconfig": kubeconfig, "pid": pid, "ready_ms": time.Since(start).Milliseconds(),
+		})
+	})
+}
+
+// newDocs writes the reference of all commands, for docs/cli.
+func newDocs(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:    "docs DIR",
+		Hidden: true,
+		Args:   cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			root.DisableAutoGenTag = true
+			return writeReference(root, filepath.Join(args[0], "pelago-sandbox.md"))
+		},
+	}
+}
+
+// writeReference writes one page of Markdown for a command and all below it.
+func writeReference(root *cobra.Command, path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("making folder for the reference: %w", err)
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("writing the reference: %w", err)
+	}
+	defer file.Close()
+	fmt.Fprintf(file, "<!-- Made by: make gen -->\n\n")
+	var write func(*cobra.Command) error
+	write = func(command *cobra.Command) error {
+		if command.Hidden || !command.IsAvailableCommand() && command.HasParent() {
+			return nil
+		}
+		link := func(name string) string { return "#" + name[:len(name)-len(".md")] }
+		if err := doc.GenMarkdownCustom(command, file, link); err != nil {
+			return err
+		}
+		for _, child := range command.Commands() {
+			if err := write(child); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return write(root)
+}

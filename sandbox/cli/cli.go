@@ -1,0 +1,148 @@
+// Package cli holds the commands of pelago-sandbox, a file each. A command
+// reads its flags, calls one function of another package and prints; it decides
+// nothing itself.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/pelago-dev/pelago/sandbox/build"
+	"github.com/pelago-dev/pelago/sandbox/cluster"
+	"github.com/pelago-dev/pelago/sandbox/machine"
+)
+
+// env is what every command works with.
+type env struct {
+	name     string
+	version  string
+	in       io.Reader
+	out, err io.Writer
+}
+
+// exitCode is an error that only carries the exit status of a program that has
+// spoken for itself.
+type exitCode int
+
+func (e exitCode) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// Main runs the program with the given arguments and returns its exit status.
+func Main(version string, args []string, in io.Reader, out, stderr io.Writer) int {
+	if len(args) > 0 && args[0] == machine.InitCommand {
+		if err := machine.Init(args[1:]); err != nil {
+			fmt.Fprintln(stderr, err)
+			return 1
+		}
+		return 0
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root := New(version, in, out, stderr)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	var code exitCode
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &code):
+		return int(code)
+	}
+	fmt.Fprintln(stderr, "Error:", err)
+	return 1
+}
+
+// New makes the command tree.
+func New(version string, in io.Reader, out, stderr io.Writer) *cobra.Command {
+	e := &env{version: version, in: in, out: out, err: stderr}
+	root := &cobra.Command{
+		Use:   "pelago-sandbox",
+		Short: "Complete Kubernetes clusters on one plain Linux machine",
+		Long: `pelago-sandbox starts several complete Kubernetes clusters on one Linux machine:
+real API servers, schedulers, kubelets, containerd and kube-proxy, each node in
+namespaces of its own, with an internet between the clusters that can be cut,
+slowed and made lossy. It needs root, Debian and Go; no Docker, no registry.`,
+		Example: `  pelago-sandbox up --clusters rome,milan
+  pelago-sandbox kubectl rome -- get nodes
+  pelago-sandbox link cut rome milan
+  pelago-sandbox down`,
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(stderr)
+	root.PersistentFlags().StringVar(&e.name, "name", "default", "name of the sandbox, for several side by side")
+	root.AddCommand(
+		newUp(e), newDown(e), newStatus(e), newKubectl(e), newKubeconfig(e), newRun(e),
+		newImage(e), newLink(e), newNode(e), newAPI(e), newVerify(e),
+		newBuild(e), newAPIServer(e), newInternet(e), newDocs(root),
+	)
+	return root
+}
+
+// requireRoot refuses to go on as an ordinary user.
+func requireRoot() error {
+	if os.Geteuid() != 0 {
+		return errors.New("this needs root: namespaces, control groups and network devices are made; run it with sudo")
+	}
+	return nil
+}
+
+// open finds the sandbox the command is about.
+func (e *env) open() (*cluster.Sandbox, error) {
+	if err := requireRoot(); err != nil {
+		return nil, err
+	}
+	s, err := cluster.Open(e.name)
+	if err != nil {
+		return nil, err
+	}
+	s.Cache, err = e.cache()
+	return s, err
+}
+
+// find opens the sandbox and one of its clusters.
+func (e *env) find(name string) (*cluster.Sandbox, *cluster.Cluster, error) {
+	s, err := e.open()
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := s.Cluster(name)
+	return s, c, err
+}
+
+func (e *env) cache() (build.Cache, error) {
+	dir, err := build.DefaultDir()
+	return build.Cache{Dir: dir, Progress: func(line string) { fmt.Fprintln(e.err, line) }}, err
+}
+
+// colour says whether w is a terminal that may be written on in place.
+func terminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+// execute runs a program with the command's streams and hands on its exit
+// status.
+func (e *env) execute(ctx context.Context, environment []string, args ...string) error {
+	command := exec.CommandContext(ctx, args[0], args[1:]...)
+	command.Env = append(os.Environ(), environment...)
+	command.Stdin, command.Stdout, command.Stderr = e.in, e.out, e.err
+	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) }
+	err := command.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exitCode(max(1, exit.ExitCode()))
+	}
+	return err
+}

@@ -1,0 +1,141 @@
+package cluster
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelago-dev/pelago/sandbox/internet"
+	"github.com/pelago-dev/pelago/sandbox/machine"
+)
+
+// Status is what a sandbox looks like now.
+type Status struct {
+	Name     string          `json:"name"`
+	Clusters []ClusterStatus `json:"clusters"`
+	// Links are the pairs of clusters that differ from a plain wire.
+	Links []internet.Link `json:"links"`
+	// MemoryPSS is the memory of the internet, in bytes.
+	MemoryPSS int64 `json:"memoryPSS"`
+}
+
+// ClusterStatus is one cluster.
+type ClusterStatus struct {
+	Name          string            `json:"name"`
+	Version       string            `json:"version"`
+	API           string            `json:"api"`
+	State         string            `json:"state"` // Ready, NotReady, Unreachable, Stopped
+	Labels        map[string]string `json:"labels,omitempty"`
+	CNI           string            `json:"cni"`
+	BehindNAT     bool              `json:"behindNAT,omitempty"`
+	Network       []netip.Prefix    `json:"network"`
+	PodRanges     []netip.Prefix    `json:"podRanges"`
+	ServiceRanges []netip.Prefix    `json:"serviceRanges"`
+	Nodes         []NodeStatus      `json:"nodes"`
+	// ControlPID is the first process of the control plane's machine.
+	ControlPID int `json:"controlPID"`
+	// MemoryPSS is the memory of the whole cluster, in bytes.
+	MemoryPSS int64 `json:"memoryPSS"`
+}
+
+// NodeStatus is one node.
+type NodeStatus struct {
+	Name      string       `json:"name"`
+	State     string       `json:"state"` // Ready, NotReady, Stopped
+	Addresses []netip.Addr `json:"addresses"`
+	PodRanges []string     `json:"podRanges"`
+	// PID is the first process of the node's machine on the host; its root is
+	// the node's file system, its namespaces are the node's.
+	PID       int   `json:"pid"`
+	MemoryPSS int64 `json:"memoryPSS"`
+}
+
+// States of clusters and nodes.
+const (
+	Ready       = "Ready"
+	NotReady    = "NotReady"
+	Unreachable = "Unreachable"
+	Stopped     = "Stopped"
+)
+
+// Status looks at the sandbox; it waits at most 3 s for each API server.
+func (s *Sandbox) Status(ctx context.Context) Status {
+	status := Status{Name: s.Name, Links: s.Links, Clusters: []ClusterStatus{}}
+	if status.Links == nil {
+		status.Links = []internet.Link{}
+	}
+	if m, up, err := machine.Load(s.internetDir()); err == nil && up {
+		status.MemoryPSS, _ = m.Memory()
+	}
+	for _, c := range s.Clusters {
+		status.Clusters = append(status.Clusters, c.status(ctx))
+	}
+	return status
+}
+
+func (c *Cluster) status(ctx context.Context) ClusterStatus {
+	out := ClusterStatus{
+		Name: c.Name, Version: c.Version, API: "https://" + c.API(), State: Stopped, Labels: c.Labels, CNI: c.CNI, BehindNAT: c.BehindNAT,
+		Network: c.Net.Prefix().Prefixes(), PodRanges: c.PodRanges, ServiceRanges: c.ServiceRanges,
+	}
+	for _, name := range []string{c.ControlName(), c.NATName()} {
+		if m, up, err := machine.Load(c.machineDir(name)); err == nil && up {
+			memory, _ := m.Memory()
+			out.MemoryPSS += memory
+			if name == c.ControlName() {
+				out.ControlPID, out.State = m.PID, Unreachable
+			}
+		}
+	}
+	ready := map[string]bool{}
+	if out.ControlPID != 0 {
+		ready, out.State = c.nodeStates(ctx)
+	}
+	for i := 1; i <= c.Nodes; i++ {
+		node := c.nodeStatus(i, ready)
+		out.MemoryPSS += node.MemoryPSS
+		if node.State != Ready && out.State == Ready {
+			out.State = NotReady
+		}
+		out.Nodes = append(out.Nodes, node)
+	}
+	return out
+}
+
+// nodeStates asks the API server which nodes are ready.
+func (c *Cluster) nodeStates(ctx context.Context) (map[string]bool, string) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	client, err := c.Client()
+	if err != nil {
+		return nil, Unreachable
+	}
+	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, Unreachable
+	}
+	ready := map[string]bool{}
+	for _, node := range nodes.Items {
+		ready[node.Name] = nodeReady(&node)
+	}
+	return ready, Ready
+}
+
+func (c *Cluster) nodeStatus(i int, ready map[string]bool) NodeStatus {
+	out := NodeStatus{Name: c.NodeName(i), State: Stopped, Addresses: c.families(c.Net.Node(i))}
+	for _, prefix := range c.PodPrefixes(i) {
+		out.PodRanges = append(out.PodRanges, prefix.String())
+	}
+	m, up, err := machine.Load(c.machineDir(out.Name))
+	if err != nil || !up {
+		return out
+	}
+	out.PID, out.State = m.PID, NotReady
+	out.MemoryPSS, _ = m.Memory()
+	if ready[out.Name] {
+		out.State = Ready
+	}
+	return out
+}

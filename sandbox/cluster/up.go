@@ -1,0 +1,194 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/pelago-dev/pelago/sandbox/config"
+	"github.com/pelago-dev/pelago/sandbox/debian"
+	"github.com/pelago-dev/pelago/sandbox/machine"
+)
+
+// Parallel is how many clusters start at once; more only slows each down on
+// small hosts.
+const Parallel = 2
+
+// Up starts the sandbox or completes what is missing of it, and returns when
+// every node and add-on is ready. It may be called again at any time.
+func (s *Sandbox) Up(ctx context.Context) error {
+	release, err := s.Lock()
+	if err != nil {
+		return err
+	}
+	defer release()
+	if missing := debian.Missing(); len(missing) > 0 {
+		s.say("", "installing Debian packages %v", missing)
+		if err := debian.Install(ctx, missing); err != nil {
+			return err
+		}
+	}
+	files, err := s.build(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.installProgram(); err != nil {
+		return err
+	}
+	if err := s.save(); err != nil {
+		return err
+	}
+	internet, err := s.startInternet(ctx)
+	if err != nil {
+		return err
+	}
+	group, inner := errgroup.WithContext(ctx)
+	group.SetLimit(Parallel)
+	for _, c := range s.Clusters {
+		group.Go(func() error {
+			start := time.Now()
+			if err := s.upCluster(inner, c, internet, files); err != nil {
+				return fmt.Errorf("cluster %s: %w", c.Name, err)
+			}
+			s.say(c.Name, "ready in %s: %s, %d nodes, API https://%s", time.Since(start).Round(100*time.Millisecond), c.Version, c.Nodes, c.API())
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// installProgram puts a copy of this program into the sandbox, so that a newer
+// build on the host changes nothing that runs.
+func (s *Sandbox) installProgram() error {
+	target := filepath.Join(s.Dir(), "bin", "pelago-sandbox")
+	if _, err := os.Stat(target); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return err
+	}
+	in, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return fmt.Errorf("opening this program: %w", err)
+	}
+	defer in.Close()
+	out, err := os.OpenFile(target+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755)
+	if err != nil {
+		return fmt.Errorf("copying this program: %w", err)
+	}
+	_, err = io.Copy(out, in)
+	if err := errors.Join(err, out.Close()); err != nil {
+		return fmt.Errorf("copying this program: %w", err)
+	}
+	return os.Rename(target+".new", target)
+}
+
+// upCluster starts one cluster or completes it.
+func (s *Sandbox) upCluster(ctx context.Context, c *Cluster, internet *machine.Machine, files Files) error {
+	s.say(c.Name, "starting the control plane")
+	if err := c.credentials(); err != nil {
+		return err
+	}
+	router, bridge, err := c.startRouter(ctx, internet)
+	if err != nil {
+		return err
+	}
+	control, err := c.startControl(ctx, router, bridge)
+	if err != nil {
+		return err
+	}
+	client, err := c.Client()
+	if err != nil {
+		return err
+	}
+	s.say(c.Name, "starting %d nodes", c.Nodes)
+	if err := c.makeNodes(ctx, client); err != nil {
+		return err
+	}
+	group, inner := errgroup.WithContext(ctx)
+	for i := 1; i <= c.Nodes; i++ {
+		group.Go(func() error {
+			return fail("node "+c.NodeName(i), c.startNode(inner, router, bridge, i, files))
+		})
+	}
+	group.Go(func() error { return c.applyAddons(inner, files) })
+	if err := errors.Join(group.Wait(), c.routePods(ctx, control, 0)); err != nil {
+		return err
+	}
+	s.say(c.Name, "waiting for nodes and add-ons")
+	return c.awaitReady(ctx, client, func(waiting string) { s.say(c.Name, "waiting for %s", waiting) })
+}
+
+// startRouter returns the machine the cluster is plugged into and its bridge.
+func (c *Cluster) startRouter(ctx context.Context, internet *machine.Machine) (*machine.Machine, string, error) {
+	var nat *machine.Machine
+	if c.BehindNAT {
+		var err error
+		if nat, err = c.startNAT(ctx, internet); err != nil {
+			return nil, "", err
+		}
+	}
+	router, bridge := c.router(internet, nat)
+	return router, bridge, c.bridge(router, bridge)
+}
+
+func (c *Cluster) startControl(ctx context.Context, router *machine.Machine, bridge string) (*machine.Machine, error) {
+	control, err := machine.Start(ctx, c.machineSpec(c.ControlName()))
+	if err != nil {
+		return nil, err
+	}
+	if err := c.attach(router, bridge, control, 0); err != nil {
+		return nil, err
+	}
+	for _, unit := range []machine.Unit{c.etcdUnit(), c.apiServerUnit()} {
+		if err := control.Ensure(ctx, unit); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.awaitAPI(ctx); err != nil {
+		return nil, fmt.Errorf("%w; see %s", err, filepath.Join(c.machineDir(c.ControlName()), "log"))
+	}
+	for _, unit := range c.controllerUnits() {
+		if err := control.Ensure(ctx, unit); err != nil {
+			return nil, err
+		}
+	}
+	return control, nil
+}
+
+// startNode starts one node and gives it its images.
+func (c *Cluster) startNode(ctx context.Context, router *machine.Machine, bridge string, i int, files Files) error {
+	if err := writeFiles(c.nodeFiles(i)); err != nil {
+		return err
+	}
+	node, err := machine.Start(ctx, c.nodeSpec(i))
+	if err != nil {
+		return err
+	}
+	if err := c.attach(router, bridge, node, i); err != nil {
+		return err
+	}
+	if err := c.routePods(ctx, node, i); err != nil {
+		return err
+	}
+	for at, unit := range c.nodeUnits(i) {
+		if err := node.Ensure(ctx, unit); err != nil {
+			return err
+		}
+		if at == 1 { // containerd: pods need their images before the kubelet asks for them
+			if err := loadImages(ctx, node, files.Images); err != nil {
+				return err
+			}
+		}
+	}
+	if c.CNI == config.CNIFlannel {
+		return c.flannelConflist(ctx, node, i)
+	}
+	return nil
+}
