@@ -53,10 +53,11 @@ type Image struct {
 }
 
 // Images are all images that add-ons and nodes use. Flannel runs nft; the
-// helper pods of the local-path provisioner run a shell from busybox.
+// helper pods of the local-path provisioner run a shell from busybox, which is
+// the dynamic one because the static one cannot look names up.
 var Images = []Image{
 	{Ref: PauseRef, Programs: []string{"pause"}, Entrypoint: []string{"/pause"}},
-	{Ref: BusyboxRef, Packages: []string{"busybox-static"}},
+	{Ref: BusyboxRef, Packages: []string{"busybox"}},
 	{Ref: CoreDNSRef, Programs: []string{"coredns"}, Entrypoint: []string{"/coredns"}},
 	{Ref: MetricsRef, Programs: []string{"metrics-server"}, Entrypoint: []string{"/metrics-server"}},
 	{Ref: StorageRef, Programs: []string{"local-path-provisioner"}, Entrypoint: []string{"/local-path-provisioner"}},
