@@ -74,7 +74,6 @@ var finishings = map[string]finishing{
 			{"/run/mysqld", 0o755, "mysql", "mysql"},
 		},
 	},
-	"mariadb-common": {links: map[string]string{"/etc/mysql/my.cnf": "/etc/mysql/mariadb.cnf"}},
 	"mosquitto": {
 		account: account{"mosquitto", 104, "/var/lib/mosquitto"},
 		places: []place{
@@ -99,6 +98,9 @@ func finish(t *tree, packages map[string]bool) error {
 	group, err := t.read(groupMaster, maxText)
 	if err != nil {
 		return err
+	}
+	if t.follow("/bin/bash") == nil {
+		passwd = bytes.Replace(passwd, []byte(":/bin/bash\n"), []byte(":/bin/sh\n"), 1) // root's
 	}
 	for _, name := range slices.Sorted(maps.Keys(finishings)) {
 		if a := finishings[name].account; packages[name] && a.name != "" {

@@ -2,7 +2,9 @@ package image
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
+	"debug/elf"
 	"errors"
 	"io"
 	"os"
@@ -203,13 +205,26 @@ func TestProgram(t *testing.T) {
 }
 
 func TestOtherArchitecture(t *testing.T) {
-	info, err := Describe(build(t, Spec{Ref: "pelago.local/hello:1", GoPackage: "./testdata/hello", Architecture: "arm64", Entrypoint: []string{"/hello", "-v"}}))
+	archive := build(t, Spec{Ref: "pelago.local/hello:1", GoPackage: "./testdata/hello", Architecture: "arm64", Entrypoint: []string{"/hello", "-v"}})
+	info, err := Describe(archive)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if info.Architecture != "arm64" || len(info.Entrypoint) != 2 {
 		t.Errorf("%+v", info)
 	}
+	eachHeader(t, archive, func(h *tar.Header, r io.Reader) {
+		if h.Name != "hello" {
+			return
+		}
+		content, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if program, err := elf.NewFile(bytes.NewReader(content)); err != nil || program.Machine != elf.EM_AARCH64 {
+			t.Errorf("the program is for %v, %v", program, err)
+		}
+	})
 }
 
 func TestDefaults(t *testing.T) {
@@ -228,7 +243,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// extract unpacks the layer as a container runtime does, links last writer wins.
+// extract unpacks the layer as a container runtime does.
 func extract(t *testing.T, archive string) string {
 	t.Helper()
 	// Unix sockets below it must have short paths, which t.TempDir has not.

@@ -44,11 +44,20 @@ func (b *builder) addPackages(ctx context.Context) error {
 	// opens it again by name, so that it need not stay open here.
 	defer func() { _ = spool.Close() }()
 	names := map[string]bool{}
+	var offers []alternative
 	for _, file := range debs {
 		if err := unpack(ctx, b.tree, spool, file); err != nil {
 			return err
 		}
+		more, err := readAlternatives(ctx, file)
+		if err != nil {
+			return err
+		}
+		offers = append(offers, more...)
 		names[packageOf(file)] = true
+	}
+	if err := linkAlternatives(b.tree, offers); err != nil {
+		return err
 	}
 	if err := finish(b.tree, names); err != nil {
 		return err

@@ -50,9 +50,9 @@ func TestNginx(t *testing.T) {
 func TestRedis(t *testing.T) {
 	requireDebian(t)
 	root := extract(t, build(t, Spec{Ref: "pelago.local/redis:test", Packages: []string{"redis-server"}, User: "redis"}))
-	uid := run(t, root, "/bin/su", "-s", "/bin/sh", "redis", "-c", "id -un; touch /var/lib/redis/mine")
-	if strings.TrimSpace(uid) != "redis" {
-		t.Errorf("the user is %q", uid)
+	said := run(t, root, "/bin/su", "-s", "/bin/sh", "redis", "-c", "id -un; touch /var/lib/redis/mine; stat -c '%U:%G %a' /etc/redis /var/lib/redis")
+	if diff := cmp.Diff("redis\nredis:redis 2770\nredis:redis 750\n", said); diff != "" {
+		t.Errorf("users and folders (-want +got):\n%s", diff)
 	}
 	start(t, root, "/usr/bin/redis-server", "--port", "0", "--unixsocket", "/run/redis/r.sock", "--dir", "/var/lib/redis")
 	ask(t, filepath.Join(root, "run/redis/r.sock"), "PING\r\n", "+PONG")
@@ -64,11 +64,10 @@ func TestRedis(t *testing.T) {
 // TestBusybox looks at what every image of packages has.
 func TestBusybox(t *testing.T) {
 	requireDebian(t)
-	spec := Spec{Ref: "pelago.local/busybox:test", Packages: []string{"busybox-static"}}
-	archive := build(t, spec)
-	root := extract(t, archive)
-	said := run(t, root, "/bin/sh", "-c", `id -un; id -u www-data; ls -ld /tmp | cut -c1-10; readlink /var/run; echo a b | awk '{print $2}'; wget 2>&1 | head -1 | cut -d' ' -f1; . /etc/os-release; echo ${ID:+known}`)
-	want := "root\n33\ndrwxrwxrwt\n/run\nb\nBusyBox\nknown\n"
+	root := extract(t, build(t, Spec{Ref: "pelago.local/busybox:test", Packages: []string{"busybox-static"}}))
+	said := run(t, root, "/bin/sh", "-c", `id -un; id -u www-data; su -c 'echo su'; ls -ld /tmp | cut -c1-10; readlink /var/run
+		echo a b | awk '{print $2}'; wget 2>&1 | head -1 | cut -d' ' -f1; . /etc/os-release; echo ${ID:+known}`)
+	want := "root\n33\nsu\ndrwxrwxrwt\n/run\nb\nBusyBox\nknown\n"
 	if diff := cmp.Diff(want, said); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -80,12 +79,69 @@ func TestBusybox(t *testing.T) {
 			t.Errorf("%s is in the image", gone)
 		}
 	}
-	one, err := Describe(archive)
+}
+
+// TestCache builds from nothing (with package lists that are missing), then
+// with no way out, then with a damaged package: always the same image.
+func TestCache(t *testing.T) {
+	requireDebian(t)
+	lists, config := t.TempDir(), filepath.Join(t.TempDir(), "apt.conf")
+	write(t, config, fmt.Sprintf("Dir::State::lists %q;\n", lists), 0o600)
+	t.Setenv("APT_CONFIG", config)
+	spec := Spec{Ref: "pelago.local/busybox:test", Packages: []string{"busybox-static"}, Cache: t.TempDir()}
+	digest := func() string {
+		t.Helper()
+		info, err := Describe(build(t, spec))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Digest
+	}
+	first := digest()
+
+	t.Run("offline", func(t *testing.T) {
+		t.Setenv("http_proxy", "http://127.0.0.1:9")
+		if second := digest(); second != first {
+			t.Errorf("from the cache it is %s, at first %s", second, first)
+		}
+	})
+	debs, err := filepath.Glob(filepath.Join(spec.Cache, "*.deb"))
+	if err != nil || len(debs) != 3 {
+		t.Fatalf("the cache holds %v, %v", debs, err)
+	}
+	for _, deb := range debs {
+		if err := os.Truncate(deb, 100); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if third := digest(); third != first {
+		t.Errorf("after damage it is %s, at first %s", third, first)
+	}
+}
+
+// TestCacheIsShared checks that a build waits for its turn, as long as it may.
+func TestCacheIsShared(t *testing.T) {
+	a := apt{cache: t.TempDir()}
+	unlock, err := a.lock(deadline(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if two, err := Describe(build(t, spec)); err != nil || two.Digest != one.Digest {
-		t.Errorf("building twice gives %s and %s, %v", one.Digest, two.Digest, err)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := a.lock(ended); err == nil {
+		t.Error("two builds have the cache at once")
+	}
+	got := make(chan error)
+	go func() {
+		second, err := a.lock(deadline(t))
+		if err == nil {
+			second()
+		}
+		got <- err
+	}()
+	unlock()
+	if err := <-got; err != nil {
+		t.Error(err)
 	}
 }
 

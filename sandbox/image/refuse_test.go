@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 // TestRefuse checks that mistakes are told by field, with a remedy, and leave
@@ -108,6 +110,14 @@ func TestOldImageStays(t *testing.T) {
 	}
 	if err := Build(deadline(t), s, out, nil); err == nil {
 		t.Error("a pipe went into the image")
+	}
+	tag, err := s.check()
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash := v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("0", 64)}
+	if err := writeArchive(tag, s, fileLayer{path: filepath.Join(dir, "gone"), hash: hash}, t.TempDir(), out); err == nil {
+		t.Error("a layer that cannot be read went into the image")
 	}
 	after, err := Describe(out)
 	if err != nil || after.Digest != before.Digest {

@@ -1,6 +1,9 @@
 package image
 
 import (
+	"archive/tar"
+	"bytes"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -102,5 +105,35 @@ func TestFollow(t *testing.T) {
 	}
 	if _, err := tr.read("/bin/redis", 3); err == nil {
 		t.Error("reading 7 bytes with a limit of 3 works")
+	}
+}
+
+// TestLayer checks what a folder cannot show: a file under two names is stored
+// once, and a file that shrinks while it is read is told.
+func TestLayer(t *testing.T) {
+	tr, file := newTree(), text(0o644, []byte("x"))
+	for _, p := range []string{"b", "a/c"} {
+		if err := tr.put(p, file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var layer bytes.Buffer
+	if err := writeTree(t.Context(), tr, &layer); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for r := tar.NewReader(&layer); ; {
+		h, err := r.Next()
+		if err != nil {
+			break
+		}
+		got = append(got, h.Name+" "+string(h.Typeflag)+" "+h.Linkname)
+	}
+	if diff := cmp.Diff([]string{"a/ 5 ", "a/c 0 ", "b 1 a/c"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	file.size = 2
+	if err := writeTree(t.Context(), tr, io.Discard); err == nil || !strings.Contains(err.Error(), "build again") {
+		t.Errorf("a file that shrank: %v", err)
 	}
 }
