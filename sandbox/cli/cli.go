@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	"k8s.io/klog/v2"
 
 	"github.com/pelago-dev/pelago/sandbox/build"
 	"github.com/pelago-dev/pelago/sandbox/cluster"
@@ -44,6 +45,10 @@ func Main(version string, args []string, in io.Reader, out, stderr io.Writer) in
 		}
 		return 0
 	}
+	// The client library reports every broken stream; errors reach the user by
+	// their return.
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	root := New(version, in, out, stderr)

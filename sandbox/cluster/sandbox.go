@@ -270,10 +270,18 @@ func (s *Sandbox) Cluster(name string) (*Cluster, error) {
 }
 
 // Down removes everything the sandbox called name has on this host, however
-// little of it is left, and gives its place back.
+// little of it is left, and gives its place back. With the last sandbox it
+// undoes what was changed of the host itself.
 func Down(name string) error {
 	if err := checkName(name); err != nil {
 		return err
+	}
+	if _, err := os.Stat(dirOf(name)); err == nil {
+		release, err := lockFolder(dirOf(name), 2*time.Second)
+		if err != nil {
+			return err
+		}
+		defer release()
 	}
 	if err := machine.KillSandbox(name); err != nil {
 		return fmt.Errorf("ending the processes of sandbox %s: %w", name, err)
@@ -281,11 +289,22 @@ func Down(name string) error {
 	if err := machine.RemoveGroups(name); err != nil {
 		return fmt.Errorf("removing the control groups of sandbox %s: %w", name, err)
 	}
+	if _, err := os.Stat(Base); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	release, err := lockBase()
+	if err != nil {
+		return err
+	}
+	defer release()
 	if err := os.RemoveAll(dirOf(name)); err != nil {
 		return fmt.Errorf("removing the files of sandbox %s: %w", name, err)
 	}
-	_ = os.Remove(Base) // only if it was the last
-	return nil
+	others, err := Names()
+	if err != nil || len(others) > 0 {
+		return err
+	}
+	return errors.Join(restoreLimits(), os.RemoveAll(Base))
 }
 
 // within bounds a wait and says for what it waited.

@@ -41,7 +41,7 @@ func (s *Sandbox) Up(ctx context.Context) error {
 	if err := s.installProgram(); err != nil {
 		return err
 	}
-	if err := s.save(); err != nil {
+	if err := errors.Join(raiseLimits(), s.save()); err != nil {
 		return err
 	}
 	internet, err := s.startInternet(ctx)

@@ -1,0 +1,104 @@
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// limits are settings of the whole host that several kubelets and containerds
+// exceed, as all of them count against one user: the number of file watchers.
+// They are raised while there are sandboxes and put back with the last.
+var limits = map[string]int{
+	"/proc/sys/fs/inotify/max_user_instances": 8192,
+	"/proc/sys/fs/inotify/max_user_watches":   524288,
+}
+
+func limitsFile() string { return filepath.Join(Base, "limits.json") }
+
+// raiseLimits raises what is too low and stores, first, what it was.
+func raiseLimits() error {
+	release, err := lockBase()
+	if err != nil {
+		return err
+	}
+	defer release()
+	before, err := readLimits()
+	if err != nil {
+		return err
+	}
+	for path, want := range limits {
+		now, err := readLimit(path)
+		if err != nil || now >= want {
+			continue
+		}
+		if _, ok := before[path]; !ok {
+			before[path] = now
+			if err := storeLimits(before); err != nil {
+				return err
+			}
+		}
+		if err := os.WriteFile(path, []byte(strconv.Itoa(want)), 0o644); err != nil {
+			return fmt.Errorf("raising %s: %w; set it to %d by hand", path, err, want)
+		}
+	}
+	return nil
+}
+
+// restoreLimits puts back what raiseLimits changed. The base must be locked and
+// empty of sandboxes.
+func restoreLimits() error {
+	before, err := readLimits()
+	if err != nil {
+		return err
+	}
+	for path, value := range before {
+		if err := os.WriteFile(path, []byte(strconv.Itoa(value)), 0o644); err != nil {
+			return fmt.Errorf("restoring %s: %w", path, err)
+		}
+	}
+	if err := os.Remove(limitsFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forgetting old limits: %w", err)
+	}
+	return nil
+}
+
+func readLimit(path string) (int, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(text)))
+}
+
+func readLimits() (map[string]int, error) {
+	before := map[string]int{}
+	text, err := os.ReadFile(limitsFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return before, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &before)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading old limits: %w", err)
+	}
+	return before, nil
+}
+
+func storeLimits(before map[string]int) error {
+	text, err := json.Marshal(before)
+	if err != nil {
+		return fmt.Errorf("storing old limits: %w", err)
+	}
+	file := limitsFile()
+	if err := os.WriteFile(file+".new", text, 0o644); err != nil {
+		return fmt.Errorf("storing old limits: %w", err)
+	}
+	return os.Rename(file+".new", file)
+}
