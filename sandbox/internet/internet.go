@@ -39,7 +39,10 @@ type Host struct {
 // Port is one cluster as the others see it.
 type Port struct {
 	Cluster string `json:"cluster"`
-	// Interface exists in this namespace already; at most 15 characters.
+	// Interface exists in this namespace already; at most 15 characters. If it
+	// is a bridge, net.bridge.bridge-nf-call-iptables and -ip6tables must be 0
+	// here, else what goes on within the cluster is filtered too. Put the Config
+	// into force again after an interface was made anew.
 	Interface string `json:"interface"`
 	// Prefixes are what the cluster may send from and be addressed by: its node
 	// networks or, behind NAT, the public addresses of its NAT box.

@@ -124,27 +124,31 @@ func testLeftovers(t *testing.T, w *world) {
 	}
 }
 
-// testFailure makes the kernel refuse a config that is right by itself.
+// testFailure makes the kernel refuse the second half of a config that is
+// right by itself.
 func testFailure(t *testing.T, w *world) {
 	w.set(Link{A: "milan", B: "oslo", Cut: true})
-	join(w.internet, "w1-2", w.rome, "other", 1500) // the name is taken
+	join(w.internet, "w2-3", w.rome, "other", 1500) // the name is taken
 	wan := w.config
-	wan.Links = []Link{{A: "milan", B: "rome", Delay: time.Millisecond}}
+	wan.Links = []Link{{A: "milan", B: "oslo", Rate: 1e6}, {A: "milan", B: "rome", Delay: time.Millisecond}}
 	err := w.client.Set(t.Context(), wan)
-	if err == nil || errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "w1-2") {
+	if err == nil || errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "w2-3") {
 		t.Errorf("the error is %v", err)
 	}
 	got, err := w.client.Get(t.Context())
 	if err != nil || len(got.Links) != 1 || !got.Links[0].Cut {
 		t.Errorf("the config in force is %+v, %v", got, err)
 	}
+	if links := w.internet.run("", "ip", "-br", "link"); strings.Contains(links, "w1-2") {
+		t.Errorf("the first half is in force:\n%s", links)
+	}
 	if !w.rome.reaches(t, at(milanAt[0], 7), patience) || w.oslo.reaches(t, at(milanAt[0], 7), silence) {
 		t.Error("the config before is not in force")
 	}
-	w.internet.must(w.internet.kernel.LinkDel(w.internet.link("w1-2")))
+	w.internet.must(w.internet.kernel.LinkDel(w.internet.link("w2-3")))
 	w.set(wan.Links...)
-	if !w.rome.reaches(t, at(milanAt[0], 7), patience) {
-		t.Error("the link does not work once the name is free")
+	if !w.rome.reaches(t, at(milanAt[0], 7), patience) || !w.oslo.reaches(t, at(milanAt[0], 7), patience) {
+		t.Error("the links do not work once the name is free")
 	}
 	w.set()
 }

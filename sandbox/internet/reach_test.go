@@ -43,6 +43,7 @@ func testReach(t *testing.T, w *world) {
 		{"a cluster behind NAT calls out", w.oslo, romeAt, true},
 		{"but is not called by its private address", w.rome, osloAt, false},
 		{"nor by its public one", w.rome, publicAt, false},
+		{"nor by a router that has the way: the NAT box lets nobody in but the host", w.internet, osloAt, false},
 		{"the host reaches a cluster", w.host, romeAt, true},
 		{"the host reaches a cluster behind NAT by its private address", w.host, osloAt, true},
 		{"the host reaches the NAT box", w.host, publicAt, true},

@@ -28,8 +28,9 @@ const (
 //	GET /stats   Stats
 //
 // It returns when ctx ends, nil then; the socket is removed. Rules and routes
-// stay, WAN devices go, so links with delay, loss or rate carry nothing until
-// the next Serve. It needs root, nft, and /dev/net/tun for such links.
+// stay, WAN devices go: until the next Serve, links with delay, loss or rate are
+// plain wires, and cut ones stay cut. It needs root, nft, and /dev/net/tun for
+// links with delay, loss or rate.
 func Serve(ctx context.Context, socket string, start Config, log *slog.Logger) error {
 	if err := start.Validate(); err != nil {
 		return fmt.Errorf("validating the first config: %w", err)

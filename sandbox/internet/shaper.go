@@ -7,6 +7,10 @@ import "time"
 const (
 	queueTime  = 200 * time.Millisecond
 	queueBytes = 256 << 10
+	// grace is how much sooner than it was read a packet may have come: a relay
+	// that had to wait for a core finds packets late, and a line that counted
+	// that time as idle would be too slow on a busy machine.
+	grace = 10 * time.Millisecond
 )
 
 // fate is what a line does with a packet.
@@ -29,13 +33,15 @@ type shaper struct {
 }
 
 // admit takes a packet of size bytes at a moment not before that of the last
-// one. departure is when its last bit leaves, unless it was refused.
+// one. departure is when its last bit leaves, unless it was refused; never
+// before now.
 func (s *shaper) admit(now time.Duration, size int) (departure time.Duration, f fate) {
-	departure = max(now, s.free) + s.sending(size)
-	if s.shape.rate > 0 && departure-now > s.patience() {
+	sent := max(now-grace, s.free) + s.sending(size)
+	if s.shape.rate > 0 && sent-now > s.patience() {
 		return 0, refused
 	}
-	s.free = departure
+	s.free = sent
+	departure = max(now, sent)
 	if s.shape.loss > 0 && s.chance() < s.shape.loss {
 		return departure, lost
 	}

@@ -25,7 +25,8 @@ func TestShaperTable(t *testing.T) {
 		{"without rate a packet leaves as it comes", shape{delay: ms}, never, []packet{{5 * ms, 1500, 5 * ms, carried}, {5 * ms, 1500, 5 * ms, carried}}},
 		{"a packet leaves when its last bit has", shape{rate: 8e6}, never, []packet{{0, 1000, ms, carried}}},
 		{"the next waits for it", shape{rate: 8e6}, never, []packet{{0, 1000, ms, carried}, {0, 1000, 2 * ms, carried}}},
-		{"an idle line saves nothing up", shape{rate: 8e6}, never, []packet{{0, 1000, ms, carried}, {9 * ms, 1000, 10 * ms, carried}}},
+		{"an idle line saves up no more than the grace", shape{rate: 8e5}, never, []packet{{0, 1000, 10 * ms, carried}, {90 * ms, 1000, 90 * ms, carried}, {90 * ms, 1000, 100 * ms, carried}}},
+		{"a reader that was late does not slow the line", shape{rate: 8e6}, never, []packet{{0, 5000, 5 * ms, carried}, {8 * ms, 9000, 14 * ms, carried}}},
 		{"a lost packet takes its time all the same", shape{rate: 8e6, loss: 0.5}, func() float64 { return 0.4 }, []packet{{0, 1000, ms, lost}, {0, 1000, 2 * ms, lost}}},
 		{"chance at the limit is no loss", shape{loss: 0.5}, func() float64 { return 0.5 }, []packet{{0, 1000, 0, carried}}},
 		{"loss of 1 takes all", shape{loss: 1}, never, []packet{{0, 1000, 0, lost}}},
@@ -54,12 +55,12 @@ func TestShaperQueueBound(t *testing.T) {
 		const size = 1000
 		taken := 0
 		for {
-			if _, f := s.admit(time.Hour, size); f != carried {
+			if _, f := s.admit(time.Hour, size); f != carried || taken > 2*c.bytes {
 				break
 			}
 			taken += size
 		}
-		if taken > c.bytes || taken < c.bytes-size {
+		if most := c.bytes + int(c.rate/8*int64(grace)/int64(time.Second)); taken > most || taken < most-size {
 			t.Errorf("%s: it holds %d bytes, want %d", c.reason, taken, c.bytes)
 		}
 	}
@@ -80,7 +81,7 @@ func TestShaperProperties(t *testing.T) {
 			if f == refused {
 				continue
 			}
-			if departure < now+s.sending(size) || departure < last || departure-now > s.patience() {
+			if departure < now || departure < now-grace+s.sending(size) || departure < last || departure-now > s.patience() {
 				t.Fatalf("%+v: a packet of %d bytes at %s leaves at %s, the one before at %s", sh, size, now, departure, last)
 			}
 			if offered == 0 {
@@ -93,7 +94,7 @@ func TestShaperProperties(t *testing.T) {
 				losses++
 			}
 		}
-		if got := float64(sent) * 8 / (last - first).Seconds(); got > float64(sh.rate)*1.001 {
+		if got := float64(sent) * 8 / (last - first + grace).Seconds(); got > float64(sh.rate)*1.001 {
 			t.Errorf("%+v: %g bit/s left", sh, got)
 		}
 		if share := float64(losses) / float64(offered); share < sh.loss-0.08 || share > sh.loss+0.08 {
@@ -112,7 +113,7 @@ func TestShaperFillsTheLine(t *testing.T) {
 				bytes += 1500
 			}
 		}
-		if got := float64(bytes) * 8 / float64(rate); got < 0.99 || got > 1.001 {
+		if got := float64(bytes) * 8 / float64(rate); got < 0.99 || got > 1.011 {
 			t.Errorf("a line of %d bit/s carries %g of it", rate, got)
 		}
 	}
