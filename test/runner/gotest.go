@@ -1,0 +1,167 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// event is one line of go test -json.
+type event struct {
+	Action, Package, ImportPath, Test, Output string
+	Elapsed                                   float64 // seconds
+}
+
+// testCase is a test, a subtest, or (with no test name) a package.
+type testCase struct {
+	name    string
+	pkg     string
+	parent  bool // it has subtests
+	result  string
+	elapsed time.Duration
+	output  []string
+}
+
+// tally reads the events of one go test and counts leaves: a test with subtests counts
+// only where it failed by itself. A package that failed without a failed test (it did
+// not compile, or ended early) counts as one failure. It is not for concurrent use.
+type tally struct {
+	order []*testCase
+	cases map[string]*testCase
+	// running is the name of the test that said something last.
+	running string
+	passed  int // leaves and parents so far, for progress
+	failed  int
+}
+
+// maxOutput bounds the lines kept of each test, the newest stay.
+const maxOutput = 400
+
+// add takes one line of output and returns the part of it that people read.
+func (t *tally) add(line string) string {
+	var e event
+	if !strings.HasPrefix(line, "{") || json.Unmarshal([]byte(line), &e) != nil {
+		return line + "\n" // of the go command itself, not of a test
+	}
+	if e.Package == "" {
+		e.Package, _, _ = strings.Cut(e.ImportPath, " ") // build output: "path [path.test]"
+	}
+	c := t.find(e.Package, e.Test)
+	switch e.Action {
+	case "output", "build-output":
+		c.output = append(c.output, e.Output)
+		if len(c.output) > 2*maxOutput {
+			c.output = slices.Clone(c.output[len(c.output)-maxOutput:])
+		}
+		return e.Output
+	case "run":
+		t.running = e.Test
+		for _, above := range ancestors(e.Test) {
+			if c := t.cases[e.Package+"\x00"+above]; c != nil {
+				c.parent = true
+			}
+		}
+	case "pass", "fail", "skip":
+		c.result, c.elapsed = e.Action, time.Duration(e.Elapsed*float64(time.Second))
+		t.progress(c)
+	}
+	return ""
+}
+
+func (t *tally) progress(c *testCase) {
+	switch {
+	case c.name == "":
+	case c.result == "pass":
+		t.passed++
+	case c.result == "fail":
+		t.failed++
+	}
+}
+
+func (t *tally) find(pkg, name string) *testCase {
+	key := pkg + "\x00" + name
+	c := t.cases[key]
+	if c == nil {
+		c = &testCase{name: name, pkg: pkg}
+		if t.cases == nil {
+			t.cases = map[string]*testCase{}
+		}
+		t.cases[key] = c
+		t.order = append(t.order, c)
+	}
+	return c
+}
+
+// counts is what a step comes to.
+type counts struct {
+	passed          int
+	failed, skipped []string // names
+	output          []string // of what failed, for the eye
+	slow            []testCase
+}
+
+// result counts what was read. A test that began and did not end has failed.
+func (t *tally) result() counts {
+	var n counts
+	bad := map[string]bool{} // tests and packages that hold a failure already counted
+	for _, c := range slices.Backward(t.order) {
+		if c.name == "" {
+			continue
+		}
+		switch {
+		case c.result == "pass" && !c.parent:
+			n.passed++
+		case c.result == "skip" && !c.parent:
+			n.skipped = append(n.skipped, c.title())
+		case c.result == "fail" || c.result == "":
+			if !bad[c.pkg+"\x00"+c.name] {
+				n.failed = append(n.failed, c.title())
+				n.output = append(c.lines(), n.output...)
+			}
+			bad[c.pkg] = true
+			for _, above := range ancestors(c.name) {
+				bad[c.pkg+"\x00"+above] = true
+			}
+		}
+		if !c.parent {
+			n.slow = append(n.slow, *c)
+		}
+	}
+	for _, c := range t.order {
+		if c.name == "" && c.result == "fail" && !bad[c.pkg] {
+			n.failed = append(n.failed, c.pkg+" (the package itself)")
+			n.output = append(n.output, c.lines()...)
+		}
+	}
+	slices.Sort(n.failed)
+	slices.Sort(n.skipped)
+	return n
+}
+
+// ancestors are the names a subtest can hang on. Some may be no tests: a name may hold
+// slashes of its own.
+func ancestors(name string) []string {
+	var found []string
+	for i, r := range name {
+		if r == '/' {
+			found = append(found, name[:i])
+		}
+	}
+	return found
+}
+
+// title is how people name the test.
+func (c *testCase) title() string {
+	short := strings.TrimPrefix(c.pkg, "github.com/pelago-dev/pelago/")
+	if c.result == "" {
+		return fmt.Sprintf("%s %s (did not end)", short, c.name)
+	}
+	return short + " " + c.name
+}
+
+func (c *testCase) lines() []string {
+	text := strings.Join(c.output, "")
+	return strings.Split(strings.TrimRight(text, "\n"), "\n")
+}

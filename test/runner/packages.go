@@ -1,0 +1,78 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+const (
+	serverPackage = "github.com/pelago-dev/pelago/internal/kubetest"
+	clusterTests  = "github.com/pelago-dev/pelago/test"
+	kubePackage   = "github.com/pelago-dev/pelago/sandbox/kube" // all of Kubernetes; compiled by the step of that name
+)
+
+// listed is what go list says of a package.
+type listed struct {
+	ImportPath                string
+	TestImports, XTestImports []string
+}
+
+// usesServer reports whether the tests of a package want an API server.
+func (p listed) usesServer() bool {
+	return p.ImportPath == serverPackage || slices.Contains(p.TestImports, serverPackage) || slices.Contains(p.XTestImports, serverPackage)
+}
+
+func withServer(p listed) bool    { return p.usesServer() && p.ImportPath != clusterTests }
+func withoutServer(p listed) bool { return !p.usesServer() && p.ImportPath != clusterTests }
+
+// rootPackages finds the packages of the product that keep accepts.
+func rootPackages(keep func(listed) bool) func() ([]string, error) {
+	return func() ([]string, error) { return listPackages(".", keep) }
+}
+
+// sandboxPackages finds the packages of the sandbox but the one that holds Kubernetes.
+func sandboxPackages() ([]string, error) {
+	return listPackages("sandbox", func(p listed) bool { return p.ImportPath != kubePackage })
+}
+
+func listPackages(dir string, keep func(listed) bool) ([]string, error) {
+	list := exec.Command("go", "list", "-json=ImportPath,TestImports,XTestImports", "./...")
+	list.Dir = dir
+	out, err := list.Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			return nil, fmt.Errorf("listing the packages of %s: %w\n%s", dir, err, exit.Stderr)
+		}
+		return nil, fmt.Errorf("listing the packages of %s: %w", dir, err)
+	}
+	return keepPackages(string(out), keep)
+}
+
+// keepPackages reads the output of go list -json.
+func keepPackages(text string, keep func(listed) bool) ([]string, error) {
+	var found []string
+	decoder := json.NewDecoder(strings.NewReader(text))
+	for {
+		var p listed
+		err := decoder.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the output of go list: %w", err)
+		}
+		if keep(p) {
+			found = append(found, p.ImportPath)
+		}
+	}
+	if len(found) == 0 {
+		return nil, errors.New("no package to run; a step without packages proves nothing")
+	}
+	return found, nil
+}

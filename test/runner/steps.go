@@ -1,0 +1,156 @@
+package main
+
+import (
+	"regexp"
+	"slices"
+	"time"
+)
+
+// Kinds of steps, by what they need.
+const (
+	kindPrepare = "prepare" // makes what later steps use
+	kindUnit    = "unit"    // nothing but Go
+	kindAPI     = "api"     // a real API server
+	kindCluster = "cluster" // real clusters, so root
+	kindCheck   = "check"   // reads the code
+)
+
+// Lists a step can be on.
+const (
+	listTest    = "test"     // what CI runs
+	listTestAll = "test-all" // everything there is
+	listCheck   = "check"    // form, not behaviour
+	listBench   = "bench"    // limits with their numbers
+)
+
+// step is one command with a name and a limit.
+type step struct {
+	name   string
+	proves string
+	kind   string
+	lists  []string
+	// command runs in dir (from the root of the repository) with env added; packages,
+	// if set, finds the packages to add to it.
+	command  []string
+	dir      string
+	env      []string
+	packages func() ([]string, error)
+	// show: lines of output that hold this text are shown at the end.
+	show string
+	// goTest: the output is that of go test -json, and each test counts.
+	goTest bool
+	// limit bounds the step; grace (graceTime if 0) the time it has to end after that.
+	limit, grace time.Duration
+	// needs names steps that must have passed for this one to make sense.
+	needs []string
+}
+
+var (
+	everywhere = []string{listTest, listTestAll}
+	cluster    = []string{"PELAGO_CLUSTER_TESTS=1"}
+	race       = []string{"CGO_ENABLED=1"}
+)
+
+// allOnly matches the cluster tests with steps of their own on test-all.
+const allOnly = "^(TestVersions|TestLimits)$"
+
+// steps is the whole list, in the order of running.
+var steps = []step{
+	{
+		name: "tools", kind: kindPrepare, lists: []string{listTest, listTestAll, listCheck},
+		proves:  "the machine has what Go needs beside itself: git, and a C compiler for -race",
+		command: []string{"bash", "test/tools.sh"}, limit: 5 * time.Minute,
+	}, {
+		name: "build", kind: kindPrepare, lists: []string{listTest, listTestAll, listCheck, listBench},
+		proves:  "the programs compile",
+		command: []string{"make", "build"}, limit: 15 * time.Minute,
+	}, {
+		name: "unit", kind: kindUnit, lists: everywhere, needs: []string{"tools"},
+		proves:  "the product's logic, and the laws of the repository",
+		command: goTest("-race"), packages: rootPackages(withoutServer), env: race, goTest: true, limit: 15 * time.Minute,
+	}, {
+		name: "unit-sandbox", kind: kindUnit, lists: everywhere, needs: []string{"tools"},
+		proves:  "the sandbox's logic, and its network, machines and images with real parts",
+		command: goTest("-race", "-timeout", "14m"), packages: sandboxPackages, dir: "sandbox", env: race, goTest: true, limit: 15 * time.Minute,
+	}, {
+		name: "kubernetes", kind: kindPrepare, lists: []string{listTest, listTestAll, listBench}, needs: []string{"build"},
+		proves:  "Kubernetes compiles from its Go modules into the cache",
+		command: []string{"bin/pelago-sandbox", "build"}, limit: 30 * time.Minute,
+	}, {
+		name: "api", kind: kindAPI, lists: everywhere, needs: []string{"tools", "kubernetes"},
+		proves:  "what speaks to an API server works with a real one",
+		command: goTest("-race"), packages: rootPackages(withServer), env: race, goTest: true, limit: 10 * time.Minute,
+	}, {
+		name: "cluster", kind: kindCluster, lists: everywhere, needs: []string{"kubernetes"},
+		proves:  "whole clusters behave as users expect",
+		command: goTest("-v", "-timeout", "30m", "-skip", allOnly, "./test"), env: cluster, goTest: true, limit: 31 * time.Minute,
+	}, {
+		name: "cluster-versions", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes"},
+		proves:  "the sandbox runs the older Kubernetes versions it claims",
+		command: goTest("-v", "-timeout", "60m", "-run", "^TestVersions$", "./test"), env: cluster, goTest: true, limit: 61 * time.Minute,
+	}, {
+		name: "limits", kind: kindCluster, lists: []string{listTestAll, listBench}, needs: []string{"kubernetes"},
+		proves:  "the stated limits on time and memory hold on this machine",
+		command: goTest("-v", "-timeout", "20m", "-run", "^TestLimits$", "./test"), env: cluster, goTest: true, show: "limit: ", limit: 21 * time.Minute,
+	}, {
+		name: "format", kind: kindCheck, lists: []string{listCheck},
+		proves:  "every Go file is formatted by gofmt",
+		command: []string{"bash", "-c", `unformatted=$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 ls -d 2>/dev/null | xargs gofmt -l); [ -z "$unformatted" ] || { echo "run gofmt -w on:"; echo "$unformatted"; exit 1; }`},
+		limit:   time.Minute,
+	}, {
+		name: "vet", kind: kindCheck, lists: []string{listCheck},
+		proves:  "go vet finds nothing in the product",
+		command: []string{"go", "vet", "./..."}, limit: 10 * time.Minute,
+	}, {
+		name: "vet-sandbox", kind: kindCheck, lists: []string{listCheck},
+		proves:  "go vet finds nothing in the sandbox",
+		command: []string{"go", "vet"}, packages: sandboxPackages, dir: "sandbox", limit: 10 * time.Minute,
+	}, {
+		name: "lint", kind: kindCheck, lists: []string{listCheck},
+		proves:  "staticcheck finds nothing in the product",
+		command: []string{"go", "tool", "-modfile=tools.mod", "staticcheck", "./..."}, limit: 10 * time.Minute,
+	}, {
+		name: "lint-sandbox", kind: kindCheck, lists: []string{listCheck},
+		proves:  "staticcheck finds nothing in the sandbox",
+		command: []string{"go", "tool", "-modfile=../tools.mod", "staticcheck"}, packages: sandboxPackages, dir: "sandbox", limit: 10 * time.Minute,
+	}, {
+		name: "tidy", kind: kindCheck, lists: []string{listCheck},
+		proves:  "go.mod and go.sum say what the code uses",
+		command: []string{"go", "mod", "tidy", "-diff"}, limit: 5 * time.Minute,
+	}, {
+		name: "tidy-sandbox", kind: kindCheck, lists: []string{listCheck},
+		proves:  "the same of the sandbox",
+		command: []string{"go", "mod", "tidy", "-diff"}, dir: "sandbox", limit: 5 * time.Minute,
+	}, {
+		name: "generated", kind: kindCheck, lists: []string{listCheck}, needs: []string{"build"},
+		proves:  "generated files are what make gen makes",
+		command: []string{"bash", "-c", "rm -rf out/gen && make gen GEN=out/gen && diff -ru docs/cli out/gen/cli && rm -r out/gen"}, limit: 5 * time.Minute,
+	}, {
+		name: "laws", kind: kindCheck, lists: []string{listCheck},
+		proves:  "imports, names, documentation and module files keep the laws of the repository",
+		command: goTest("./test/law"), goTest: true, limit: 5 * time.Minute,
+	},
+}
+
+// promised is how long a list may take on two cores with cold caches.
+var promised = map[string]time.Duration{listTest: 45 * time.Minute}
+
+// goTest is go test with the output this program reads; nothing comes from a cache.
+func goTest(args ...string) []string {
+	return append([]string{"go", "test", "-json", "-count=1"}, args...)
+}
+
+// choose returns the steps of a list whose names match.
+func choose(all []step, list string, only *regexp.Regexp) []step {
+	var chosen []step
+	for _, s := range all {
+		if slices.Contains(s.lists, list) && only.MatchString(s.name) {
+			chosen = append(chosen, s)
+		}
+	}
+	return chosen
+}
+
+func lists() []string { return []string{listTest, listTestAll, listCheck, listBench} }
+
+func isList(name string) bool { return slices.Contains(lists(), name) }
