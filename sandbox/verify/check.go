@@ -56,7 +56,7 @@ func (n need) missing(t Target) string {
 
 // checks returns all checks; within a stage the long ones first.
 func checks() []check {
-	const short, medium, long = time.Minute, 2 * time.Minute, 4 * time.Minute
+	const short, medium, long = time.Minute, 2 * time.Minute, 5 * time.Minute
 	return []check{
 		{"a pod on every node", "web", ground, medium, need{}, podOnEveryNode},
 
