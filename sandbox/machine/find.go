@@ -23,9 +23,14 @@ func Load(dir string) (*Machine, bool, error) {
 }
 
 // Kill ends the machine as a power cut would, and returns when all its
-// processes are gone.
+// processes and control groups are gone. A kubelet that finds control groups of
+// pods from before spends seconds on each.
 func (m *Machine) Kill() error {
-	return killAll(m.group(), func(marker string) bool { return marker == m.Sandbox+"/"+m.Name })
+	err := killAll(m.group(), func(marker string) bool { return marker == m.Sandbox+"/"+m.Name })
+	if err != nil {
+		return err
+	}
+	return removeGroups(m.group())
 }
 
 // KillSandbox ends every process of every machine of a sandbox, whatever state

@@ -45,12 +45,18 @@ func names(ctx context.Context, e *env) error {
 			_, err := e.fetchFrom(ctx, client, webName)
 			return err
 		})
-		err = errors.Join(err,
-			e.resolves(ctx, client, webName+"."+domain, clusterIPs),
-			e.resolves(ctx, client, webName+"-headless."+domain, all),
-			e.resolves(ctx, client, named.Name+"."+e.slug+"."+domain, podIPs(named)))
 		if err != nil {
 			return err
+		}
+		for _, want := range []struct {
+			name string
+			ips  []netip.Addr
+		}{
+			{webName, clusterIPs}, {webName + "-headless", all}, {named.Name + "." + e.slug, podIPs(named)},
+		} {
+			if err := e.resolves(ctx, client, want.name+"."+domain, want.ips); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

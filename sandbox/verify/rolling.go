@@ -71,6 +71,7 @@ func (e *env) createRolling(ctx context.Context) error {
 	t.Spec.TerminationGracePeriodSeconds = new(int64(5))
 	main := &t.Spec.Containers[0]
 	main.Env[0].Value, main.Env[0].ValueFrom = before, nil
+	main.Command[2] = "sleep 2\n" + serve // whoever sends requests before a pod is ready shall be noticed
 	_, err := e.client.AppsV1().Deployments(e.namespace).Create(ctx, &appsv1.Deployment{ObjectMeta: e.meta(e.slug), Spec: appsv1.DeploymentSpec{
 		Replicas: new(int32(2)), Selector: &metav1.LabelSelector{MatchLabels: e.labels()}, Template: t,
 		Strategy: appsv1.DeploymentStrategy{RollingUpdate: &appsv1.RollingUpdateDeployment{

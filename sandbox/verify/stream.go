@@ -11,11 +11,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/tools/remotecommand"
-	"k8s.io/client-go/transport/spdy"
 )
 
 // podURL is the address of a subresource of a pod.
@@ -27,26 +25,13 @@ func (e *env) podURL(pod, subresource string, options runtime.Object) *url.URL {
 	return r.URL()
 }
 
-// stream runs over a WebSocket, or over SPDY where the server has none, as
-// kubectl does.
+// stream runs over a WebSocket, which every API server since 1.31 speaks.
 func (e *env) stream(ctx context.Context, u *url.URL, options remotecommand.StreamOptions) error {
-	socket, err := remotecommand.NewWebSocketExecutor(e.Config, http.MethodGet, u.String())
-	if err != nil {
-		return fmt.Errorf("preparing a stream: %w", err)
-	}
-	old, err := remotecommand.NewSPDYExecutor(e.Config, http.MethodPost, u)
-	if err != nil {
-		return fmt.Errorf("preparing a stream: %w", err)
-	}
-	x, err := remotecommand.NewFallbackExecutor(socket, old, isOld)
+	x, err := remotecommand.NewWebSocketExecutor(e.Config, http.MethodGet, u.String())
 	if err != nil {
 		return fmt.Errorf("preparing a stream: %w", err)
 	}
 	return x.StreamWithContext(ctx, options)
-}
-
-func isOld(err error) bool {
-	return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
 }
 
 // exec runs a command in a pod and returns what it printed. An exit code other
@@ -72,19 +57,13 @@ func (e *env) execTo(ctx context.Context, pod string, stdin io.Reader, stdout io
 // forwardTo opens a port of this machine that leads to a port of a pod. Done
 // ends it and waits for that.
 func (e *env) forwardTo(ctx context.Context, pod string, port int) (local uint16, done func(), err error) {
-	transport, upgrader, err := spdy.RoundTripperFor(e.Config)
+	socket, err := portforward.NewSPDYOverWebsocketDialer(e.podURL(pod, "portforward", nil), e.Config)
 	if err != nil {
 		return 0, nil, fmt.Errorf("preparing a port-forward: %w", err)
 	}
-	u := e.podURL(pod, "portforward", nil)
-	socket, err := portforward.NewSPDYOverWebsocketDialer(u, e.Config)
-	if err != nil {
-		return 0, nil, fmt.Errorf("preparing a port-forward: %w", err)
-	}
-	old := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, u)
 	stop, ready, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	var said bytes.Buffer
-	f, err := portforward.NewOnAddresses(portforward.NewFallbackDialer(socket, old, isOld),
+	f, err := portforward.NewOnAddresses(socket,
 		[]string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", port)}, stop, ready, io.Discard, &said)
 	if err != nil {
 		return 0, nil, fmt.Errorf("preparing a port-forward: %w", err)

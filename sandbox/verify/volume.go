@@ -16,8 +16,8 @@ const dataDir = "/data"
 // reads the data in a new one.
 func volume(ctx context.Context, e *env) error {
 	claims := e.client.CoreV1().PersistentVolumeClaims(e.namespace)
-	claim, err := claims.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: e.meta(e.slug), Spec: claimSpec()}, metav1.CreateOptions{})
-	if err != nil {
+	wanted := &corev1.PersistentVolumeClaim{ObjectMeta: e.meta(e.slug), Spec: claimSpec()}
+	if _, err := claims.Create(ctx, wanted, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("creating a claim: %w", err)
 	}
 	first, err := e.volumePod(ctx)
@@ -42,7 +42,8 @@ func volume(ctx context.Context, e *env) error {
 	if got != data+"\n" {
 		return fmt.Errorf("the volume holds %q instead of %q", shorten(got, 100), data)
 	}
-	if claim, err = claims.Get(ctx, e.slug, metav1.GetOptions{}); err != nil {
+	claim, err := claims.Get(ctx, e.slug, metav1.GetOptions{})
+	if err != nil {
 		return fmt.Errorf("reading the claim: %w", err)
 	}
 	if claim.Spec.StorageClassName == nil || *claim.Spec.StorageClassName == "" {
