@@ -144,8 +144,13 @@ func (c *Cluster) serves(ctx context.Context, client kubernetes.Interface, wait 
 }
 
 // flannelConflist waits until flannel has leased a range to the node, and tells
-// the container runtime to take pod addresses from it.
-func (c *Cluster) flannelConflist(ctx context.Context, node *machine.Machine, _ int) error {
+// the container runtime to take pod addresses from it. A node that was stopped
+// has this on its disk, as the range is the node's for ever.
+func flannelConflist(ctx context.Context, node *machine.Machine) error {
+	target := filepath.Join(node.Dir, "disk", "etc-cni-net.d", "10-flannel.conflist")
+	if _, err := os.Stat(target); err == nil {
+		return nil
+	}
 	lease := filepath.Join("/proc", strconv.Itoa(node.PID), "root/run/flannel/subnet.env")
 	return within(ctx, 2*time.Minute, "flannel on "+node.Name, func(context.Context) error {
 		text, err := os.ReadFile(lease)
@@ -156,7 +161,6 @@ func (c *Cluster) flannelConflist(ctx context.Context, node *machine.Machine, _ 
 		if err != nil {
 			return err
 		}
-		target := filepath.Join(node.Dir, "disk", "etc-cni-net.d", "10-flannel.conflist")
 		if err := os.WriteFile(target+".new", conflist, 0o644); err != nil {
 			return err
 		}

@@ -188,7 +188,7 @@ func (c *Cluster) startNode(ctx context.Context, router *machine.Machine, bridge
 		}
 	}
 	if c.CNI == config.CNIFlannel {
-		return c.flannelConflist(ctx, node, i)
+		return flannelConflist(ctx, node)
 	}
 	return nil
 }

@@ -211,7 +211,8 @@ func (w *wires) check(t *testing.T, reason, from, to, want string) {
 		})
 		whom := to + " sees " + want
 		if err != nil || want != anyone && !six && got != whom || !strings.HasPrefix(got, to+" sees ") {
-			t.Errorf("%s: %s to %s (%s) has the answer %q, %v, want %q", reason, from, to, address, got, err, whom)
+			// The rest would wait as long, each.
+			t.Fatalf("%s: %s to %s (%s) has the answer %q, %v, want %q", reason, from, to, address, got, err, whom)
 		}
 	}
 }
