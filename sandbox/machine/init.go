@@ -128,6 +128,9 @@ func privateRoot(spec Spec, groups []hierarchy) error {
 	if err := unix.Unmount("/.host", unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("leaving the host's root: %w", err)
 	}
+	if err := leaveGroupRoot(groups); err != nil {
+		return err
+	}
 	// Volumes that containers mount must be seen by the kubelet and others.
 	return unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, "")
 }
