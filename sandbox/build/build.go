@@ -166,9 +166,12 @@ func (c Cache) compile(ctx context.Context, what, dir string, args ...string) er
 	}
 	var problems bytes.Buffer
 	compiled, downloaded, said := 0, 0, start
-	scanner := bufio.NewScanner(output)
-	for scanner.Scan() {
-		line := scanner.Text()
+	lines := bufio.NewReader(output)
+	for {
+		line, err := lines.ReadString('\n') // of any length: a linker may print its whole command
+		if line = strings.TrimSuffix(line, "\n"); line == "" && err != nil {
+			break
+		}
 		switch {
 		case strings.HasPrefix(line, "go: downloading"):
 			downloaded++

@@ -104,6 +104,30 @@ func TestCompileCountsWhatItSees(t *testing.T) {
 	}
 }
 
+// TestCompileReadsLongLines has the go command print more than a pipe holds.
+func TestCompileReadsLongLines(t *testing.T) {
+	fakeGo(t, `head -c 300000 /dev/zero | tr '\0' ' ' >&2; echo >&2; echo "the reason: none" >&2; exit 1`)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	err := Cache{}.compile(ctx, "it", t.TempDir())
+	if err == nil || !strings.HasSuffix(err.Error(), "the reason: none") || ctx.Err() != nil {
+		t.Errorf("after a long line: %.100v", err)
+	}
+}
+
+func TestReleaseThatIsNotThere(t *testing.T) {
+	for _, c := range []struct{ reason, script, want string }{
+		{"the module proxy has none", `echo '{"Error": "no such version"}'; exit 1`, "v1.99.0 to be had; choose another version: no such version"},
+		{"the go command says nothing", "exit 1", "v1.99.0 to be had; choose another version: exit status 1"},
+	} {
+		fakeGo(t, c.script)
+		_, err := Cache{Dir: t.TempDir()}.Kube(context.Background(), "v1.99.0")
+		if err == nil || !strings.HasSuffix(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.reason, err, c.want)
+		}
+	}
+}
+
 func TestCompileEnvironment(t *testing.T) {
 	fakeGo(t, `echo "cgo=$CGO_ENABLED work=$GOWORK args=$* in $PWD" >&2; exit 1`)
 	t.Setenv("GOWORK", "/some/go.work")

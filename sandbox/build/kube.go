@@ -1,6 +1,7 @@
 package build
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -61,7 +62,7 @@ func (c Cache) kubeModule(ctx context.Context, what, version, source string) err
 	text, err := release.Output()
 	var module struct{ GoMod, Error string }
 	if jsonErr := json.Unmarshal(text, &module); jsonErr != nil || module.GoMod == "" {
-		return fmt.Errorf("there is no release %s to be had; choose another version: %s %w", version, module.Error, err)
+		return fmt.Errorf("there is no release %s to be had; choose another version: %s", version, cmp.Or(module.Error, fmt.Sprint(err)))
 	}
 	text, err = os.ReadFile(module.GoMod)
 	if err != nil {

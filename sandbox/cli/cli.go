@@ -92,7 +92,20 @@ slowed and made lossy. It needs root, Debian and Go; no Docker, no registry.`,
 		newImage(e), newLink(e), newNode(e), newAPI(e), newVerify(e),
 		newBuild(e), newAPIServer(e), newInternet(e), newDocs(root),
 	)
+	for _, command := range root.Commands() {
+		if command.HasSubCommands() {
+			refuseUnknown(command)
+		}
+	}
 	return root
+}
+
+// refuseUnknown makes an unknown word below a group of commands a mistake;
+// cobra alone answers it with help and success.
+func refuseUnknown(group *cobra.Command) {
+	group.Args = cobra.NoArgs
+	group.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	group.DisableFlagsInUseLine = true
 }
 
 // requireRoot refuses to go on as an ordinary user.

@@ -120,6 +120,10 @@ func TestMistakes(t *testing.T) {
 	}{
 		{"an unknown command", []string{"upp"}, `unknown command "upp" for "pelago-sandbox"`},
 		{"it suggests what was meant", []string{"statsu"}, "status"},
+		{"an unknown command of a group", []string{"link", "cutt", "rome", "milan"}, `unknown command "cutt" for "pelago-sandbox link"`},
+		{"of another group", []string{"node", "restart", "rome", "rome-1"}, `unknown command "restart" for "pelago-sandbox node"`},
+		{"of the API servers", []string{"api", "stop", "rome"}, `unknown command "stop" for "pelago-sandbox api"`},
+		{"of images", []string{"image", "push"}, `unknown command "push" for "pelago-sandbox image"`},
 		{"an unknown flag", []string{"up", "--cluster", "rome"}, "unknown flag: --cluster"},
 		{"an unknown short flag", []string{"status", "-x"}, "unknown shorthand flag"},
 		{"a flag without its value", []string{"up", "--nodes"}, "flag needs an argument: --nodes"},

@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
+
+	"github.com/pelago-dev/pelago/sandbox/machine"
 )
 
 func newKubectl(e *env) *cobra.Command {
@@ -79,6 +81,7 @@ folder of pelago-sandbox and kubectl are on the PATH.`,
 			root := filepath.Join("/proc", strconv.Itoa(m.PID), "root")
 			environment := []string{
 				"KUBECONFIG=" + c.Kubeconfig(),
+				machine.Marker + "=" + s.Name + "/" + node, // so that it ends with its node
 				"NODE_ROOT=" + root,
 				"CONTAINERD_ADDRESS=" + root + "/run/containerd/containerd.sock",
 				"PATH=" + filepath.Dir(self) + ":" + filepath.Join(s.Dir(), "tools") + ":" + os.Getenv("PATH"),

@@ -154,7 +154,7 @@ func parseLoss(text string) (float64, error) {
 	if percent {
 		value /= 100
 	}
-	if err != nil || value < 0 || value > 1 {
+	if err != nil || !(value >= 0 && value <= 1) { // not a number is neither
 		return 0, fmt.Errorf("--loss %q: use a share such as 1%% or 0.01, at most 100%%", text)
 	}
 	return value, nil
@@ -174,10 +174,10 @@ func parseRate(text string) (int64, error) {
 		if !ok {
 			continue
 		}
-		if value, err := strconv.ParseFloat(number, 64); err == nil && value > 0 && value*unit.factor <= internet.MaxRate {
+		if value, err := strconv.ParseFloat(number, 64); err == nil && value*unit.factor >= internet.MinRate && value*unit.factor <= internet.MaxRate {
 			return int64(value * unit.factor), nil
 		}
 		break
 	}
-	return 0, fmt.Errorf("--rate %q: use a number and a unit (kbit, mbit, gbit), such as 100mbit", text)
+	return 0, fmt.Errorf("--rate %q: use a number and a unit (kbit, mbit, gbit), such as 100mbit; at least 8kbit, at most 100gbit", text)
 }

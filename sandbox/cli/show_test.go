@@ -40,6 +40,7 @@ func TestParseLoss(t *testing.T) {
 		{"two signs", "1%%", 0, false},
 		{"a gap", "1 %", 0, false},
 		{"without bound", "inf", 0, false},
+		{"not a number at all", "nan", 0, false},
 	} {
 		got, err := parseLoss(c.text)
 		if math.Abs(got-c.want) > 1e-12 || (err == nil) != c.ok {
@@ -65,6 +66,9 @@ func TestParseRate(t *testing.T) {
 		{"capitals", "10Mbit", 10_000_000, true},
 		{"the most there is", "100gbit", internet.MaxRate, true},
 		{"more than that", "101gbit", 0, false},
+		{"the least there is", "8kbit", internet.MinRate, true},
+		{"less than that", "7.9kbit", 0, false},
+		{"part of a bit, which would be unlimited when rounded", "0.5bit", 0, false},
 		{"no unit", "100", 0, false},
 		{"another unit", "100MB", 0, false},
 		{"a unit alone", "mbit", 0, false},

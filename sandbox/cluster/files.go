@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -96,9 +97,7 @@ func BuildImage(ctx context.Context, cache build.Cache, ref string) (string, err
 		files["/"+name] = program
 	}
 	key := []string{ref, strings.Join(recipe.Packages, " "), strings.Join(recipe.Entrypoint, " ")}
-	for _, path := range files {
-		key = append(key, path)
-	}
+	key = append(key, slices.Sorted(maps.Values(files))...)
 	entry := filepath.Join("images", strings.NewReplacer("/", "_", ":", "_").Replace(ref)+"-"+build.Fingerprint(key...))
 	dir, err := cache.Entry(ctx, entry, func(ctx context.Context, dir string) error {
 		spec := image.Spec{Ref: ref, Packages: recipe.Packages, Files: files, Entrypoint: recipe.Entrypoint, Cache: filepath.Join(cache.Dir, "debian")}

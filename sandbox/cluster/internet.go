@@ -102,7 +102,7 @@ func (c *Cluster) startNAT(ctx context.Context, internetMachine *machine.Machine
 	if err := writeFiles(map[string]string{rules: text}); err != nil {
 		return nil, err
 	}
-	return m, m.Ensure(ctx, machine.Unit{Name: "nat", Once: true, Args: []string{"/usr/sbin/nft", "-f", rules}})
+	return m, m.Run(ctx, machine.Unit{Name: "nat", Args: []string{"/usr/sbin/nft", "-f", rules}})
 }
 
 // SetLink changes the link between two clusters with change, stores it, and

@@ -192,9 +192,15 @@ func (c *Cluster) bridgeConflist(i int) string {
 `, strings.Join(ranges, ", "), strings.Join(routes, ", "))
 }
 
+// masqueradeUnit puts the rules of masquerade in force.
+func (c *Cluster) masqueradeUnit(i int) machine.Unit {
+	return machine.Unit{Name: "masquerade", Once: true, Args: []string{"/usr/sbin/nft", "-f", c.nodeFile(i, "masquerade.nft")}}
+}
+
+// nodeUnits are the programs of a node, in the order to start them; containerd
+// is the first.
 func (c *Cluster) nodeUnits(i int) []machine.Unit {
 	return []machine.Unit{
-		{Name: "masquerade", Once: true, Args: []string{"/usr/sbin/nft", "-f", c.nodeFile(i, "masquerade.nft")}},
 		{Name: "containerd", Args: []string{"/usr/bin/containerd", "--config", c.nodeFile(i, "containerd.toml"), "--log-level", "warn"}},
 		c.unit("kubelet", "kubelet",
 			"--config="+c.nodeFile(i, "kubelet.yaml"), "--kubeconfig="+c.kubeconfig("node-"+c.NodeName(i)),

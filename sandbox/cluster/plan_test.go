@@ -43,7 +43,7 @@ func TestControlUnits(t *testing.T) {
 
 func TestNodeUnits(t *testing.T) {
 	for _, c := range plan().Clusters {
-		golden(t, c.Name+"-node.txt", describe(c.nodeUnits(1)))
+		golden(t, c.Name+"-node.txt", describe(append([]machine.Unit{c.masqueradeUnit(1)}, c.nodeUnits(1)...)))
 	}
 }
 
@@ -54,7 +54,7 @@ func TestImagesComeBeforeTheKubelet(t *testing.T) {
 		for _, unit := range c.nodeUnits(1) {
 			names = append(names, unit.Name)
 		}
-		if d := cmp.Diff([]string{"masquerade", "containerd", "kubelet", "kube-proxy"}, names); d != "" {
+		if d := cmp.Diff([]string{"containerd", "kubelet", "kube-proxy"}, names); d != "" {
 			t.Errorf("units of %s: images are loaded after the second (-want +got):\n%s", c.Name, d)
 		}
 	}

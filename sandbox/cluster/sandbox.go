@@ -189,10 +189,15 @@ func merge(there, wanted []config.Cluster) ([]config.Cluster, error) {
 // lockBase takes the lock of all sandboxes, for the moment in which places are
 // given out.
 func lockBase() (func(), error) {
-	if err := os.MkdirAll(Base, 0o755); err != nil {
-		return nil, fmt.Errorf("making %s (the sandbox needs root): %w", Base, err)
+	for {
+		if err := os.MkdirAll(Base, 0o755); err != nil {
+			return nil, fmt.Errorf("making %s (the sandbox needs root): %w", Base, err)
+		}
+		release, err := lockFolder(Base, 10*time.Second)
+		if !errors.Is(err, fs.ErrNotExist) { // the last sandbox may have just gone
+			return release, err
+		}
 	}
-	return lockFolder(Base, 10*time.Second)
 }
 
 // Lock keeps other commands from changing the sandbox until the returned
@@ -200,19 +205,30 @@ func lockBase() (func(), error) {
 func (s *Sandbox) Lock() (func(), error) { return lockFolder(s.Dir(), 2*time.Second) }
 
 func lockFolder(dir string, patience time.Duration) (func(), error) {
-	folder, err := os.Open(dir)
-	if err != nil {
-		return nil, fmt.Errorf("locking %s: %w", dir, err)
-	}
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		if err = syscall.Flock(int(folder.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+		folder, err := os.Open(dir)
+		if err != nil {
+			return nil, fmt.Errorf("locking %s: %w", dir, err)
+		}
+		if err = syscall.Flock(int(folder.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil && isStill(folder, dir) {
 			return func() { folder.Close() }, nil
 		}
+		folder.Close()
 		if time.Now().After(end) {
-			folder.Close()
 			return nil, fmt.Errorf("another command is changing %s; try again when it is done", filepath.Base(dir))
 		}
 	}
+}
+
+// isStill tells whether an open folder is the one that lies at path now: the
+// last holder of its lock may have removed it.
+func isStill(folder *os.File, path string) bool {
+	mine, err := folder.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(path)
+	return err == nil && os.SameFile(mine, there)
 }
 
 // freeIndex returns the lowest place that no sandbox has.
@@ -283,8 +299,14 @@ func Down(name string) error {
 		}
 		defer release()
 	}
+	known, openErr := Open(name)
 	if err := machine.KillSandbox(name); err != nil {
 		return fmt.Errorf("ending the processes of sandbox %s: %w", name, err)
+	}
+	if openErr == nil {
+		if err := unplugHost(known.Index); err != nil {
+			return err
+		}
 	}
 	if err := machine.RemoveGroups(name); err != nil {
 		return fmt.Errorf("removing the control groups of sandbox %s: %w", name, err)

@@ -177,11 +177,14 @@ func (c *Cluster) startNode(ctx context.Context, router *machine.Machine, bridge
 	if err := c.routePods(ctx, node, i); err != nil {
 		return err
 	}
+	if err := node.Run(ctx, c.masqueradeUnit(i)); err != nil {
+		return err
+	}
 	for at, unit := range c.nodeUnits(i) {
 		if err := node.Ensure(ctx, unit); err != nil {
 			return err
 		}
-		if at == 1 { // containerd: pods need their images before the kubelet asks for them
+		if at == 0 { // containerd: pods need their images before the kubelet asks for them
 			if err := loadImages(ctx, node, files.Images); err != nil {
 				return err
 			}

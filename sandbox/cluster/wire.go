@@ -2,8 +2,10 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"syscall"
 
 	"github.com/pelago-dev/pelago/sandbox/address"
 	"github.com/pelago-dev/pelago/sandbox/config"
@@ -70,6 +72,24 @@ func (s *Sandbox) wireHost(internet *machine.Machine) error {
 	}
 	whole := address.Sandbox(s.Index)
 	return host.RouteBoth(whole.V4, whole.V6, transit.Router())
+}
+
+// unplugHost removes the host's way into a sandbox. It would go by itself, but
+// some time after the last process of the internet has.
+func unplugHost(index int) error {
+	host, err := machine.HostNetwork()
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	link, err := host.LinkByName(hostInterface(index))
+	if err != nil {
+		return nil
+	}
+	if err := host.LinkDel(link); err != nil && !errors.Is(err, syscall.ENODEV) {
+		return fmt.Errorf("removing %s: %w", hostInterface(index), err)
+	}
+	return nil
 }
 
 // router is the machine whose bridge a cluster's machines are plugged into.

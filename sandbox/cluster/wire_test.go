@@ -97,20 +97,21 @@ func TestDownLeavesNothing(t *testing.T) {
 	for _, c := range []struct {
 		reason string
 		before func(*testing.T, *wires)
+		atOnce bool // the host's interface is gone when Down returns
 	}{
-		{"a healthy sandbox", func(*testing.T, *wires) {}},
+		{"a healthy sandbox", func(*testing.T, *wires) {}, true},
 		{"after the internet and a node were killed", func(t *testing.T, w *wires) {
 			for _, m := range []*machine.Machine{w.internet, w.machines["rome-1"]} {
 				if err := syscall.Kill(m.PID, syscall.SIGKILL); err != nil {
 					t.Fatal(err)
 				}
 			}
-		}},
+		}, true},
 		{"after its records were lost", func(t *testing.T, w *wires) {
 			if err := os.RemoveAll(w.Dir()); err != nil && !errors.Is(err, syscall.EBUSY) {
 				t.Fatal(err)
 			}
-		}},
+		}, false},
 	} {
 		w := startWires(t)
 		if !w.hostHas(t) {
@@ -120,6 +121,9 @@ func TestDownLeavesNothing(t *testing.T) {
 		start := time.Now()
 		if err := Down(w.Name); err != nil {
 			t.Errorf("%s: %v", c.reason, err)
+		}
+		if c.atOnce && w.hostHas(t) {
+			t.Errorf("%s: the host's interface outlives down", c.reason)
 		}
 		if took := time.Since(start); took > 10*time.Second {
 			t.Errorf("%s: it took %s", c.reason, took)

@@ -29,6 +29,8 @@ var needs = []struct{ file, pkg string }{
 // their services (Debian Policy 9.3.3.1).
 const policyFile = "/usr/sbin/policy-rc.d"
 
+const policy = "#!/bin/sh\n# Made while packages for a sandbox are installed.\nexit 101\n"
+
 // Missing lists the packages the host lacks.
 func Missing() []string {
 	var missing []string
@@ -48,8 +50,9 @@ func Install(ctx context.Context, packages []string) error {
 	if _, err := exec.LookPath("apt-get"); err != nil {
 		return fmt.Errorf("this host lacks what the packages %s of Debian contain, and has no apt-get; install the same by its own means", strings.Join(packages, ", "))
 	}
-	if _, err := os.Stat(policyFile); errors.Is(err, os.ErrNotExist) {
-		if err := os.WriteFile(policyFile, []byte("#!/bin/sh\nexit 101\n"), 0o755); err != nil {
+	// One of ours that a crash left is ours still.
+	if text, err := os.ReadFile(policyFile); errors.Is(err, os.ErrNotExist) || string(text) == policy {
+		if err := os.WriteFile(policyFile, []byte(policy), 0o755); err != nil {
 			return fmt.Errorf("keeping services from starting: %w", err)
 		}
 		defer os.Remove(policyFile)

@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -89,6 +91,36 @@ func (m *Machine) Ensure(ctx context.Context, unit Unit) error {
 		}
 	}
 	return m.Put(ctx, unit)
+}
+
+// Run starts a unit that is to end by itself and returns when it has, with the
+// end of its log if it failed. One that has succeeded before is not run again.
+func (m *Machine) Run(ctx context.Context, unit Unit) error {
+	unit.Once = true
+	if err := m.Ensure(ctx, unit); err != nil {
+		return err
+	}
+	for {
+		all, err := m.Units(ctx)
+		if err != nil {
+			return err
+		}
+		at := slices.IndexFunc(all, func(u UnitStatus) bool { return u.Name == unit.Name })
+		switch {
+		case at < 0:
+			return fmt.Errorf("machine %s: unit %s: %w", m.Name, unit.Name, errNoUnit)
+		case all[at].PID == 0 && all[at].Exit == 0:
+			return nil
+		case all[at].PID == 0:
+			_ = m.Remove(ctx, unit.Name) // so that the next attempt runs it again
+			return fmt.Errorf("machine %s: unit %s failed: %s", m.Name, unit.Name, tail(filepath.Join(m.logs(), unit.Name+".log"), 5))
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for unit %s of machine %s: %w", unit.Name, m.Name, ctx.Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // Remove stops a unit: SIGTERM, and SIGKILL after 5 s.

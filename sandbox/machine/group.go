@@ -123,25 +123,18 @@ func joinGroups(group string) error {
 	return nil
 }
 
-// leaveGroupRoot moves the calling process from the root of its control groups,
-// as the machine sees it, into a leaf, and hands the controllers to what will be
-// made beside that leaf: in version 2 a group with children that have controllers
-// may hold no process itself. In version 1 there is nothing to do.
-func leaveGroupRoot(groups []hierarchy) error {
-	for _, h := range groups {
-		text, err := os.ReadFile(filepath.Join(h.Mount, "cgroup.controllers"))
-		if h.Type != "cgroup2" || err != nil || len(strings.TrimSpace(string(text))) == 0 {
-			continue
-		}
-		leaf := filepath.Join(h.Mount, "init")
-		if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("making a control group for the machine's own processes: %w", err)
-		}
-		if err := os.WriteFile(filepath.Join(leaf, "cgroup.procs"), []byte("0"), 0o644); err != nil {
-			return fmt.Errorf("moving to a control group of its own: %w", err)
-		}
-		delegate(h.Mount)
+// stepAside moves the calling process to a leaf of a version 2 group, since a
+// group with processes of its own cannot hand controllers on to others, as the
+// kubelet wants of the one it sees as the root.
+func stepAside(path string) error {
+	leaf := filepath.Join(path, "init")
+	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("making control group of the init: %w", err)
 	}
+	if err := os.WriteFile(filepath.Join(leaf, "cgroup.procs"), []byte("0"), 0o644); err != nil {
+		return fmt.Errorf("joining control group of the init: %w", err)
+	}
+	delegate(path)
 	return nil
 }
 

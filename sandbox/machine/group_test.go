@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -104,6 +105,35 @@ func TestMakeGroupDelegates(t *testing.T) {
 	}
 	if d := cmp.Diff(want, filesBelow(t, root)); d != "" {
 		t.Errorf("every level above the group hands on its controllers (-want +got):\n%s", d)
+	}
+}
+
+// TestRootGroupOfAMachineHasNoProcess is a condition of version 2 for handing
+// controllers on to the groups of pods.
+func TestRootGroupOfAMachineHasNoProcess(t *testing.T) {
+	w := newWorld(t)
+	m := w.start(t, w.spec("one", func(s *Spec) { s.PrivateRoot = true }))
+	put(t, m, shell("unit", "exec sleep 1000"))
+	all, err := hierarchies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range all {
+		if h.Type != "cgroup2" {
+			continue
+		}
+		group := filepath.Join(h.Mount, m.group())
+		if text, err := os.ReadFile(filepath.Join(group, "cgroup.controllers")); err == nil {
+			for controller := range strings.FieldsSeq(string(text)) {
+				run(t, m, "mkdir -p "+h.Mount+"/kubepods; echo +"+controller+" > "+h.Mount+"/cgroup.subtree_control")
+			}
+		}
+		for path, want := range map[string]int{group: 0, filepath.Join(group, "init"): 2} {
+			text, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+			if got := len(strings.Fields(string(text))); err != nil || got != want {
+				t.Errorf("%s has %d processes, %v, want %d", path, got, err, want)
+			}
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -59,6 +60,13 @@ func surround(spec Spec) error {
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("making a control-group namespace: %w", err)
 	}
+	for _, h := range groups {
+		if h.Type == "cgroup2" {
+			if err := stepAside(filepath.Join(h.Mount, spec.group())); err != nil {
+				return err
+			}
+		}
+	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("detaching mounts: %w", err)
 	}
@@ -92,7 +100,7 @@ func mount(source, target, kind string, flags uintptr, data string) error {
 }
 
 // hostMounts are folders that often are file systems of their own; an overlay
-// shows only the file system it lies on, so a private root binds these.
+// shows only the file system it lies on, so each of these gets its own.
 var hostMounts = []string{"/usr", "/usr/local", "/var", "/var/lib", "/var/cache", "/opt", "/home", "/root", "/srv"}
 
 // privateRoot moves the machine onto a root of its own: the host's root below,
@@ -103,14 +111,12 @@ func privateRoot(spec Spec, groups []hierarchy) error {
 		return err
 	}
 	root := filepath.Join(base, "merged")
-	for _, dir := range []string{"upper", "work"} {
-		if err := os.Mkdir(filepath.Join(base, dir), 0o755); err != nil {
-			return err
+	for i, dir := range append([]string{"/"}, hostMounts...) {
+		if i == 0 || isMount(dir) {
+			if err := cover(dir, filepath.Join(root, dir), filepath.Join(base, strconv.Itoa(i))); err != nil {
+				return err
+			}
 		}
-	}
-	layers := fmt.Sprintf("lowerdir=/,upperdir=%s/upper,workdir=%s/work", base, base)
-	if err := mount("overlay", root, "overlay", 0, layers); err != nil {
-		return err
 	}
 	if err := fillRoot(spec, root, groups); err != nil {
 		return err
@@ -128,34 +134,44 @@ func privateRoot(spec Spec, groups []hierarchy) error {
 	if err := unix.Unmount("/.host", unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("leaving the host's root: %w", err)
 	}
-	if err := leaveGroupRoot(groups); err != nil {
-		return err
-	}
 	// Volumes that containers mount must be seen by the kubelet and others.
 	return unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, "")
+}
+
+// cover shows a folder of the host at target; changes go to memory.
+func cover(dir, target, memory string) error {
+	upper, work := filepath.Join(memory, "upper"), filepath.Join(memory, "work")
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("covering %s: %w", dir, err)
+	}
+	for _, path := range []string{memory, upper, work} {
+		if err := os.Mkdir(path, 0o755); err != nil {
+			return fmt.Errorf("covering %s: %w", dir, err)
+		}
+	}
+	if err := os.Chmod(upper, info.Mode()); err != nil {
+		return fmt.Errorf("covering %s: %w", dir, err)
+	}
+	return mount("overlay", target, "overlay", 0, "lowerdir="+dir+",upperdir="+upper+",workdir="+work)
 }
 
 func fillRoot(spec Spec, root string, groups []hierarchy) error {
 	bind := func(source, target string) error {
 		return mount(source, filepath.Join(root, target), "", unix.MS_BIND|unix.MS_REC, "")
 	}
-	for _, dir := range hostMounts {
-		if isMount(dir) {
-			if err := bind(dir, dir); err != nil {
-				return err
-			}
-		}
-	}
 	if err := bind("/dev", "/dev"); err != nil {
 		return err
 	}
-	for target, kind := range map[string]string{"/proc": "proc", "/sys": "sysfs", "/run": "tmpfs", "/tmp": "tmpfs"} {
+	for target, kind := range map[string]string{"/proc": "proc", "/sys": "sysfs", "/run": "tmpfs", "/tmp": "tmpfs", "/dev/shm": "tmpfs"} {
 		if err := mount(kind, filepath.Join(root, target), kind, 0, ""); err != nil {
 			return err
 		}
 	}
-	if err := os.Chmod(filepath.Join(root, "tmp"), 0o1777); err != nil {
-		return err
+	for _, open := range []string{"tmp", "dev/shm"} {
+		if err := os.Chmod(filepath.Join(root, open), 0o777|os.ModeSticky); err != nil {
+			return err
+		}
 	}
 	if err := mountGroups(root, groups); err != nil {
 		return err

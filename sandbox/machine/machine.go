@@ -99,6 +99,10 @@ func Start(ctx context.Context, spec Spec) (*Machine, error) {
 	if err := os.Remove(spec.socket()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("removing stale socket of machine %s: %w", spec.Name, err)
 	}
+	// What a crash left: groups in use cannot be joined again in version 2.
+	if err := errors.Join((&Machine{Spec: spec}).Kill(), removeGroups(spec.group())); err != nil {
+		return nil, fmt.Errorf("clearing away the last life of machine %s: %w", spec.Name, err)
+	}
 	if err := makeGroups(spec.group()); err != nil {
 		return nil, fmt.Errorf("making control groups of machine %s: %w", spec.Name, err)
 	}

@@ -54,8 +54,8 @@ func TestPrivateRootHidesTheHost(t *testing.T) {
 	secret := filepath.Join(shortDir(t), "secret") // below /tmp, which is the machine's own
 	write(t, secret, "x")
 	m := w.start(t, privateSpec(w, shortDir(t)))
-	got := run(t, m, "test ! -e "+secret+" && ls -A /run /.host && test -w /tmp && test -c /dev/null && echo fine")
-	if d := cmp.Diff("/.host:\n\n/run:\nfine", got); d != "" {
+	got := run(t, m, "test ! -e "+secret+" && ls -A /run /.host && stat -c %a /tmp && test -c /dev/null && echo fine")
+	if d := cmp.Diff("/.host:\n\n/run:\n1777\nfine", got); d != "" {
 		t.Errorf("the machine's view (-want +got):\n%s", d)
 	}
 	for line := range strings.SplitSeq(run(t, m, "cat /proc/self/mountinfo"), "\n") {

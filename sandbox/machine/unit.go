@@ -64,10 +64,15 @@ func (u *units) put(unit Unit) error {
 	if unit.Name == "" || filepath.Base(unit.Name) != unit.Name || len(unit.Args) == 0 {
 		return errors.New("a unit needs a plain name and a program")
 	}
-	if err := u.remove(unit.Name); err != nil && !errors.Is(err, errNoUnit) {
-		return err
+	for there := true; there; { // somebody else may put the same name meanwhile
+		if err := u.remove(unit.Name); err != nil && !errors.Is(err, errNoUnit) {
+			return err
+		}
+		u.mu.Lock()
+		if _, there = u.byName[unit.Name]; there {
+			u.mu.Unlock()
+		}
 	}
-	u.mu.Lock()
 	defer u.mu.Unlock()
 	r := &running{UnitStatus: UnitStatus{Unit: unit}, pause: restartSoonest}
 	if err := u.start(r); err != nil {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -212,6 +213,26 @@ func TestPutReplaces(t *testing.T) {
 	}
 	if s := unitOf(t, m, "other"); s.PID == 0 {
 		t.Errorf("Ensure did not start a unit: %+v", s)
+	}
+}
+
+func TestPutAtOnceLeavesOne(t *testing.T) {
+	m := supervisor(t)
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			if err := m.Put(context.Background(), shell("unit", "echo $$; exec sleep 1000")); err != nil {
+				t.Errorf("starting the unit: %v", err)
+			}
+		})
+	}
+	group.Wait()
+	now := unitOf(t, m, "unit").PID
+	awaitLog(t, m, "unit", strconv.Itoa(now)+"\n")
+	for _, word := range strings.Fields(logOf(t, m, "unit")) {
+		if pid, err := strconv.Atoi(word); err != nil || pid != now && alive(pid) {
+			t.Errorf("process %s of a replaced unit still runs; the unit is %d", word, now)
+		}
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 var (
@@ -105,7 +107,7 @@ func TestWireIsTheSameAfterARestart(t *testing.T) {
 	if err := onBridge(network(t, router), network(t, m), 11); err != nil {
 		t.Fatal(err)
 	}
-	before := macOf(t, m, "eth0")
+	before := macOf(t, m, "eth0") + " " + macOf(t, router, "port11")
 	if err := m.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +116,7 @@ func TestWireIsTheSameAfterARestart(t *testing.T) {
 	if err := onBridge(network(t, router), network(t, m), 11); err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(before, macOf(t, m, "eth0")); d != "" {
+	if d := cmp.Diff(before, macOf(t, m, "eth0")+" "+macOf(t, router, "port11")); d != "" {
 		t.Errorf("its neighbours see another machine (-before +after):\n%s", d)
 	}
 	put(t, m, Unit{Name: "listen", Args: []string{w.program, "test-listen", "192.0.2.11:7000", "a"}})
@@ -130,6 +132,27 @@ func macOf(t *testing.T, m *Machine, name string) string {
 		t.Fatal(err)
 	}
 	return link.Attrs().HardwareAddr.String()
+}
+
+func TestAddressesAreUsableAtOnce(t *testing.T) {
+	w := newWorld(t)
+	router, m := network(t, w.start(t, w.spec("router", routed))), network(t, w.start(t, w.spec("a", nil)))
+	if err := onBridge(router, m, 11); err != nil {
+		t.Fatal(err)
+	}
+	link, err := m.LinkByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := m.AddrList(link, netlink.FAMILY_V6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		if a.IP.IsGlobalUnicast() && a.Flags&unix.IFA_F_TENTATIVE != 0 {
+			t.Errorf("%s waits for others to object", a)
+		}
+	}
 }
 
 func TestKillTakesInterfacesAlong(t *testing.T) {

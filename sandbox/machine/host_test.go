@@ -1,0 +1,88 @@
+package machine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// startOnSharedHost is a host such as most are: its mounts are shared, and
+// /srv is a file system of its own. It starts the machine that its argument
+// describes, has it write, and says what is left of that on the host.
+func startOnSharedHost(args []string) error {
+	var spec Spec
+	if err := json.Unmarshal([]byte(args[0]), &spec); err != nil {
+		return err
+	}
+	err := errors.Join(
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), // of the real host
+		unix.Mount("tmpfs", "/srv", "tmpfs", 0, ""),
+		os.WriteFile("/srv/of-the-host", []byte("seen"), 0o644),
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""),
+	)
+	if err != nil {
+		return err
+	}
+	before, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	m, err := Start(ctx, spec)
+	if err != nil {
+		return err
+	}
+	script := "cat /srv/of-the-host; echo x > /srv/of-the-machine; rm /srv/of-the-host; mount -t tmpfs none /mnt"
+	if err := m.Put(ctx, Unit{Name: "write", Once: true, Args: []string{"/bin/sh", "-ec", script}}); err != nil {
+		return err
+	}
+	for ended := false; !ended && ctx.Err() == nil; {
+		all, err := m.Units(ctx)
+		if err != nil {
+			return err
+		}
+		ended = all[0].PID == 0
+	}
+	entries, err := os.ReadDir("/srv")
+	fmt.Println("srv", entries)
+	after, readErr := os.ReadFile("/proc/self/mountinfo")
+	fmt.Println("mounts equal", string(before) == string(after))
+	return errors.Join(err, readErr, m.Kill())
+}
+
+func TestMachineOnAHostWithSharedMounts(t *testing.T) {
+	w := newWorld(t)
+	for _, private := range []bool{false, true} {
+		spec := w.spec(fmt.Sprintf("private-%t", private), func(s *Spec) { s.PrivateRoot = private })
+		text, err := json.Marshal(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		command := exec.Command(w.program, "test-shared-host", string(text))
+		command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+		out, err := command.CombinedOutput()
+		want := "srv [- of-the-host]\nmounts equal true\n"
+		if !private { // it sees the host's files
+			want = "srv [- of-the-machine]\nmounts equal true\n"
+		}
+		if d := cmp.Diff(want, string(out)); err != nil || d != "" {
+			t.Errorf("private root %t: %v (-want +got):\n%s", private, err, d)
+		}
+		log, err := os.ReadFile(filepath.Join(spec.logs(), "write.log"))
+		if err != nil || strings.TrimSpace(string(log)) != "seen" {
+			t.Errorf("private root %t: the machine reads %q in /srv, %v", private, log, err)
+		}
+	}
+}
