@@ -7,7 +7,7 @@ RESULTS := docs/results
 GEN     := docs
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check build gen bench clean
+.PHONY: help demo test test-all check build image gen bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ check: ## format, vet, lint, module files, generated files, the laws of the repo
 build: ## compile the programs into bin/
 	@mkdir -p bin
 	CGO_ENABLED=0 go build -C sandbox -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)" -o ../bin/pelago-sandbox ./cmd/pelago-sandbox
+
+image: build ## build every container image there is into the cache
+	bin/pelago-sandbox build --images
 
 gen: build ## make the generated files again
 	@mkdir -p $(GEN)/cli

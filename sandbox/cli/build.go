@@ -17,13 +17,15 @@ import (
 
 func newBuild(e *env) *cobra.Command {
 	var versions []string
+	var images bool
 	command := &cobra.Command{
 		Use:   "build",
 		Short: "Build Kubernetes and the add-ons into the cache ahead of time",
 		Long: `Build compiles Kubernetes of the given versions and the programs of all add-ons
-into the cache, which up would do otherwise. It needs Go and no root. The first
-time takes about ten minutes on two cores.`,
-		Example: "  pelago-sandbox build\n  pelago-sandbox build --versions v1.34.4,v1.36.3",
+into the cache, which up would do otherwise. It needs Go and no root (--images may,
+to refresh the lists of Debian packages). The first time takes about ten minutes
+on two cores.`,
+		Example: "  pelago-sandbox build\n  pelago-sandbox build --versions v1.34.4,v1.36.3 --images",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cache, err := e.cache()
@@ -45,9 +47,18 @@ time takes about ten minutes on two cores.`,
 					return err
 				}
 			}
+			for _, i := range addon.Images {
+				if !images {
+					break
+				}
+				if _, err := cluster.BuildImage(cmd.Context(), cache, i.Ref); err != nil {
+					return err
+				}
+			}
 			return nil
 		},
 	}
+	command.Flags().BoolVar(&images, "images", false, "also build the images of the add-ons, from Debian packages where they need them")
 	command.Flags().StringSliceVar(&versions, "versions", []string{config.DefaultVersion}, "Kubernetes versions")
 	return command
 }
