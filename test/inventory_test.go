@@ -42,6 +42,9 @@ func takeInventory(t *testing.T) inventory {
 		}
 	}
 	for _, p := range processNumbers() {
+		if othersSandbox(p) {
+			continue // somebody may stop and start nodes in it meanwhile
+		}
 		for _, kind := range []string{"net", "mnt", "pid", "uts", "ipc", "cgroup"} {
 			if link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", p, kind)); err == nil {
 				seen["namespace "+link] = true
@@ -75,6 +78,13 @@ func takeInventory(t *testing.T) inventory {
 	}
 	folders(seen, "file", "/tmp", 1)
 	return seen
+}
+
+// othersSandbox tells whether a process is in the control group of a sandbox that no
+// test made.
+func othersSandbox(pid int) bool {
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	return err == nil && bytes.Contains(groups, []byte("/pelago-sandbox/")) && !bytes.Contains(groups, []byte("/pelago-sandbox/test-"))
 }
 
 // more lists what is in the inventory and was not in the earlier one.
