@@ -71,7 +71,7 @@ var steps = []step{
 	}, {
 		name: "unit-sandbox", kind: kindUnit, lists: everywhere, needs: []string{"tools"},
 		proves:  "the sandbox's logic, and its network, machines and images with real parts",
-		command: goTest("-race", "-timeout", "14m"), packages: sandboxPackages, dir: "sandbox", env: race, goTest: true, limit: 15 * time.Minute,
+		command: goTest("-race", "-p", "1", "-timeout", "14m"), packages: sandboxPackages, dir: "sandbox", env: race, goTest: true, limit: 15 * time.Minute,
 	}, {
 		name: "kubernetes", kind: kindPrepare, lists: []string{listTest, listTestAll, listBench}, needs: []string{"build"},
 		proves:  "Kubernetes compiles from its Go modules into the cache",
