@@ -35,12 +35,12 @@ page() {
   port=$("$sandbox" kubectl "$1" -- get service web -o 'jsonpath={.spec.ports[0].nodePort}')
   url="http://$address:$port/"
   for _ in $(seq 30); do
-    if "$sandbox" run "$2" -- wget -q -T 2 -O /dev/null "$url" 2>/dev/null; then
+    if "$sandbox" run "$2" -- wget -q -t 1 -T 2 -O /dev/null "$url" 2>/dev/null; then
       break
     fi
     sleep 1
   done
-  show "$sandbox" run "$2" -- wget -q -T 5 -O - "$url"
+  show "$sandbox" run "$2" -- wget -q -t 1 -T 5 -O - "$url"
 }
 
 if [ "$(id -u)" -ne 0 ]; then

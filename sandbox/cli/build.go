@@ -35,6 +35,9 @@ on two cores.`,
 			board := newBoard(e.err, time.Now)
 			defer board.close()
 			cache.Progress = func(line string) { board.set("", line) }
+			if err := checkVersions(versions); err != nil {
+				return err
+			}
 			for _, version := range versions {
 				file, err := cache.Kube(cmd.Context(), version)
 				if err != nil {
@@ -61,6 +64,21 @@ on two cores.`,
 	command.Flags().BoolVar(&images, "images", false, "also build the images of the add-ons, from Debian packages where they need them")
 	command.Flags().StringSliceVar(&versions, "versions", []string{config.DefaultVersion}, "Kubernetes versions")
 	return command
+}
+
+// checkVersions asks of versions what sandbox.yaml asks.
+func checkVersions(versions []string) error {
+	for _, version := range versions {
+		wanted, err := config.Default([]string{"any"}, 1)
+		if err != nil {
+			return err
+		}
+		wanted.Clusters[0].Version = version
+		if err := wanted.Validate(); err != nil {
+			return fmt.Errorf("--versions: %w", err)
+		}
+	}
+	return nil
 }
 
 func newAPIServer(e *env) *cobra.Command {

@@ -125,6 +125,7 @@ func TestMistakes(t *testing.T) {
 		{"of the API servers", []string{"api", "stop", "rome"}, `unknown command "stop" for "pelago-sandbox api"`},
 		{"of images", []string{"image", "push"}, `unknown command "push" for "pelago-sandbox image"`},
 		{"an unknown flag", []string{"up", "--cluster", "rome"}, "unknown flag: --cluster"},
+		{"a version that is none", []string{"build", "--versions", "latest"}, "--versions: "},
 		{"an unknown short flag", []string{"status", "-x"}, "unknown shorthand flag"},
 		{"a flag without its value", []string{"up", "--nodes"}, "flag needs an argument: --nodes"},
 		{"a number that is none", []string{"up", "--nodes", "two"}, `invalid argument "two" for "--nodes"`},

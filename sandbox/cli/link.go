@@ -154,6 +154,9 @@ func parseLoss(text string) (float64, error) {
 	if percent {
 		value /= 100
 	}
+	if err == nil && !percent && value >= 1 {
+		return 0, fmt.Errorf("--loss %q: write %s%% for percent, or a share below 1", text, number)
+	}
 	if err != nil || !(value >= 0 && value <= 1) { // not a number is neither
 		return 0, fmt.Errorf("--loss %q: use a share such as 1%% or 0.01, at most 100%%", text)
 	}

@@ -31,7 +31,7 @@ func TestParseLoss(t *testing.T) {
 		{"a share", "0.25", 0.25, true},
 		{"none", "0", 0, true},
 		{"everything", "100%", 1, true},
-		{"everything, as a share", "1", 1, true},
+		{"a bare 1 was more likely meant as 1%", "1", 0, false},
 		{"more than everything", "101%", 0, false},
 		{"a percentage without its sign", "5", 0, false},
 		{"less than none", "-1%", 0, false},

@@ -47,10 +47,13 @@ and changes nothing else.`,
 			s.Report, s.Cache.Progress = board.set, func(line string) { board.set("", line) }
 			err = s.Up(cmd.Context())
 			board.close()
+			if cmd.Context().Err() != nil {
+				return fmt.Errorf("interrupted; run the same again to go on, or: pelago-sandbox down --name %s", e.name)
+			}
 			if err != nil {
 				return fmt.Errorf("%w\nrun the same again to go on, or: pelago-sandbox down --name %s", err, e.name)
 			}
-			fmt.Fprintf(e.out, "Sandbox %s is up: %s. Try: pelago-sandbox kubectl %s -- get pods -A\n", e.name, strings.Join(clusterNames(s), ", "), s.Clusters[0].Name)
+			fmt.Fprintf(e.out, "Sandbox %s is up: %s. Try: pelago-sandbox %skubectl %s -- get pods -A\n", e.name, strings.Join(clusterNames(s), ", "), e.nameFlag(), s.Clusters[0].Name)
 			return nil
 		},
 	}
@@ -58,6 +61,14 @@ and changes nothing else.`,
 	command.Flags().IntVar(&nodes, "nodes", config.DefaultNodes, "nodes of each cluster")
 	command.Flags().StringVarP(&file, "file", "f", "", "file that describes the clusters, instead of --clusters and --nodes (see docs/sandbox.md)")
 	return command
+}
+
+// nameFlag is what a command must begin with to be about the same sandbox.
+func (e *env) nameFlag() string {
+	if e.name == "default" {
+		return ""
+	}
+	return "--name " + e.name + " "
 }
 
 func clusterNames(s *cluster.Sandbox) []string {
