@@ -1,0 +1,115 @@
+package v1alpha1
+
+// Types of conditions. A condition is True when all is well, unless its meaning says
+// otherwise. Ready is derived from the others of its kind; Reconciling and Stalled
+// are present only while True.
+const (
+	// ConditionReady: everything the object asks for is so.
+	ConditionReady = "Ready"
+	// ConditionReconciling: work is going on and needs nobody.
+	ConditionReconciling = "Reconciling"
+	// ConditionStalled: nothing will change until somebody acts; the message says what to do.
+	ConditionStalled = "Stalled"
+
+	// ConditionIdentityReady: the consumer holds a valid credential of the provider.
+	ConditionIdentityReady = "IdentityReady"
+	// ConditionReachable: the provider's API server answers.
+	ConditionReachable = "Reachable"
+	// ConditionCompatible: both sides know what they need of each other.
+	ConditionCompatible = "Compatible"
+	// ConditionResourcesAccepted: an offer of the provider has been accepted.
+	ConditionResourcesAccepted = "ResourcesAccepted"
+	// ConditionTenantReady: the provider's Tenant for this consumer is Ready.
+	ConditionTenantReady = "TenantReady"
+	// ConditionConsumerAlive: the consumer was heard of lately.
+	ConditionConsumerAlive = "ConsumerAlive"
+
+	// ConditionNamespaceReady: the tenant namespace is there with its bounds.
+	ConditionNamespaceReady = "NamespaceReady"
+	// ConditionRightsReady: the tenant's user has exactly its rights.
+	ConditionRightsReady = "RightsReady"
+
+	// ConditionIssued: the credential asked for in an Identity has been issued.
+	ConditionIssued = "Issued"
+	// ConditionRevoked: True when the provider has ended the peering.
+	ConditionRevoked = "Revoked"
+
+	// ConditionSent: the request has reached the provider.
+	ConditionSent = "Sent"
+	// ConditionOffered: the provider has answered a request with an offer.
+	ConditionOffered = "Offered"
+	// ConditionAccepted: the offer is accepted.
+	ConditionAccepted = "Accepted"
+)
+
+// Reasons of conditions, with what they mean.
+const (
+	// ReasonReady: nothing is missing.
+	ReasonReady = "Ready"
+	// ReasonPending: the first attempt is not over.
+	ReasonPending = "Pending"
+	// ReasonWaiting: something else has to be there first; the message says what.
+	ReasonWaiting = "Waiting"
+	// ReasonTerminating: the object is being removed.
+	ReasonTerminating = "Terminating"
+
+	// ReasonInvitationRefused: the provider did not accept the token.
+	ReasonInvitationRefused = "InvitationRefused"
+	// ReasonInvitationMissing: there is no token, and no credential either.
+	ReasonInvitationMissing = "InvitationMissing"
+	// ReasonNameRefused: the name is taken or reserved at the provider.
+	ReasonNameRefused = "NameRefused"
+	// ReasonAuthUnreachable: the provider's authentication endpoint does not answer.
+	ReasonAuthUnreachable = "AuthUnreachable"
+	// ReasonUntrusted: the endpoint's certificate is not of the pinned authority.
+	ReasonUntrusted = "Untrusted"
+	// ReasonIssued: a credential was issued.
+	ReasonIssued = "Issued"
+	// ReasonRenewing: a new credential is being asked for.
+	ReasonRenewing = "Renewing"
+	// ReasonExpired: the credential or the offer has ended.
+	ReasonExpired = "Expired"
+	// ReasonRequestRefused: the certificate signing request breaks a rule.
+	ReasonRequestRefused = "RequestRefused"
+	// ReasonSigningFailed: the cluster's signer did not sign.
+	ReasonSigningFailed = "SigningFailed"
+
+	// ReasonPeerReachable: the peer answers.
+	ReasonPeerReachable = "PeerReachable"
+	// ReasonPeerUnreachable: the peer does not answer.
+	ReasonPeerUnreachable = "PeerUnreachable"
+	// ReasonForbidden: the peer answers and refuses this identity.
+	ReasonForbidden = "Forbidden"
+	// ReasonUnsupported: the peer lacks a feature this side cannot do without.
+	ReasonUnsupported = "Unsupported"
+	// ReasonDuplicate: there is another peering with this cluster.
+	ReasonDuplicate = "Duplicate"
+	// ReasonInvalid: the object breaks a rule; the message names the field.
+	ReasonInvalid = "Invalid"
+
+	// ReasonCordoned: the provider accepts nothing new from this tenant.
+	ReasonCordoned = "Cordoned"
+	// ReasonDrained: the provider has removed what this tenant had.
+	ReasonDrained = "Drained"
+	// ReasonNothingFree: the provider has nothing to offer now.
+	ReasonNothingFree = "NothingFree"
+	// ReasonFiltered: the provider's rules leave nothing for this consumer.
+	ReasonFiltered = "Filtered"
+	// ReasonOffered: there is an offer.
+	ReasonOffered = "Offered"
+	// ReasonAccepted: the consumer has accepted.
+	ReasonAccepted = "Accepted"
+	// ReasonDeclined: the consumer has declined.
+	ReasonDeclined = "Declined"
+	// ReasonUndecided: the consumer has not decided yet.
+	ReasonUndecided = "Undecided"
+	// ReasonWithdrawn: the provider has taken the offer back.
+	ReasonWithdrawn = "Withdrawn"
+
+	// ReasonEndedByProvider: the provider has ended the peering.
+	ReasonEndedByProvider = "EndedByProvider"
+	// ReasonAbandoned: the consumer was silent for longer than Tenant.spec.abandonAfter.
+	ReasonAbandoned = "Abandoned"
+	// ReasonSilent: the consumer has not been heard of lately.
+	ReasonSilent = "Silent"
+)

@@ -1,0 +1,92 @@
+package v1alpha1
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Invitation lets one cluster become a consumer of this one, once. It holds the
+// hash of a token, never the token.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,categories=pelago
+// +kubebuilder:printcolumn:name=Consumer,type=string,JSONPath=`.spec.consumer`
+// +kubebuilder:printcolumn:name=Expires,type=string,JSONPath=`.spec.expires`
+// +kubebuilder:printcolumn:name=Used By,type=string,JSONPath=`.status.tenant`
+// +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
+type Invitation struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   InvitationSpec   `json:"spec"`
+	Status InvitationStatus `json:"status,omitempty"`
+}
+
+// InvitationSpec says who is invited, how they prove it, and until when.
+//
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec cannot be changed; delete the invitation and make another"
+type InvitationSpec struct {
+	// TokenSHA256 is the hash of the token, as TokenHash makes it.
+	//
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
+	TokenSHA256 string `json:"tokenSHA256"`
+
+	// Expires is when the invitation stops to be accepted.
+	Expires metav1.Time `json:"expires"`
+
+	// Consumer, if set, is the name the tenant gets, whatever name the consumer has.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=40
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Consumer string `json:"consumer,omitempty"`
+
+	// Tenant is what the new Tenant gets as its terms; defaults if absent.
+	// +optional
+	Tenant *TenantTerms `json:"tenant,omitempty"`
+}
+
+// InvitationStatus says who has used an invitation.
+type InvitationStatus struct {
+	// BoundTo is the cluster and key of the first use. Nobody else can use it then.
+	// +optional
+	BoundTo *Binding `json:"boundTo,omitempty"`
+
+	// Tenant is the name of the Tenant that came of it.
+	// +optional
+	Tenant string `json:"tenant,omitempty"`
+
+	// TenantUID is the UID of that Tenant: once it is gone the invitation is void.
+	// +optional
+	TenantUID string `json:"tenantUID,omitempty"`
+}
+
+// Binding is a cluster and its key.
+type Binding struct {
+	// ClusterID of the consumer.
+	ClusterID string `json:"clusterID"`
+	// PublicKeySHA256 is the SHA-256 of the public key in PKIX DER, in hexadecimal.
+	PublicKeySHA256 string `json:"publicKeySHA256"`
+	// Time of the first use.
+	Time metav1.Time `json:"time"`
+}
+
+// TokenHash returns the hash of an invitation's token, for InvitationSpec.TokenSHA256:
+// the SHA-256 of its characters, in hexadecimal. A token is 32 random bytes in
+// unpadded URL-safe base64; so much randomness needs no slow hash.
+func TokenHash(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])
+}
+
+// InvitationList is a list of Invitation.
+//
+// +kubebuilder:object:root=true
+type InvitationList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Invitation `json:"items"`
+}

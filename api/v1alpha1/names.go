@@ -1,0 +1,86 @@
+package v1alpha1
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Names of objects that both sides, the installer and the command line agree on.
+const (
+	// SystemNamespace is where Pelago runs.
+	SystemNamespace = "pelago-system"
+	// TenantNamespacePrefix begins the name of tenant namespaces.
+	TenantNamespacePrefix = "pelago-tenant-"
+	// PeeringNamespacePrefix begins the name of the namespaces that hold a consumer's
+	// requests and the offers for them.
+	PeeringNamespacePrefix = "pelago-peering-"
+	// IdentityName is the name of the Identity, of the heartbeat Lease and of the
+	// service account in a tenant namespace.
+	IdentityName = "consumer"
+	// DefaultRequestName is the name of the request that peering makes by itself.
+	DefaultRequestName = "default"
+	// ConfigName is the name of the ConfigMap with this cluster's settings.
+	ConfigName = "pelago-config"
+	// ClusterIDName is the name of the ConfigMap whose key ClusterIDKey holds the
+	// cluster's id.
+	ClusterIDName = "pelago-cluster-id"
+	// ClusterIDKey is the key of the id in that ConfigMap.
+	ClusterIDKey = "id"
+	// AuthService is the name of the authentication endpoint: its Service, Deployment and
+	// service account, and the server name in its certificate.
+	AuthService = "pelago-auth"
+	// AuthTLSName is the name of the Secret with the certificate authority of the
+	// authentication endpoint: ca.crt and ca.key.
+	AuthTLSName = "pelago-auth-tls"
+	// AuthPath is the path of the authentication endpoint that accepts invitations.
+	AuthPath = "/v1alpha1/identity"
+
+	// ConsumerRole is the ClusterRole of a tenant in its namespace.
+	ConsumerRole = "pelago-consumer"
+	// ConsumerTokenRole is the ClusterRole that lets a tenant renew its own token.
+	ConsumerTokenRole = "pelago-consumer-token"
+	// FarewellRole is the ClusterRole of a tenant whose peering has been ended.
+	FarewellRole = "pelago-farewell"
+	// PriorityLevel is the PriorityLevelConfiguration that all tenants share fairly.
+	PriorityLevel = "pelago-tenants"
+
+	// MaxClusterName is the most characters a cluster's name may have.
+	MaxClusterName = 40
+)
+
+// CredentialSecret is the name of the Secret in SystemNamespace with the credential
+// of a consumer's peering.
+func CredentialSecret(peering string) string { return "peering-" + peering }
+
+// TenantNamespace is the namespace of a tenant.
+func TenantNamespace(tenant string) string { return TenantNamespacePrefix + tenant }
+
+// PeeringNamespace is the namespace of a consumer's requests to one provider.
+func PeeringNamespace(peering string) string { return PeeringNamespacePrefix + peering }
+
+// reserved are names that mean something else where a cluster's name is used.
+var reserved = []string{"all", "any", "cluster", "default", "home", "local", "none", "remote", "self", "system"}
+
+// CheckClusterName says what is wrong with a cluster's name, and what to do; nil if
+// it is good. Names become parts of namespaces, so they are DNS labels of at most
+// MaxClusterName characters.
+func CheckClusterName(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("the cluster's name is empty; give it one of lower-case letters, digits and dashes")
+	case len(name) > MaxClusterName:
+		return fmt.Errorf("the cluster's name %.50q has %d characters, at most %d; choose a shorter one", name, len(name), MaxClusterName)
+	case len(validation.IsDNS1123Label(name)) > 0:
+		return fmt.Errorf("the cluster's name %q is not a DNS label; use lower-case letters, digits and dashes, a letter or digit first and last", name)
+	case strings.HasPrefix(name, "kube-") || strings.HasPrefix(name, "pelago") || strings.HasPrefix(name, "openshift"):
+		return fmt.Errorf("the cluster's name %q begins with a reserved word (kube-, pelago, openshift); choose another", name)
+	}
+	for _, r := range reserved {
+		if name == r {
+			return fmt.Errorf("the cluster's name %q is reserved; choose another", name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,189 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Peering is a remote cluster as this cluster knows it: what this cluster uses of
+// it (consume), what it gives to it (provide), or both. Its name is the remote
+// cluster's name here.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,categories=pelago
+// +kubebuilder:printcolumn:name=Roles,type=string,JSONPath=`.status.roles`
+// +kubebuilder:printcolumn:name=Ready,type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name=Reason,type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name=Version,type=string,JSONPath=`.status.remote.version`
+// +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 40",message="metadata.name: at most 40 characters; choose a shorter name"
+type Peering struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   PeeringSpec   `json:"spec,omitempty"`
+	Status PeeringStatus `json:"status,omitempty"`
+}
+
+// PeeringSpec says what is wanted with a remote cluster.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.consume) || has(self.provide)",message="spec: set consume, provide or both"
+type PeeringSpec struct {
+	// ClusterID is the remote cluster's id. It cannot be changed.
+	//
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.clusterID cannot be changed; unpeer and peer again"
+	ClusterID string `json:"clusterID"`
+
+	// Consume: this cluster uses resources of the remote one, its provider.
+	// +optional
+	Consume *Consume `json:"consume,omitempty"`
+
+	// Provide: this cluster gives resources to the remote one, its consumer. Written
+	// by Pelago when the consumer has used an invitation.
+	// +optional
+	Provide *Provide `json:"provide,omitempty"`
+}
+
+// Consume says how to reach the provider and what to ask of it.
+type Consume struct {
+	// AuthURL is where the provider accepts invitations, https://HOST:PORT.
+	//
+	// +kubebuilder:validation:Pattern=`^https://[^/?#@ ]+$`
+	// +kubebuilder:validation:MaxLength=300
+	AuthURL string `json:"authURL"`
+
+	// CASHA256 pins the certificate authority of AuthURL: the SHA-256 of its
+	// certificate in DER, in hexadecimal.
+	//
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
+	CASHA256 string `json:"caSHA256"`
+
+	// TokenSecret names the Secret in Pelago's namespace whose key "token" holds the
+	// invitation's token. Pelago deletes the Secret once the invitation was accepted.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	TokenSecret string `json:"tokenSecret,omitempty"`
+
+	// ServerURL overrides the address of the provider's API server, https://HOST:PORT.
+	//
+	// +optional
+	// +kubebuilder:validation:Pattern=`^https://[^?#@ ]+$`
+	// +kubebuilder:validation:MaxLength=300
+	ServerURL string `json:"serverURL,omitempty"`
+
+	// ProxyURL is an HTTP proxy through which the provider is reached, http(s)://HOST:PORT.
+	//
+	// +optional
+	// +kubebuilder:validation:Pattern=`^https?://[^/?#@ ]+$`
+	// +kubebuilder:validation:MaxLength=300
+	ProxyURL string `json:"proxyURL,omitempty"`
+
+	// DefaultRequest makes a ResourceRequest named "default" for this peering. True if absent.
+	//
+	// +optional
+	// +kubebuilder:default=true
+	DefaultRequest *bool `json:"defaultRequest,omitempty"`
+
+	// Resources is what the default request asks for; everything the provider has
+	// free if absent.
+	//
+	// +optional
+	Resources ResourceList `json:"resources,omitempty"`
+}
+
+// Provide names the tenant that stands for the consumer.
+type Provide struct {
+	// Tenant is the name of the Tenant.
+	// +kubebuilder:validation:MaxLength=40
+	Tenant string `json:"tenant"`
+}
+
+// PeeringStatus is what became of a peering.
+type PeeringStatus struct {
+	// ObservedGeneration is the generation the status speaks of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Roles of this cluster: Consumer, Provider or both.
+	// +optional
+	// +listType=set
+	Roles []Role `json:"roles,omitempty"`
+
+	// Remote is what the remote cluster says of itself.
+	// +optional
+	Remote *ClusterInfo `json:"remote,omitempty"`
+
+	// Features both sides know, sorted.
+	// +optional
+	// +listType=set
+	Features []string `json:"features,omitempty"`
+
+	// ServerURL is the address of the provider's API server in use.
+	// +optional
+	ServerURL string `json:"serverURL,omitempty"`
+
+	// TenantNamespace is the namespace at the provider that is this consumer's.
+	// +optional
+	TenantNamespace string `json:"tenantNamespace,omitempty"`
+
+	// Credential is with what this consumer proves who it is.
+	// +optional
+	Credential *CredentialStatus `json:"credential,omitempty"`
+
+	// LastContact is when the remote cluster was last heard of, to the minute.
+	// +optional
+	LastContact *metav1.Time `json:"lastContact,omitempty"`
+
+	// Conditions: Ready, IdentityReady, Reachable, Compatible, ResourcesAccepted on a
+	// consumer; Ready, TenantReady, ConsumerAlive on a provider.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Role is what a cluster is in a peering.
+// +kubebuilder:validation:Enum=Consumer;Provider
+type Role string
+
+// The roles.
+const (
+	RoleConsumer Role = "Consumer"
+	RoleProvider Role = "Provider"
+)
+
+// CredentialType is a way of proving an identity to the provider's API server.
+// +kubebuilder:validation:Enum=Certificate;ServiceAccountToken
+type CredentialType string
+
+// The types of credentials.
+const (
+	// CredentialCertificate is a client certificate of the provider's API server.
+	CredentialCertificate CredentialType = "Certificate"
+	// CredentialToken is a bound token of a service account, for providers whose API
+	// server signs no client certificates.
+	CredentialToken CredentialType = "ServiceAccountToken"
+)
+
+// CredentialStatus says how long a credential lives. The credential itself is in a Secret.
+type CredentialStatus struct {
+	// Type of the credential.
+	Type CredentialType `json:"type"`
+	// NotBefore and NotAfter bound its life.
+	NotBefore metav1.Time `json:"notBefore"`
+	// NotAfter is when it stops to be accepted.
+	NotAfter metav1.Time `json:"notAfter"`
+	// RenewAfter is when it is replaced: at two thirds of its life.
+	RenewAfter metav1.Time `json:"renewAfter"`
+}
+
+// PeeringList is a list of Peering.
+//
+// +kubebuilder:object:root=true
+type PeeringList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Peering `json:"items"`
+}

@@ -1,0 +1,187 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Tenant is a consumer as its provider sees it: what it may use here and what it
+// does use. Its namespace is pelago-tenant-NAME. Deleting it ends the peering.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,categories=pelago
+// +kubebuilder:printcolumn:name=State,type=string,JSONPath=`.spec.state`
+// +kubebuilder:printcolumn:name=Ready,type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name=Reason,type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name=CPU,type=string,JSONPath=`.status.used.cpu`
+// +kubebuilder:printcolumn:name=Memory,type=string,JSONPath=`.status.used.memory`
+// +kubebuilder:printcolumn:name=Pods,type=string,JSONPath=`.status.used.pods`
+// +kubebuilder:printcolumn:name=Last Contact,type=date,JSONPath=`.status.lastContact`
+// +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 40",message="metadata.name: at most 40 characters"
+type Tenant struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   TenantSpec   `json:"spec"`
+	Status TenantStatus `json:"status,omitempty"`
+}
+
+// TenantSpec says who the tenant is, and on which terms it is here.
+type TenantSpec struct {
+	// ClusterID is the consumer's id. It cannot be changed.
+	//
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.clusterID cannot be changed"
+	ClusterID string `json:"clusterID"`
+
+	// PeeringUID is the UID of the consumer's Peering: the tenant's user is UserPrefix
+	// with it. It cannot be changed.
+	//
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.peeringUID cannot be changed"
+	PeeringUID string `json:"peeringUID"`
+
+	// CredentialType is how the consumer proves its identity here. It cannot be changed.
+	//
+	// +optional
+	// +kubebuilder:default=Certificate
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.credentialType cannot be changed; unpeer and peer again"
+	CredentialType CredentialType `json:"credentialType,omitempty"`
+
+	// Terms of the tenancy.
+	TenantTerms `json:",inline"`
+}
+
+// TenantTerms are what an owner may set for a tenant, before or after it is there.
+type TenantTerms struct {
+	// State: Active; Cordoned, nothing new is accepted; Drained, what is there is
+	// removed as well.
+	//
+	// +optional
+	// +kubebuilder:default=Active
+	State TenantState `json:"state,omitempty"`
+
+	// Limits of what the tenant may use; none if absent.
+	// +optional
+	Limits *TenantLimits `json:"limits,omitempty"`
+
+	// PodSecurity is the Pod Security Standard of the tenant's namespaces.
+	//
+	// +optional
+	// +kubebuilder:default=baseline
+	PodSecurity PodSecurity `json:"podSecurity,omitempty"`
+
+	// Objects bounds how many objects the tenant may have in its tenant namespace, by
+	// resource, as in ResourceQuota without the prefix count/, e.g. "secrets" or
+	// "resourcerequests.pelago.dev". What is not named keeps its default.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	Objects map[string]int32 `json:"objects,omitempty"`
+
+	// AbandonAfter is how long the consumer may be silent before the tenant and all
+	// that belongs to it is removed, e.g. 720h. Never if absent. At least 10m.
+	//
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10m')",message="abandonAfter: at least 10m"
+	AbandonAfter *metav1.Duration `json:"abandonAfter,omitempty"`
+}
+
+// TenantState says what a tenant may do now.
+// +kubebuilder:validation:Enum=Active;Cordoned;Drained
+type TenantState string
+
+// The states of a tenant.
+const (
+	TenantActive   TenantState = "Active"
+	TenantCordoned TenantState = "Cordoned"
+	TenantDrained  TenantState = "Drained"
+)
+
+// PodSecurity is a level of the Pod Security Standards.
+// +kubebuilder:validation:Enum=privileged;baseline;restricted
+type PodSecurity string
+
+// The levels of the Pod Security Standards.
+const (
+	PodSecurityPrivileged PodSecurity = "privileged"
+	PodSecurityBaseline   PodSecurity = "baseline"
+	PodSecurityRestricted PodSecurity = "restricted"
+)
+
+// TenantLimits bound what a tenant may use in the scheduler's arithmetic: what its
+// pods request, side cars, init containers, overhead and pod-level resources included.
+type TenantLimits struct {
+	// Enforcement: None, requests are summed but need not be declared; Soft, every
+	// container declares requests of the limited resources; Hard, its limits equal
+	// them too, so that the sum is what the pods can use.
+	//
+	// +optional
+	// +kubebuilder:default=None
+	Enforcement Enforcement `json:"enforcement,omitempty"`
+
+	// Resources is the most that all pods of the tenant may request together. The
+	// resource "pods" counts them.
+	// +optional
+	Resources ResourceList `json:"resources,omitempty"`
+
+	// Namespaces is the most namespaces the tenant may offload here.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Namespaces *int32 `json:"namespaces,omitempty"`
+}
+
+// Enforcement is how strictly limits bind.
+// +kubebuilder:validation:Enum=None;Soft;Hard
+type Enforcement string
+
+// The strictnesses of limits.
+const (
+	EnforcementNone Enforcement = "None"
+	EnforcementSoft Enforcement = "Soft"
+	EnforcementHard Enforcement = "Hard"
+)
+
+// TenantStatus is what a tenant uses, and how it is.
+type TenantStatus struct {
+	// ObservedGeneration is the generation the status speaks of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Cluster is what the consumer says of itself.
+	// +optional
+	Cluster *ClusterInfo `json:"cluster,omitempty"`
+
+	// Namespace is the tenant namespace.
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+
+	// Namespaces counts those offloaded here.
+	// +optional
+	Namespaces int32 `json:"namespaces,omitempty"`
+
+	// Used is what the tenant's pods request together.
+	// +optional
+	Used ResourceList `json:"used,omitempty"`
+
+	// LastContact is when the consumer was last heard of.
+	// +optional
+	LastContact *metav1.Time `json:"lastContact,omitempty"`
+
+	// Conditions: Ready, NamespaceReady, RightsReady, ConsumerAlive.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// TenantList is a list of Tenant.
+//
+// +kubebuilder:object:root=true
+type TenantList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Tenant `json:"items"`
+}
