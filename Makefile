@@ -4,10 +4,15 @@
 VERSION := $(shell git -c safe.directory='*' describe --tags --always --dirty 2>/dev/null || echo unknown)
 RUN      = go build -buildvcs=false -o bin/runner ./test/runner && exec bin/runner
 RESULTS := docs/results
-GEN     := docs
+GEN     := .
+FLAGS_GO = -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)"
+PROGRAMS = pelago pelago-manager
+ARCHES   = amd64 arm64
+IMAGE   := pelago.dev/pelago:$(VERSION)
+ROOTS   := /etc/ssl/certs/ca-certificates.crt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check build image gen bench clean
+.PHONY: help demo test test-all check build image images gen bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,14 +32,29 @@ check: ## format, vet, lint, module files, generated files, the laws of the repo
 
 build: ## compile the programs into bin/
 	@mkdir -p bin
-	CGO_ENABLED=0 go build -C sandbox -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)" -o ../bin/pelago-sandbox ./cmd/pelago-sandbox
+	CGO_ENABLED=0 go build $(FLAGS_GO) -o bin/ $(addprefix ./cmd/,$(PROGRAMS))
+	CGO_ENABLED=0 go build -C sandbox $(FLAGS_GO) -o ../bin/pelago-sandbox ./cmd/pelago-sandbox
 
-image: build ## build every container image there is into the cache
+image: build ## build the image of Pelago for all architectures, into bin/pelago-image.tar
+	@rm -rf out/image
+	@for arch in $(ARCHES); do \
+		echo "compiling for linux/$$arch"; \
+		mkdir -p out/image/$$arch/etc/ssl/certs && \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build $(FLAGS_GO) -o out/image/$$arch/ $(addprefix ./cmd/,$(PROGRAMS)) && \
+		if [ -f $(ROOTS) ]; then cp $(ROOTS) out/image/$$arch/$(ROOTS); fi || exit 1; \
+	done
+	@chmod -R a+rX out/image
+	bin/pelago-sandbox image pack $(IMAGE) --out bin/pelago-image.tar --entrypoint /pelago --user 65532:65532 $(foreach arch,$(ARCHES),--root $(arch)=out/image/$(arch))
+	@rm -rf out/image
+
+images: build ## build the images of the sandbox's add-ons into the cache
 	bin/pelago-sandbox build --images
 
 gen: build ## make the generated files again
-	@mkdir -p $(GEN)/cli
-	bin/pelago-sandbox docs $(GEN)/cli
+	@mkdir -p $(GEN)/docs/cli
+	bash deploy/generate.sh $(GEN)
+	bin/pelago-sandbox docs $(GEN)/docs/cli
+	bin/pelago docs $(GEN)/docs/cli
 
 bench: ## measure the stated limits on this machine (needs root)
 	@$(RUN) $(FLAGS) bench

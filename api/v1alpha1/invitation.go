@@ -3,6 +3,8 @@ package v1alpha1
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/pem"
+	"errors"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -80,6 +82,22 @@ type Binding struct {
 func TokenHash(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
+}
+
+// CertificateSHA256 returns the SHA-256 of the first certificate's DER in a PEM text,
+// in hexadecimal: how an invitation pins the authority of the authentication endpoint.
+func CertificateSHA256(text []byte) (string, error) {
+	for {
+		block, rest := pem.Decode(text)
+		switch {
+		case block == nil:
+			return "", errors.New("reading a certificate: there is none in the PEM text")
+		case block.Type == "CERTIFICATE":
+			sum := sha256.Sum256(block.Bytes)
+			return hex.EncodeToString(sum[:]), nil
+		}
+		text = rest
+	}
 }
 
 // InvitationList is a list of Invitation.

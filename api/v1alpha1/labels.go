@@ -18,6 +18,9 @@ const (
 	// AnnotationForce on a Peering or Tenant that is being deleted: "true" gives up on
 	// the other side, which is then told by a tombstone.
 	AnnotationForce = "pelago.dev/force"
+	// AnnotationInvitation on a Tenant is the UID of the Invitation it came of: no
+	// other invitation can claim the Tenant.
+	AnnotationInvitation = "pelago.dev/invitation"
 
 	// FinalizerConsume keeps a Peering until the provider has been told goodbye.
 	FinalizerConsume = "pelago.dev/consume"

@@ -38,7 +38,12 @@ type ResourceRequest struct {
 type ResourceRequestSpec struct {
 	// Resources asked for; all that is free if empty. A resource that is not named is
 	// not limited: {cpu: 4} asks for 4 CPUs and any memory.
+	//
+	// Quantities are short: parsers of quantities take for ever on an exponent of many
+	// digits, and what reads this may be another cluster's controller.
+	//
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="self.all(n, type(self[n]) == int ? self[n] >= 0 : size(self[n]) <= 24 && !self[n].startsWith('-') && (['n','u','m','k','M','G','T','P','E','i'].exists(s, self[n].endsWith(s)) || self[n] == '0' || double(self[n]) >= 0.000000001 && double(self[n]) < 1e19))",message="spec.resources: amounts are short quantities of 0 or more, like 4, 250m or 8Gi"
 	Resources ResourceList `json:"resources,omitempty"`
 
 	// Acceptance: Automatic, an offer with resources in it is accepted; Manual, it waits

@@ -55,21 +55,20 @@ type TenantSpec struct {
 
 // TenantTerms are what an owner may set for a tenant, before or after it is there.
 type TenantTerms struct {
-	// State: Active; Cordoned, nothing new is accepted; Drained, what is there is
-	// removed as well.
+	// State: Active, also if absent; Cordoned, nothing new is accepted; Drained, what is
+	// there is removed as well.
 	//
 	// +optional
-	// +kubebuilder:default=Active
 	State TenantState `json:"state,omitempty"`
 
 	// Limits of what the tenant may use; none if absent.
 	// +optional
 	Limits *TenantLimits `json:"limits,omitempty"`
 
-	// PodSecurity is the Pod Security Standard of the tenant's namespaces.
+	// PodSecurity is the Pod Security Standard of the tenant's namespaces; baseline if
+	// absent.
 	//
 	// +optional
-	// +kubebuilder:default=baseline
 	PodSecurity PodSecurity `json:"podSecurity,omitempty"`
 
 	// Objects bounds how many objects the tenant may have in its tenant namespace, by

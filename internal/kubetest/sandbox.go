@@ -39,6 +39,8 @@ type Options struct {
 	Clusters []string
 	Nodes    int
 	File     string
+	// Pelago installs it in every cluster; the image must have been built.
+	Pelago bool
 }
 
 // SandboxHandle is a sandbox that belongs to one test and its subtests. Its methods
@@ -121,10 +123,13 @@ func (s *SandboxHandle) Up(t testing.TB) {
 
 // UpArgs are the arguments of the up command for this sandbox, without its name.
 func (s *SandboxHandle) UpArgs() []string {
-	if s.options.File != "" {
-		return []string{"up", "-f", s.options.File}
-	}
 	args := []string{"up"}
+	if s.options.Pelago {
+		args = append(args, "--pelago")
+	}
+	if s.options.File != "" {
+		return append(args, "-f", s.options.File)
+	}
 	if len(s.options.Clusters) > 0 {
 		args = append(args, "--clusters", strings.Join(s.options.Clusters, ","))
 	}

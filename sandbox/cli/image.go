@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,7 +20,7 @@ func newImage(e *env) *cobra.Command {
 		Example: `  pelago-sandbox image build pelago.local/nginx:demo --from-packages nginx --entrypoint nginx,-g,"daemon off;"
   pelago-sandbox image load pelago.local/nginx:demo rome milan`,
 	}
-	group.AddCommand(newImageBuild(e), newImageLoad(e))
+	group.AddCommand(newImageBuild(e), newImageLoad(e), newImagePack(e))
 	return group
 }
 
@@ -99,4 +100,38 @@ func newImageLoad(e *env) *cobra.Command {
 			return nil
 		},
 	}
+}
+
+func newImagePack(e *env) *cobra.Command {
+	var spec image.PackSpec
+	var out string
+	command := &cobra.Command{
+		Use:   "pack REF --out FILE --root ARCH=DIR...",
+		Short: "Pack folders into an image for several architectures",
+		Long: `Pack writes an OCI archive: one image, for each architecture what one folder holds
+and nothing else. Unlike build it does not keep the image in the cache.`,
+		Example: "  pelago-sandbox image pack pelago.local/site:1 --out site.tar --root amd64=out/amd64 --root arm64=out/arm64",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if out == "" {
+				return errors.New("--out is missing: name the file to write")
+			}
+			spec.Ref = args[0]
+			if err := image.Pack(cmd.Context(), spec, out, func(step string) { fmt.Fprintln(e.err, step) }); err != nil {
+				return err
+			}
+			ref, digest, err := image.DescribePack(out)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(e.out, "%s  %s  %s\n", ref, digest, out)
+			return nil
+		},
+	}
+	flags := command.Flags()
+	flags.StringToStringVar(&spec.Roots, "root", nil, "folder that becomes the root, by architecture as Go names it; may be given several times")
+	flags.StringSliceVar(&spec.Entrypoint, "entrypoint", nil, "program and arguments, separated by commas")
+	flags.StringVar(&spec.User, "user", "", "user and group as numbers")
+	flags.StringVar(&out, "out", "", "file to write")
+	return command
 }

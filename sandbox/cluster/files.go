@@ -162,3 +162,27 @@ func (c *Cluster) LoadImage(ctx context.Context, archive string) error {
 	}
 	return group.Wait()
 }
+
+// LoadImageAs gives the image ref of an archive to every node of a cluster under
+// another name; a node that has an image of that name is left alone.
+func (c *Cluster) LoadImageAs(ctx context.Context, archive, ref, as string) error {
+	group, inner := errgroup.WithContext(ctx)
+	for _, name := range c.NodeNames() {
+		node, err := c.Machine(name)
+		if err != nil {
+			return err
+		}
+		group.Go(func() error {
+			there, err := ctr(inner, node, "images", "list", "--quiet")
+			if err != nil || slices.Contains(strings.Fields(there), as) {
+				return err
+			}
+			if err := loadImage(inner, node, archive); err != nil {
+				return err
+			}
+			_, err = ctr(inner, node, "images", "tag", "--force", ref, as)
+			return err
+		})
+	}
+	return group.Wait()
+}

@@ -17,7 +17,7 @@ const (
 func TestLaws(t *testing.T) {
 	laws := map[string]func(Tree) []string{
 		"imports": Imports, "modules": Modules, "names": Names, "lengths": Lengths,
-		"words": Words, "packagedocs": PackageDocs, "documented": Documented,
+		"words": Words, "packagedocs": PackageDocs, "documented": Documented, "metrics": Metrics,
 	}
 	cases := []struct {
 		law    string
@@ -53,6 +53,14 @@ func TestLaws(t *testing.T) {
 		{"imports", "whoever imports our kinds must not get client-go with them", files(
 			"api/v1/v1.go", `package v1; import _ "k8s.io/client-go/rest"`,
 		), []string{"apimachinery only"}},
+		{"imports", "the chart is a leaf that the installer embeds, and needs nothing of ours", files(
+			"cli/cli.go", `package cli; import _ "example.org/p/deploy"`,
+			"deploy/deploy.go", `package deploy; import _ "sigs.k8s.io/yaml"; import _ "text/template"`,
+		), nil},
+		{"imports", "a chart that imports a room, or even the kinds, is no leaf", files(
+			"deploy/deploy.go", `package deploy; import _ "example.org/p/cli"; import _ "example.org/p/api/v1"`,
+			"cli/cli.go", `package cli`, "api/v1/v1.go", `package v1`,
+		), []string{"deploy/deploy.go: imports example.org/p/api/v1", "deploy/deploy.go: imports example.org/p/cli"}},
 		{"imports", "the product never depends on the sandbox, in a module of its own or not", files(
 			"peering/peering.go", `package peering; import _ "example.org/p/sandbox/config"`,
 			"sandbox/config/config.go", `package config`,
@@ -62,6 +70,10 @@ func TestLaws(t *testing.T) {
 			"sandbox/machine/machine.go", `package machine; import _ "example.org/p/sandbox/config"`,
 			"api/v1/v1.go", `package v1`,
 		), []string{"imports none of the product's code"}},
+		{"metrics", "what is measured is described, and nothing else is", files(
+			"peering/peering.go", "package peering; const a = \"pelago_things\"; const b = \"pelago_others\"",
+			"docs/metrics.md", "`pelago_things` counts things, `pelago_ghosts` ghosts",
+		), []string{"docs/metrics.md: there is no metric pelago_ghosts", "metric pelago_others is not in docs/metrics.md"}},
 		{"modules", "plain requirements are fine, indirect ones are not counted", map[string]string{
 			"go.mod": rootModule + "require (\n\ta.org/x v1.0.0\n)\n" + many(40, "// indirect"),
 		}, nil},

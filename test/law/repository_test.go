@@ -26,6 +26,7 @@ func TestRepository(t *testing.T) {
 	}{
 		{"imports", Imports}, {"modules", Modules}, {"names", Names}, {"lengths", Lengths},
 		{"words", Words}, {"packagedocs", PackageDocs}, {"documented", Documented},
+		{"metrics", Metrics},
 	} {
 		t.Run(law.name, func(t *testing.T) {
 			for _, finding := range law.find(tree) {

@@ -51,6 +51,19 @@ var (
 	race       = []string{"CGO_ENABLED=1"}
 )
 
+// checkGenerated makes every generated file again elsewhere and compares.
+const checkGenerated = `rm -rf out/gen && make gen GEN=out/gen && diff -ru docs/cli out/gen/docs/cli &&
+	diff -ru deploy/generated out/gen/deploy/generated && diff -ru deploy/chart/templates/crds out/gen/deploy/chart/templates/crds &&
+	diff -u deploy/chart/templates/rbac.yaml out/gen/deploy/chart/templates/rbac.yaml &&
+	diff -u api/v1alpha1/zz_generated.deepcopy.go out/gen/api/v1alpha1/zz_generated.deepcopy.go && rm -r out/gen`
+
+// helmProgram is where the step helm-build puts the program that the chart is compared
+// with, helmModule the version it is.
+const (
+	helmProgram = "out/tools/helm"
+	helmModule  = "helm.sh/helm/v3/cmd/helm@v3.22.0"
+)
+
 // allOnly matches the cluster tests with steps of their own on test-all.
 const allOnly = "^(TestVersions|TestLimits)$"
 
@@ -64,6 +77,10 @@ var steps = []step{
 		name: "build", kind: kindPrepare, lists: []string{listTest, listTestAll, listCheck, listBench},
 		proves:  "the programs compile",
 		command: []string{"make", "build"}, limit: 15 * time.Minute,
+	}, {
+		name: "image", kind: kindPrepare, lists: []string{listTest, listTestAll, listBench}, needs: []string{"build"},
+		proves:  "the image is built for all architectures, from scratch",
+		command: []string{"make", "image"}, limit: 10 * time.Minute,
 	}, {
 		name: "unit", kind: kindUnit, lists: everywhere, needs: []string{"tools"},
 		proves:  "the product's logic, and the laws of the repository",
@@ -81,9 +98,17 @@ var steps = []step{
 		proves:  "what speaks to an API server works with a real one",
 		command: goTest("-race"), packages: rootPackages(withServer), env: race, goTest: true, limit: 10 * time.Minute,
 	}, {
-		name: "cluster", kind: kindCluster, lists: everywhere, needs: []string{"kubernetes"},
+		name: "cluster", kind: kindCluster, lists: everywhere, needs: []string{"kubernetes", "image"},
 		proves:  "whole clusters behave as users expect",
 		command: goTest("-v", "-timeout", "30m", "-skip", allOnly, "./test"), env: cluster, goTest: true, limit: 31 * time.Minute,
+	}, {
+		name: "helm-build", kind: kindPrepare, lists: []string{listTestAll},
+		proves:  "Helm compiles, to compare with",
+		command: []string{"bash", "-c", `[ -x ` + helmProgram + ` ] || CGO_ENABLED=0 GOBIN="$PWD/out/tools" go install ` + helmModule}, limit: 15 * time.Minute,
+	}, {
+		name: "helm", kind: kindUnit, lists: []string{listTestAll}, needs: []string{"helm-build"},
+		proves:  "helm template and pelago install make the same objects",
+		command: []string{"bash", "-c", `PELAGO_HELM="$PWD/` + helmProgram + `" exec go test -json -count=1 -run '^TestHelm$' ./deploy`}, goTest: true, limit: 5 * time.Minute,
 	}, {
 		name: "cluster-versions", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes"},
 		proves:  "the sandbox runs the older Kubernetes versions it claims",
@@ -124,7 +149,7 @@ var steps = []step{
 	}, {
 		name: "generated", kind: kindCheck, lists: []string{listCheck}, needs: []string{"build"},
 		proves:  "generated files are what make gen makes",
-		command: []string{"bash", "-c", "rm -rf out/gen && make gen GEN=out/gen && diff -ru docs/cli out/gen/cli && rm -r out/gen"}, limit: 5 * time.Minute,
+		command: []string{"bash", "-c", checkGenerated}, limit: 5 * time.Minute,
 	}, {
 		name: "laws", kind: kindCheck, lists: []string{listCheck},
 		proves:  "imports, names, documentation and module files keep the laws of the repository",

@@ -1,0 +1,245 @@
+package bench
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kubetest"
+)
+
+const (
+	rounds = 9
+	// What the product promises, on 2 cores.
+	peerLAN, peerWAN, unpeerMost = 2.0, 4.0, 3.0 // seconds
+	idleMost                     = 0.4           // MB an hour, both directions together
+	idleManyMost                 = 2.0           // the same with 100 namespaces
+	idleWindow                   = 4 * time.Minute
+)
+
+// TestPeering measures one line to offer accepted, and unpeer, on the LAN and at 50 ms
+// round trip, against what the two API servers need for the least that any such
+// exchange does; then what an idle peering sends.
+func TestPeering(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "sandbox.yaml")
+	text := "clusters:\n- name: rome\n  nodes: 1\n  addons: [coredns]\n- name: milan\n  nodes: 1\n  addons: [coredns, load-balancer]\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := kubetest.Sandbox(t, kubetest.Options{Name: "bench", File: file, Pelago: true})
+	c := kubetest.NewContinuum(t, s, "rome", "milan")
+
+	peer, unpeer, bare := measure(t, c)
+	t.Logf("LAN: peer %s; unpeer %s; bare exchange %s; ratio %.1f", peer, unpeer, bare, peer.quantile(0.5).Seconds()/bare.quantile(0.5).Seconds())
+	atMost(t, "one line to offer accepted on the LAN, p50", peer.quantile(0.5).Seconds(), peerLAN, "s")
+	atMost(t, "unpeer on the LAN, p50", unpeer.quantile(0.5).Seconds(), unpeerMost, "s")
+
+	s.Run(t, "link", "set", "rome", "milan", "--delay", "25ms")
+	peer, unpeer, _ = measure(t, c)
+	t.Logf("50 ms: peer %s; unpeer %s", peer, unpeer)
+	atMost(t, "one line to offer accepted at 50 ms, p50", peer.quantile(0.5).Seconds(), peerWAN, "s")
+	atMost(t, "unpeer at 50 ms, p50", unpeer.quantile(0.5).Seconds(), unpeerMost, "s")
+	s.Run(t, "link", "set", "rome", "milan")
+
+	line := c.Invite(t, "milan")
+	if r := c.Shell(t, "rome", line); r.Code != 0 {
+		t.Fatalf("peering: exit %d\n%s%s", r.Code, r.Out, r.Errs)
+	}
+	atMost(t, "idle control traffic of a peering, both directions, IP bytes", idle(t, c, idleWindow), idleMost, "MB/h")
+	for i := range 100 {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("busy-%d", i), Labels: map[string]string{v1alpha1.LabelTenant: "rome"}}}
+		if err := c.Clients["milan"].Create(t.Context(), namespace); err != nil {
+			t.Fatal(err)
+		}
+	}
+	atMost(t, "the same with 100 namespaces", idle(t, c, idleWindow), idleManyMost, "MB/h")
+	c.Pelago(t, "rome", "unpeer", "milan")
+}
+
+// measure peers and unpeers in turn with the bare exchange.
+func measure(t *testing.T, c *kubetest.Continuum) (peer, unpeer, bare sample) {
+	t.Helper()
+	for range rounds {
+		bare = append(bare, exchange(t, c))
+		line := c.Invite(t, "milan")
+		begin := time.Now()
+		if r := c.Shell(t, "rome", line); r.Code != 0 {
+			t.Fatalf("peering: exit %d\n%s%s", r.Code, r.Out, r.Errs)
+		}
+		until(t, 20*time.Second, "the offer is accepted", func() error {
+			request := &v1alpha1.ResourceRequest{}
+			key := client.ObjectKey{Namespace: v1alpha1.PeeringNamespace("milan"), Name: v1alpha1.DefaultRequestName}
+			if err := c.Clients["rome"].Get(t.Context(), key, request); err != nil {
+				return err
+			}
+			for _, condition := range request.Status.Conditions {
+				if condition.Type == v1alpha1.ConditionAccepted && condition.Status == metav1.ConditionTrue {
+					return nil
+				}
+			}
+			return fmt.Errorf("conditions %v", request.Status.Conditions)
+		})
+		peer = append(peer, time.Since(begin))
+		r := c.TryPelago(t, "rome", "unpeer", "milan")
+		if r.Code != 0 {
+			t.Fatalf("unpeer: exit %d\n%s%s", r.Code, r.Out, r.Errs)
+		}
+		unpeer = append(unpeer, r.Took)
+		until(t, time.Minute, "the provider is ready for the next round", func() error {
+			for key, obj := range map[client.ObjectKey]client.Object{
+				{Name: "rome"}:                           &v1alpha1.Tenant{},
+				{Name: v1alpha1.TenantNamespace("rome")}: &corev1.Namespace{},
+			} {
+				if err := c.Clients["milan"].Get(t.Context(), key, obj); !apierrors.IsNotFound(err) {
+					return fmt.Errorf("%s is still there (%v)", key.Name, err)
+				}
+			}
+			return nil
+		})
+	}
+	return peer, unpeer, bare
+}
+
+// exchange is the baseline: a certificate signed by the provider's own signer, a
+// namespace with a role in it, and one object written with that certificate. No
+// program of ours takes part.
+func exchange(t *testing.T, c *kubetest.Continuum) time.Duration {
+	t.Helper()
+	admin, err := kubernetes.NewForConfig(c.Configs["milan"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin := time.Now()
+	name := fmt.Sprintf("bare-%d", begin.UnixNano())
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(err)
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: name}}, key)
+	must(err)
+	csr := &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), SignerName: certificatesv1.KubeAPIServerClientSignerName,
+			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth, certificatesv1.UsageDigitalSignature},
+		},
+	}
+	csr, err = admin.CertificatesV1().CertificateSigningRequests().Create(ctx, csr, metav1.CreateOptions{})
+	must(err)
+	csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Bench"}}
+	_, err = admin.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, name, csr, metav1.UpdateOptions{})
+	must(err)
+	_, err = admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	must(err)
+	until(t, 20*time.Second, "the certificate is signed", func() error {
+		csr, err := admin.CertificatesV1().CertificateSigningRequests().Get(ctx, name, metav1.GetOptions{})
+		if err == nil && len(csr.Status.Certificate) == 0 {
+			err = fmt.Errorf("not yet")
+		}
+		return err
+	})
+	must(c.Clients["rome"].Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	took := time.Since(begin)
+	must(admin.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{}))
+	must(c.Clients["rome"].Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	must(admin.CertificatesV1().CertificateSigningRequests().Delete(ctx, name, metav1.DeleteOptions{}))
+	return took
+}
+
+// idle counts what passes between the two clusters for a while in which nobody does
+// anything, in megabytes an hour. The counters are in the sandbox's internet, so they
+// see every IP byte of both directions, acknowledgements included.
+func idle(t *testing.T, c *kubetest.Continuum, window time.Duration) float64 {
+	t.Helper()
+	counter := newCounter(t, c)
+	// What happened just before is not idle.
+	until(t, 5*time.Minute, "the peering has come to rest", func() error {
+		before := counter.bytes(t)
+		<-time.After(20 * time.Second)
+		if moved := counter.bytes(t) - before; moved > 20_000 {
+			return fmt.Errorf("%d bytes in 20 s", moved)
+		}
+		return nil
+	})
+	before := counter.bytes(t)
+	<-time.After(window)
+	moved := counter.bytes(t) - before
+	if moved == 0 {
+		t.Fatal("the counters saw nothing: heartbeats at least must pass")
+	}
+	return float64(moved) / 1e6 * float64(time.Hour) / float64(window)
+}
+
+// counter counts the bytes between rome's only node and milan's network.
+type counter struct{ c *kubetest.Continuum }
+
+const counterTable = "pelagobench"
+
+func newCounter(t *testing.T, c *kubetest.Continuum) counter {
+	t.Helper()
+	var status struct {
+		Clusters []struct {
+			Name    string
+			Network []netip.Prefix
+		}
+	}
+	c.JSON(t, &status, "status", "-o", "json")
+	for _, cluster := range status.Clusters {
+		if cluster.Name != "milan" {
+			continue
+		}
+		c.Run(t, "run", "rome", "--", "nft", fmt.Sprintf(`
+add table ip %[1]s
+delete table ip %[1]s
+table ip %[1]s {
+	chain out { type filter hook postrouting priority 300; ip daddr %[2]s counter; }
+	chain in { type filter hook prerouting priority -350; ip saddr %[2]s counter; }
+}`, counterTable, cluster.Network[0]))
+		return counter{c}
+	}
+	t.Fatalf("the sandbox has no cluster milan: %+v", status)
+	return counter{}
+}
+
+// bytes is what both counters hold.
+func (k counter) bytes(t *testing.T) int64 {
+	t.Helper()
+	var sum int64
+	words := strings.Fields(k.c.Run(t, "run", "rome", "--", "nft", "list", "table", "ip", counterTable))
+	for i, word := range words {
+		if word == "bytes" && i+1 < len(words) {
+			n, err := strconv.ParseInt(words[i+1], 10, 64)
+			if err != nil {
+				t.Fatalf("reading the counters: %v", err)
+			}
+			sum += n
+		}
+	}
+	return sum
+}

@@ -1,0 +1,241 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/cli/chain"
+)
+
+// undoLimit bounds the removal of what a refused attempt has made.
+const undoLimit = 30 * time.Second
+
+// attempt is one use of an invitation at the consumer.
+type attempt struct {
+	e          *Env
+	c          *Cluster
+	invitation invitation
+	consume    v1alpha1.Consume
+	timeout    time.Duration
+
+	secret  string // the token's Secret, while it is ours
+	created bool   // the Peering is new
+	added   bool   // consume is new in a Peering that was there
+}
+
+// refusal is a handshake that ended without hope.
+type refusal struct{ reason, message, remedy string }
+
+// Error is one sentence with what to do: what the condition says to do, if it does.
+func (r refusal) Error() string {
+	if strings.Contains(r.message, "; ") {
+		return fmt.Sprintf("the peering was refused (%s): %s", r.reason, r.message)
+	}
+	return fmt.Sprintf("the peering was refused (%s): %s; %s", r.reason, r.message, r.remedy)
+}
+
+// run stores what the invitation says and waits until the peering is ready. What was
+// refused for good is removed again.
+func (a *attempt) run(ctx context.Context) error {
+	progress := a.e.progress()
+	defer progress.Stop()
+	progress.Step("Storing the invitation")
+	already, err := a.store(ctx)
+	if err != nil {
+		return describe(err, a.c)
+	}
+	if already {
+		progress.Note("This cluster uses %s already; the invitation was not needed.", a.invitation.Name)
+	}
+	state := ""
+	err = await(ctx, a.e, a.c.Client, &v1alpha1.PeeringList{}, client.ObjectKey{Name: a.invitation.Name}, func(p *v1alpha1.Peering) (bool, error) {
+		if p == nil || !p.DeletionTimestamp.IsZero() {
+			return true, fmt.Errorf("somebody has removed Peering %s meanwhile", a.invitation.Name)
+		}
+		if r := refused(p); r != nil && !already {
+			return true, *r
+		}
+		ready, step := milestone(p, a.asks())
+		if state = step; !ready {
+			progress.Step("%s: %s", a.invitation.Name, step)
+		}
+		return ready, nil
+	})
+	var r refusal
+	if errors.As(err, &r) {
+		progress.Step("Removing what was made")
+		if undone := a.undo(ctx); undone != nil {
+			return fmt.Errorf("%w; removing what was made failed too: %w", err, undone)
+		}
+		return err
+	}
+	return ended(describe(err, a.c), "peering with "+a.invitation.Name, a.timeout, state,
+		fmt.Sprintf("Pelago goes on trying; see: pelago explain peering %s; to give up: pelago unpeer %[1]s", a.invitation.Name))
+}
+
+// asks reports whether resources are asked for.
+func (a *attempt) asks() bool { return a.consume.DefaultRequest == nil || *a.consume.DefaultRequest }
+
+// store writes the token and the Peering. Already says that this cluster holds a
+// credential of that provider, so that nothing was written.
+func (a *attempt) store(ctx context.Context) (already bool, err error) {
+	own, err := a.c.id(ctx)
+	if err != nil {
+		return false, fmt.Errorf("reading this cluster's id: %w", err)
+	}
+	if own == a.invitation.ClusterID {
+		return false, errors.New("this invitation is of this cluster itself; run the line in another cluster (--context)")
+	}
+	var list v1alpha1.PeeringList
+	if err := a.c.Client.List(ctx, &list); err != nil {
+		return false, fmt.Errorf("listing peerings: %w", err)
+	}
+	existing, err := a.place(list.Items)
+	if err != nil {
+		return false, err
+	}
+	if existing != nil && existing.Spec.Consume != nil && meta.IsStatusConditionTrue(existing.Status.Conditions, v1alpha1.ConditionIdentityReady) {
+		return true, nil
+	}
+	objects := a.invitation.manifests(a.consume)
+	secret, peering := objects[0].(*corev1.Secret), objects[1].(*v1alpha1.Peering)
+	if err := a.c.Client.Create(ctx, secret, fieldOwner); err != nil && !apierrors.IsAlreadyExists(err) {
+		if apierrors.IsNotFound(err) { // the namespace
+			return false, fmt.Errorf("Pelago is not installed in the cluster at %s; run: pelago install", a.c.Server)
+		}
+		return false, fmt.Errorf("storing the token: %w", err)
+	}
+	a.secret = secret.Name
+	if existing == nil {
+		err = a.c.Client.Create(ctx, peering, fieldOwner)
+		a.created = err == nil
+	} else {
+		before := existing.DeepCopy()
+		existing.Spec.Consume = peering.Spec.Consume
+		err = a.c.Client.Patch(ctx, existing, client.MergeFrom(before), fieldOwner)
+		a.added = err == nil && before.Spec.Consume == nil
+	}
+	if err != nil {
+		err = fmt.Errorf("storing Peering %s: %w", a.invitation.Name, err)
+		if undone := a.undo(ctx); undone != nil {
+			err = fmt.Errorf("%w; removing the token failed too: %w", err, undone)
+		}
+		return false, err
+	}
+	return false, nil
+}
+
+// place finds the Peering that the invitation belongs to, nil if it is to be made. The
+// name of a Peering with this cluster, however it came to be, wins over the one given.
+func (a *attempt) place(list []v1alpha1.Peering) (*v1alpha1.Peering, error) {
+	for i, p := range list {
+		if p.Spec.ClusterID != a.invitation.ClusterID {
+			continue
+		}
+		if !p.DeletionTimestamp.IsZero() {
+			return nil, fmt.Errorf("the peering %s with this cluster is being removed; wait until it is gone, or run: pelago unpeer %[1]s --force", p.Name)
+		}
+		if p.Name != a.invitation.Name {
+			a.e.note("This cluster knows the provider as %s already, and keeps that name.", p.Name)
+			a.invitation.Name = p.Name
+		}
+		return &list[i], nil
+	}
+	for _, p := range list {
+		if p.Name == a.invitation.Name {
+			return nil, fmt.Errorf("there is a peering %s with another cluster (%s); give this one another name: pelago peer OTHER …", p.Name, p.Spec.ClusterID)
+		}
+	}
+	return nil, nil
+}
+
+// undo removes what this attempt has made. It outlives the context it was called with.
+func (a *attempt) undo(ctx context.Context) error {
+	ctx, cancel := bound(context.WithoutCancel(ctx), undoLimit)
+	defer cancel()
+	if a.secret != "" {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: a.secret}}
+		if err := a.c.Client.Delete(ctx, secret); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("deleting Secret %s: %w", a.secret, err)
+		}
+	}
+	peering := &v1alpha1.Peering{ObjectMeta: metav1.ObjectMeta{Name: a.invitation.Name}}
+	switch {
+	case a.created:
+		return remove(ctx, a.e, a.c, peering.Name, nil)
+	case a.added:
+		patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"consume":null}}`))
+		if err := a.c.Client.Patch(ctx, peering, patch, fieldOwner); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("taking consume out of Peering %s: %w", peering.Name, err)
+		}
+	}
+	return nil
+}
+
+// hopeless are the reasons that no waiting changes. InvitationMissing is not among them: the
+// token is there, and pelago-manager may be about to see it.
+var hopeless = []string{
+	v1alpha1.ReasonInvitationRefused, v1alpha1.ReasonNameRefused, v1alpha1.ReasonUntrusted,
+	v1alpha1.ReasonUnsupported, v1alpha1.ReasonDuplicate, v1alpha1.ReasonInvalid, v1alpha1.ReasonRequestRefused,
+}
+
+// refused returns why a handshake ended for good, nil if it has not.
+func refused(p *v1alpha1.Peering) *refusal {
+	for _, kind := range []string{v1alpha1.ConditionStalled, v1alpha1.ConditionIdentityReady, v1alpha1.ConditionCompatible} {
+		c := meta.FindStatusCondition(p.Status.Conditions, kind)
+		if c == nil || c.ObservedGeneration < p.Generation || !slices.Contains(hopeless, c.Reason) {
+			continue
+		}
+		if (c.Status == metav1.ConditionTrue) == (kind == v1alpha1.ConditionStalled) {
+			return &refusal{reason: c.Reason, message: c.Message, remedy: chain.Remedy(c.Reason, p.Name)}
+		}
+	}
+	return nil
+}
+
+// milestone says how far a peering has come, and whether it is what was asked for.
+func milestone(p *v1alpha1.Peering, asks bool) (ready bool, step string) {
+	if p.Status.ObservedGeneration == 0 && len(p.Status.Conditions) == 0 {
+		return false, "waiting for pelago-manager to see it"
+	}
+	for _, one := range []struct{ kind, doing string }{
+		{v1alpha1.ConditionIdentityReady, "proving the invitation"},
+		{v1alpha1.ConditionReachable, "reaching the provider's API server"},
+		{v1alpha1.ConditionCompatible, "comparing versions"},
+		{v1alpha1.ConditionResourcesAccepted, "negotiating resources"},
+		{v1alpha1.ConditionReady, "finishing"},
+	} {
+		if one.kind == v1alpha1.ConditionResourcesAccepted && !asks {
+			continue
+		}
+		c := meta.FindStatusCondition(p.Status.Conditions, one.kind)
+		if c == nil || c.ObservedGeneration < p.Generation {
+			return false, one.doing
+		}
+		if c.Status != metav1.ConditionTrue {
+			return false, one.doing + detail(c)
+		}
+	}
+	return true, "ready"
+}
+
+// detail is a condition's reason and message in brackets.
+func detail(c *metav1.Condition) string {
+	switch {
+	case c.Message == "":
+		return " (" + c.Reason + ")"
+	default:
+		return " (" + c.Reason + ": " + c.Message + ")"
+	}
+}

@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// ttlOfBoth is how long an invitation lives that this command uses itself.
+const ttlOfBoth = waitDefault * 5
+
+// both peers two clusters that this program reaches.
+func (p *peer) both(ctx context.Context, e *Env, consume v1alpha1.Consume) error {
+	here, err := e.open()
+	if err != nil {
+		return err
+	}
+	there, err := e.Connect(p.remote)
+	if err != nil {
+		return fmt.Errorf("opening the remote cluster: %w", err)
+	}
+	waiting, cancel := bound(ctx, p.timeout)
+	defer cancel()
+	first, err := p.direction(waiting, e, here, there, p.invitation.Name, consume)
+	if err != nil {
+		return err
+	}
+	if !p.bidirectional {
+		return first.report(waiting, p.output)
+	}
+	back := v1alpha1.Consume{DefaultRequest: consume.DefaultRequest}
+	second, err := p.direction(waiting, e, there, here, "", back)
+	if err != nil {
+		e.note("The second direction failed; the first one is rolled back.")
+		for _, a := range []*attempt{second, first} {
+			if a == nil {
+				continue
+			}
+			if undone := a.undo(ctx); undone != nil {
+				return fmt.Errorf("%w; rolling back failed too: %w; run: pelago unpeer %s", err, undone, a.invitation.Name)
+			}
+		}
+		return err
+	}
+	if err := first.report(waiting, p.output); err != nil {
+		return err
+	}
+	if p.output == "" {
+		fmt.Fprintf(e.Out, "%s uses this cluster as %s.\n", first.invitation.Name, second.invitation.Name)
+	}
+	return nil
+}
+
+// direction lets one cluster use another: the invitation is made at the provider, used
+// at the consumer, and withdrawn if nothing came of it. The attempt is returned even
+// when it failed, for what it has made.
+func (p *peer) direction(ctx context.Context, e *Env, consumer, provider *Cluster, name string, consume v1alpha1.Consume) (*attempt, error) {
+	a := &attempt{e: e, c: consumer, consume: consume, timeout: p.timeout}
+	if using, err := consuming(ctx, consumer, provider); err != nil {
+		return nil, err
+	} else if using != nil {
+		a.invitation = invitation{Name: using.Name, ClusterID: using.Spec.ClusterID}
+		return a, a.run(ctx)
+	}
+	i, err := e.invite(ctx, provider, terms{ttl: ttlOfBoth})
+	if err != nil {
+		return nil, err
+	}
+	if name != "" {
+		i.Name = name
+	}
+	a.invitation = i
+	err = i.check()
+	if err == nil {
+		err = a.run(ctx)
+	}
+	if err != nil {
+		undo, cancel := bound(context.WithoutCancel(ctx), undoLimit)
+		defer cancel()
+		if failed := i.withdraw(undo, provider); failed != nil {
+			err = fmt.Errorf("%w; withdrawing the invitation failed too: %w", err, failed)
+		}
+	}
+	return a, err
+}
+
+// consuming finds the Peering by which consumer holds a credential of provider.
+func consuming(ctx context.Context, consumer, provider *Cluster) (*v1alpha1.Peering, error) {
+	id, err := provider.id(ctx)
+	if err != nil || id == "" {
+		return nil, describe(err, provider)
+	}
+	var list v1alpha1.PeeringList
+	if err := consumer.Client.List(ctx, &list); err != nil {
+		return nil, describe(fmt.Errorf("listing peerings: %w", err), consumer)
+	}
+	for i, p := range list.Items {
+		if p.Spec.ClusterID == id && p.Spec.Consume != nil && meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionIdentityReady) {
+			return &list.Items[i], nil
+		}
+	}
+	return nil, nil
+}

@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+func (s *stage) invitations() int {
+	s.t.Helper()
+	var list v1alpha1.InvitationList
+	if err := s.c.List(s.t.Context(), &list); err != nil {
+		s.t.Fatal(err)
+	}
+	for i := range list.Items {
+		s.t.Cleanup(func() { s.drop(&list.Items[i]) })
+	}
+	return len(list.Items)
+}
+
+// TestPeerBoth goes through one command for both sides, on two servers.
+func TestPeerBoth(t *testing.T) {
+	rome, milan := newStage(t, 0), newStage(t, 1)
+	rome.install("rome", id2)
+	milan.install("milan", id1)
+	work := func(*v1alpha1.Peering) []metav1.Condition { return well() }
+	refuse := func(*v1alpha1.Peering) []metav1.Condition {
+		return []metav1.Condition{isNot(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonInvitationRefused, "no")}
+	}
+	cases := []struct {
+		reason          string
+		args            []string
+		atRome, atMilan func(*v1alpha1.Peering) []metav1.Condition
+		code            int
+		out, err        string
+		here, there     bool
+	}{
+		{"one direction", nil, work, work, 0, "Peered with milan.\n", "", true, false},
+		{"both", []string{"--bidirectional"}, work, work, 0, "Peered with milan.\nmilan uses this cluster as rome.\n", "", true, true},
+		{"under another name", []string{"lombardy"}, work, work, 0, "Peered with lombardy.\n", "", true, false},
+		{"refused", nil, refuse, work, 1, "", "the peering was refused", false, false},
+		{"the second is refused, so the first is rolled back", []string{"--bidirectional"}, work, refuse, 1, "", "The second direction failed; the first one is rolled back.", false, false},
+	}
+	for _, c := range cases {
+		t.Run(c.reason, func(t *testing.T) {
+			stop, stopThere := rome.manager(c.atRome), milan.manager(c.atMilan)
+			got := rome.run(append(append([]string{"peer"}, c.args...), "--remote-kubeconfig", milan.access.Kubeconfig)...)
+			if got.code != c.code || got.out != c.out || !strings.Contains(got.err, c.err) {
+				t.Errorf("%+v, want %d, %q, %q", got, c.code, c.out, c.err)
+			}
+			name := "milan"
+			if len(c.args) > 0 && !strings.HasPrefix(c.args[0], "--") {
+				name = c.args[0]
+			}
+			if (rome.peering(name) != nil) != c.here || (milan.peering("rome") != nil) != c.there {
+				t.Errorf("peered here %t, there %t; want %t, %t", rome.peering(name) != nil, milan.peering("rome") != nil, c.here, c.there)
+			}
+			if c.code != 0 && (rome.invitations() > 0 || milan.invitations() > 1 || len(rome.tokens())+len(milan.tokens()) > 0) {
+				t.Errorf("left: %d and %d invitations, tokens %v and %v", rome.invitations(), milan.invitations(), rome.tokens(), milan.tokens())
+			}
+			stop()
+			stopThere()
+			rome.sweep()
+			milan.sweep()
+			rome.forget()
+			milan.forget()
+		})
+	}
+}
+
+// forget deletes all invitations.
+func (s *stage) forget() {
+	s.t.Helper()
+	if err := s.c.DeleteAllOf(s.t.Context(), &v1alpha1.Invitation{}); err != nil {
+		s.t.Fatal(err)
+	}
+}

@@ -1,0 +1,47 @@
+package chain
+
+import (
+	"strings"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// remedies say what to do about a reason; NAME stands for the object.
+var remedies = map[string]string{
+	v1alpha1.ReasonPending:     "",
+	v1alpha1.ReasonWaiting:     "",
+	v1alpha1.ReasonTerminating: "if the other cluster is gone for good: pelago unpeer NAME --force",
+
+	v1alpha1.ReasonInvalid:           "correct what the message names; what cannot be changed needs: pelago unpeer NAME, then pelago peer again",
+	v1alpha1.ReasonDuplicate:         "one peering per cluster: keep the one that works and run pelago unpeer for the other",
+	v1alpha1.ReasonInvitationRefused: "ask the provider for a new line (pelago generate peer-command) and run it here; a line works once and not for long",
+	v1alpha1.ReasonInvitationMissing: "ask the provider for a line (pelago generate peer-command) and run it here",
+	v1alpha1.ReasonNameRefused:       "ask the provider for a line with a name that is free there: pelago generate peer-command --consumer OTHER",
+	v1alpha1.ReasonAuthUnreachable:   "see that this cluster's nodes reach the address: firewall, proxy (--proxy-url), and the Service pelago-auth at the provider",
+	v1alpha1.ReasonUntrusted:         "the address belongs to somebody else or the provider was installed anew: ask its owner for a new line (pelago generate peer-command)",
+	v1alpha1.ReasonExpired:           "it was not renewed in time: pelago unpeer NAME --force, then peer with a new line",
+	v1alpha1.ReasonRequestRefused:    "run the same version of Pelago on both sides (pelago version), then unpeer and peer again",
+	v1alpha1.ReasonSigningFailed:     "at the provider: see that its controller-manager signs client certificates, or install it with --set config.identity.type=ServiceAccountToken",
+
+	v1alpha1.ReasonPeerUnreachable: "it heals by itself when the network does; if the cluster is gone for good: pelago unpeer NAME --force",
+	v1alpha1.ReasonForbidden:       "the provider has taken the rights away: pelago unpeer NAME --force, then peer with a new line",
+	v1alpha1.ReasonUnsupported:     "upgrade the older side (pelago version shows both): pelago install",
+
+	v1alpha1.ReasonCordoned:    "the provider takes nothing new from this cluster; its owner lifts that with: pelago uncordon tenant",
+	v1alpha1.ReasonDrained:     "the provider has drained this cluster; its owner lifts that with: pelago uncordon tenant",
+	v1alpha1.ReasonNothingFree: "the provider is full now; the offer comes by itself when there is room",
+	v1alpha1.ReasonFiltered:    "the provider's rules give this cluster nothing; its owner changes them in config.offer.rules",
+	v1alpha1.ReasonDeclined:    "the offer was declined here; to take it, set spec.decision of the ResourceRequest to Accepted",
+	v1alpha1.ReasonUndecided:   "acceptance is Manual: set spec.decision of the ResourceRequest to Accepted or Declined",
+	v1alpha1.ReasonWithdrawn:   "the provider has taken the offer back and makes a new one if it can; ask its owner",
+
+	v1alpha1.ReasonEndedByProvider: "the provider has ended the peering; this side cleans up by itself",
+	v1alpha1.ReasonAbandoned:       "the consumer was silent for too long; it has to peer again",
+	v1alpha1.ReasonSilent:          "see whether the consumer runs and reaches this cluster's API server; if it is gone for good: pelago unpeer NAME --force",
+}
+
+// Remedy says what to do about a reason of a condition of the object name; it is
+// empty if there is nothing to do.
+func Remedy(reason, name string) string {
+	return strings.ReplaceAll(remedies[reason], "NAME", name)
+}

@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/discovery"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// fieldOwner is the command line in managed fields.
+const fieldOwner = client.FieldOwner("pelago-cli")
+
+// managedBy is the value of LabelManagedBy on what the command line makes.
+const managedBy = "pelago-cli"
+
+// readLimit bounds commands that only look.
+const readLimit = 30 * time.Second
+
+// Access says which cluster is meant, by kubectl's rules.
+type Access struct {
+	// Kubeconfig is a file; the usual ones if empty.
+	Kubeconfig string
+	// Context of the kubeconfig; its current one if empty.
+	Context string
+}
+
+// Cluster is a connection to the API server of a cluster.
+type Cluster struct {
+	// Client reads from the server.
+	Client client.WithWatch
+	// Discovery tells version and groups.
+	Discovery discovery.DiscoveryInterface
+	// Server is the address in the kubeconfig.
+	Server string
+	// Names are those of context and cluster in the kubeconfig, context first.
+	Names []string
+}
+
+// Connect opens the cluster that Access means. It does not talk to it yet.
+func Connect(a Access) (*Cluster, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = a.Kubeconfig
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.Context})
+	config, err := loader.ClientConfig()
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, errors.New("no cluster is configured; set KUBECONFIG, or give --kubeconfig FILE")
+	case err != nil:
+		return nil, fmt.Errorf("reading the kubeconfig: %w; choose with --kubeconfig and --context", err)
+	}
+	var names []string
+	if raw, err := loader.RawConfig(); err == nil {
+		name := raw.CurrentContext
+		if a.Context != "" {
+			name = a.Context
+		}
+		names = append(names, name)
+		if c := raw.Contexts[name]; c != nil {
+			names = append(names, c.Cluster)
+		}
+	}
+	return newCluster(config, names)
+}
+
+func newCluster(config *rest.Config, names []string) (*Cluster, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1 // a person types slower than any server answers
+	config.WarningHandler = rest.NewWarningWriter(os.Stderr, rest.WarningWriterOptions{Deduplicate: true})
+	plain, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", config.Host, err)
+	}
+	mapper, err := newMapper(config, plain)
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.NewWithWatch(config, client.Options{Scheme: Scheme(), HTTPClient: plain, Mapper: mapper})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", config.Host, err)
+	}
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(config, plain)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", config.Host, err)
+	}
+	return &Cluster{Client: c, Discovery: d, Server: config.Host, Names: names}, nil
+}
+
+// Scheme returns the kinds of Kubernetes and of Pelago.
+func Scheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientscheme.AddToScheme(scheme))
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	return scheme
+}
+
+// open connects to the cluster of the command.
+func (e *Env) open() (*Cluster, error) { return e.Connect(e.access) }
+
+// describe turns an error of the API server into a sentence that says what to do.
+func describe(err error, c *Cluster) error {
+	switch {
+	case err == nil:
+		return nil
+	case meta.IsNoMatchError(err), isMissingKind(err):
+		return fmt.Errorf("Pelago is not installed in the cluster at %s; run: pelago install", c.Server)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%w; ask the cluster's owner for this right, or use another --context", err)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("the cluster at %s does not accept the credentials of the kubeconfig; sign in again, or use another --context", c.Server)
+	case errors.Is(err, context.DeadlineExceeded), unreachable(err):
+		return fmt.Errorf("the cluster at %s does not answer: %w; see that it runs and that the kubeconfig has the right address", c.Server, err)
+	}
+	return err
+}
+
+// unreachable holds for errors of the connection, but for those of an interruption.
+func unreachable(err error) bool {
+	var broken *url.Error
+	return errors.As(err, &broken) && !errors.Is(err, context.Canceled)
+}
+
+// isMissingKind holds for what discovery answers when a group is not there at all.
+func isMissingKind(err error) bool {
+	return apierrors.IsNotFound(err) && apierrors.ReasonForError(err) == "NotFound" && unnamed(err)
+}
+
+// unnamed holds for a 404 that names no object: the kind itself is not served.
+func unnamed(err error) bool {
+	var s apierrors.APIStatus
+	if !errors.As(err, &s) {
+		return false
+	}
+	d := s.Status().Details
+	return d == nil || d.Name == ""
+}
+
+// notServed reports whether Pelago's kinds are not there.
+func notServed(err error) bool { return meta.IsNoMatchError(err) || isMissingKind(err) }

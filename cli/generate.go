@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// ttlDefault, ttlLeast and ttlMost bound how long an invitation lives.
+const (
+	ttlDefault = time.Hour
+	ttlLeast   = time.Minute
+	ttlMost    = 30 * 24 * time.Hour
+)
+
+// generate is the command's flags.
+type generate struct {
+	terms  terms
+	output string
+}
+
+func newGenerate(e *Env) *cobra.Command {
+	group := &cobra.Command{
+		Use:     "generate",
+		Short:   "Make something to hand to others",
+		Example: `  pelago generate peer-command`,
+	}
+	g := &generate{}
+	c := &cobra.Command{
+		Use:   "peer-command",
+		Short: "Invite a cluster: print the line it runs to use this one",
+		Long: `Makes an invitation and prints the line that the consumer runs to use this cluster.
+The line holds a secret, works once, and ends after --ttl. With -o yaml it prints the
+objects to apply in the consumer's cluster instead, a Secret and a Peering, for GitOps.`,
+		Example: `  pelago generate peer-command
+  pelago generate peer-command --ttl 24h --consumer rome
+  pelago generate peer-command -o yaml`,
+		Args: exactly(),
+		RunE: e.does(g.run),
+	}
+	c.Flags().DurationVar(&g.terms.ttl, "ttl", ttlDefault, "how long the invitation can be used")
+	c.Flags().StringVar(&g.terms.consumer, "consumer", "", "what the consumer will be called here, whatever it calls itself")
+	outputFlag(c.Flags(), &g.output)
+	group.AddCommand(c)
+	return group
+}
+
+func (g *generate) run(ctx context.Context, e *Env, _ []string) error {
+	if g.terms.ttl < ttlLeast || g.terms.ttl > ttlMost {
+		return usage("--ttl %s is not between %s and %s", g.terms.ttl, ttlLeast, ttlMost)
+	}
+	if g.terms.consumer != "" {
+		if err := v1alpha1.CheckClusterName(g.terms.consumer); err != nil {
+			return usage("--consumer: %w", err)
+		}
+	}
+	c, err := e.open()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := bound(ctx, waitDefault)
+	defer cancel()
+	i, err := e.invite(ctx, c, g.terms)
+	if err != nil {
+		return err
+	}
+	if g.output != "" {
+		err = i.print(e, g.output, v1alpha1.Consume{})
+	} else {
+		_, err = fmt.Fprintln(e.Out, i.line())
+	}
+	if err != nil {
+		return fmt.Errorf("printing the invitation: %w", err)
+	}
+	e.note("Keep this secret: whoever has it first becomes a consumer of %s. It works once, until %s.",
+		i.Name, i.until.UTC().Format("2006-01-02 15:04 MST"))
+	e.note("To take it back: kubectl delete invitation %s", i.object)
+	return nil
+}

@@ -1,0 +1,191 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/home"
+)
+
+// TestInstallAndUninstall goes through the life of an installation on one server.
+func TestInstallAndUninstall(t *testing.T) {
+	s := newStage(t, 1)
+	t.Cleanup(func() { newStage(t, 1) }) // the kinds again, for the next test
+	stop := s.kubernetes()
+	if got := s.run("uninstall", "--purge"); got.code != 0 {
+		t.Fatalf("removing what other tests have left: %+v", got)
+	}
+	stop()
+	if got := s.run("status"); got.code != 1 || !strings.Contains(got.err, "run: pelago install") {
+		t.Errorf("status without an installation: %+v", got)
+	}
+	if got := s.run("peer", "milan", "--cluster-id", id1, "--auth-url", "https://milan.example:30443", "--ca-sha256", hash, "--token", marked); got.code != 1 ||
+		!strings.Contains(got.err, "run: pelago install") || strings.Contains(got.err, marked) {
+		t.Errorf("peering without an installation: %+v", got)
+	}
+	install := []string{"install", "--cluster-name", "milan", "--api-server-url", "https://milan.example:6443"}
+	if got := s.run(append(install, "--dry-run")...); got.code != 0 || !strings.Contains(got.out, "kind: CustomResourceDefinition") || !strings.Contains(got.out, "name: pelago-system") {
+		t.Errorf("a dry run: %+v", got)
+	}
+	if got := s.run(append(install, "--timeout", "3s")...); got.code != 1 || !strings.Contains(got.err, "it has no pod yet") || !strings.Contains(got.err, "run pelago install again") {
+		t.Errorf("an installation that does not start: %+v", got)
+	}
+	stop = s.kubernetes()
+	if got := s.run(install...); got.code != 0 || !strings.Contains(got.out, "Pelago runs in milan") || !strings.Contains(got.err, "pelago generate peer-command") {
+		t.Fatalf("installing: %+v", got)
+	}
+	if got := s.run("install"); got.code != 0 || got.out != "Pelago runs in milan; nothing had to be changed.\n" {
+		t.Errorf("installing again: %+v", got)
+	}
+	s.testUpgrade(t)
+	s.testRefuse(t)
+	if got := s.run("uninstall"); got.code != 0 || got.out != "Pelago is removed.\n" {
+		t.Fatalf("uninstalling: %+v", got)
+	}
+	if left := s.leftovers(t); len(left) > 0 && !onlyKinds(left) {
+		t.Errorf("uninstall leaves %v", left)
+	}
+	if got := s.run("uninstall", "--purge"); got.code != 0 {
+		t.Fatalf("purging: %+v", got)
+	}
+	if left := s.leftovers(t); len(left) > 0 {
+		t.Errorf("uninstall --purge leaves %v", left)
+	}
+	stop()
+}
+
+// testUpgrade holds that what was set stays, what was edited stays, and what an earlier
+// version had goes.
+func (s *stage) testUpgrade(t *testing.T) {
+	ctx := t.Context()
+	old := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "pelago-of-an-earlier-version", Labels: map[string]string{v1alpha1.LabelManagedBy: "install"}}}
+	foreign := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "of-somebody-else"}}
+	s.create(old, foreign)
+	if got := s.run("install", "--set", "config.offer.reserve=20%", "--labels", "topology.kubernetes.io/region=eu-south", "--auth-service-type", "ClusterIP"); got.code != 0 || !strings.Contains(got.out, "1 removed") {
+		t.Errorf("changing the installation: %+v", got)
+	}
+	if err := s.c.Get(ctx, client.ObjectKeyFromObject(old), old); !apierrors.IsNotFound(err) {
+		t.Errorf("what an earlier version had is still there: %v", err)
+	}
+	if err := s.c.Get(ctx, client.ObjectKeyFromObject(foreign), foreign); err != nil {
+		t.Errorf("what is not ours is gone: %v", err)
+	}
+	settings := func() home.Config {
+		var stored corev1.ConfigMap
+		if err := s.c.Get(ctx, inSystem(v1alpha1.ConfigName), &stored); err != nil {
+			t.Fatal(err)
+		}
+		config, err := home.Parse(stored.Data[home.ConfigKey])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return config
+	}
+	check := func(when string) {
+		t.Helper()
+		c := settings()
+		if c.Cluster.Name != "milan" || c.Offer.Reserve != "20%" || c.Cluster.Labels["topology.kubernetes.io/region"] != "eu-south" || c.APIServer.URL != "https://milan.example:6443" {
+			t.Errorf("%s: the settings are %+v", when, c)
+		}
+	}
+	check("after a change")
+	if got := s.run("install"); got.code != 0 || !strings.Contains(got.out, "nothing had to be changed") {
+		t.Errorf("installing without a word: %+v", got)
+	}
+	check("after installing without a word")
+	var stored corev1.ConfigMap
+	if err := s.c.Get(ctx, inSystem(v1alpha1.ConfigName), &stored); err != nil {
+		t.Fatal(err)
+	}
+	stored.Data[home.ConfigKey] = strings.Replace(stored.Data[home.ConfigKey], "20%", "30%", 1)
+	if err := s.c.Update(ctx, &stored); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.run("install"); got.code != 0 || settings().Offer.Reserve != "30%" {
+		t.Errorf("what was edited in the cluster is gone: %+v, %+v", got, settings())
+	}
+	var service corev1.Service
+	if err := s.c.Get(ctx, inSystem(v1alpha1.AuthService), &service); err != nil || service.Spec.Type != corev1.ServiceTypeClusterIP {
+		t.Errorf("the type of the Service is %s, %v; it was set to ClusterIP", service.Spec.Type, err)
+	}
+	if got := s.run("install", "--set", "config.offer.reserve=much"); got.code != 1 || !strings.Contains(got.err, "reserve") {
+		t.Errorf("settings with a mistake: %+v", got)
+	}
+	if got := s.run("install", "--set", "manger.replicas=2"); got.code != 1 || !strings.Contains(got.err, "manger") {
+		t.Errorf("a value there is not: %+v", got)
+	}
+}
+
+// testRefuse holds that nothing goes while somebody relies on it.
+func (s *stage) testRefuse(t *testing.T) {
+	peering := &v1alpha1.Peering{ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: v1alpha1.PeeringSpec{ClusterID: id2, Provide: &v1alpha1.Provide{Tenant: "rome"}}}
+	tenant := &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "paris"}, Spec: v1alpha1.TenantSpec{ClusterID: id1, PeeringUID: id1}}
+	s.create(peering, tenant)
+	for _, args := range [][]string{{"uninstall"}, {"uninstall", "--purge"}} {
+		if got := s.run(args...); got.code != 1 || !strings.Contains(got.err, "run: pelago unpeer rome; pelago unpeer paris") {
+			t.Errorf("uninstalling while peered: %+v", got)
+		}
+	}
+	s.drop(peering)
+	s.drop(tenant)
+	stone := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "stone", Labels: map[string]string{v1alpha1.LabelTombstone: "turin"}}}
+	s.create(stone)
+	if got := s.run("uninstall"); got.code != 1 || !strings.Contains(got.err, "pelago unpeer turin --forget") {
+		t.Errorf("uninstalling with a tombstone: %+v", got)
+	}
+	if got := s.run("unpeer", "turin", "--forget"); got.code != 0 || got.out != "Forgot turin.\n" {
+		t.Errorf("forgetting: %+v", got)
+	}
+	stuck := &v1alpha1.Invitation{ObjectMeta: metav1.ObjectMeta{Name: "stuck", Finalizers: []string{"pelago.dev/nobody-is-left"}},
+		Spec: v1alpha1.InvitationSpec{TokenSHA256: hash, Expires: metav1.Now()}}
+	s.create(stuck)
+}
+
+// leftovers lists all that has our name or label.
+func (s *stage) leftovers(t *testing.T) []string {
+	t.Helper()
+	var left []string
+	for _, kind := range []schema.GroupVersionKind{
+		{Version: "v1", Kind: "Namespace"},
+		{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRoleBinding"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"},
+		{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Kind: "FlowSchema"},
+		{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Kind: "PriorityLevelConfiguration"},
+		{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"},
+		{Version: "v1", Kind: "ConfigMap"},
+	} {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(kind)
+		if err := s.c.List(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+		for _, object := range list.Items {
+			_, ours := object.GetLabels()[v1alpha1.LabelManagedBy]
+			if ours || strings.Contains(object.GetName(), "pelago") || strings.HasPrefix(object.GetNamespace(), "pelago") {
+				left = append(left, kind.Kind+" "+object.GetName())
+			}
+		}
+	}
+	return left
+}
+
+func onlyKinds(left []string) bool {
+	for _, one := range left {
+		if !strings.HasPrefix(one, "CustomResourceDefinition ") {
+			return false
+		}
+	}
+	return true
+}

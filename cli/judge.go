@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/cli/chain"
+	"github.com/pelago-dev/pelago/cli/setup"
+)
+
+// report makes of a snapshot what is shown. It decides alone what a problem is.
+func (s *snapshot) report(now time.Time) Report {
+	r := Report{
+		Problems: []Problem{}, Components: []ComponentReport{}, Peerings: []PeeringReport{},
+		Tenants: []TenantReport{}, Invitations: []InvitationReport{}, Tombstones: []string{},
+		Cluster: ClusterReport{Name: s.settings.Cluster.Name, ID: s.id, KubernetesVersion: s.kubernetes, ServerURL: s.settings.APIServer.URL},
+	}
+	s.judgeHome(&r)
+	for _, p := range s.peerings {
+		s.judgePeering(&r, p, now)
+	}
+	for _, t := range s.tenants {
+		judgeTenant(&r, t)
+	}
+	for _, i := range s.invitations {
+		if i.Status.BoundTo == nil && now.Before(i.Spec.Expires.Time) {
+			r.Invitations = append(r.Invitations, InvitationReport{Name: i.Name, Consumer: i.Spec.Consumer, Expires: i.Spec.Expires})
+		}
+	}
+	r.Tombstones = append(r.Tombstones, s.tombstones...)
+	slices.Sort(r.Tombstones)
+	for _, name := range r.Tombstones {
+		r.Problems = append(r.Problems, Problem{Object: "tombstone " + name, Message: "that cluster has not been told that the peering is over",
+			Remedy: "nothing, if it comes back; else: pelago unpeer " + name + " --forget"})
+	}
+	return r
+}
+
+func (s *snapshot) judgeHome(r *Report) {
+	for i := range s.deployments {
+		d := &s.deployments[i]
+		c := ComponentReport{Name: d.Name, Ready: setup.RolledOut(d)}
+		if containers := d.Spec.Template.Spec.Containers; len(containers) > 0 {
+			c.Image = containers[0].Image
+		}
+		r.Components = append(r.Components, c)
+		if !c.Ready {
+			r.Problems = append(r.Problems, Problem{Object: d.Name, Message: "is not ready: " + s.trouble[d.Name]})
+		}
+	}
+	if !slices.ContainsFunc(r.Components, func(c ComponentReport) bool { return c.Name == managerDeployment }) {
+		r.Problems = append(r.Problems, Problem{Object: managerDeployment, Message: "is not there", Remedy: "run pelago install"})
+	}
+	if s.id == "" {
+		r.Problems = append(r.Problems, Problem{Object: "cluster", Message: "it has no id yet", Remedy: "pelago-manager makes it when it starts"})
+	}
+}
+
+func (s *snapshot) judgePeering(r *Report, p v1alpha1.Peering, now time.Time) {
+	report := PeeringReport{Name: p.Name, ClusterID: p.Spec.ClusterID, Roles: p.Status.Roles, Remote: p.Status.Remote, Contact: p.Status.LastContact}
+	if len(report.Roles) == 0 {
+		report.Roles = []v1alpha1.Role{}
+	}
+	report.Ready, report.Reason = readiness(p.Status.Conditions)
+	if credential := p.Status.Credential; credential != nil {
+		report.Expires = &credential.NotAfter
+	}
+	for _, offer := range s.offers {
+		if offer.Namespace == v1alpha1.PeeringNamespace(p.Name) {
+			report.Offers = append(report.Offers, OfferReport{Name: offer.Name, Resources: offer.Spec.Resources,
+				Accepted: meta.IsStatusConditionTrue(offer.Status.Conditions, v1alpha1.ConditionAccepted)})
+		}
+	}
+	r.Peerings = append(r.Peerings, report)
+	object := "peering " + p.Name
+	if problem := conditionProblem(object, p.Name, p.Status.Conditions); problem != nil {
+		r.Problems = append(r.Problems, *problem)
+		return
+	}
+	if accepted := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionResourcesAccepted); accepted != nil && accepted.Status == metav1.ConditionFalse {
+		r.Problems = append(r.Problems, problemOf(object, p.Name, accepted))
+	}
+	if report.Expires != nil && p.Status.Credential.RenewAfter.Add(time.Hour).Before(now) {
+		r.Problems = append(r.Problems, Problem{Object: object, Reason: v1alpha1.ReasonRenewing,
+			Message: "its credential should have been renewed " + p.Status.Credential.RenewAfter.UTC().Format("2006-01-02 15:04 MST"),
+			Remedy:  "see why: pelago explain peering " + p.Name})
+	}
+}
+
+func judgeTenant(r *Report, t v1alpha1.Tenant) {
+	report := TenantReport{Name: t.Name, ClusterID: t.Spec.ClusterID, State: t.Spec.State, Used: t.Status.Used, Contact: t.Status.LastContact}
+	if report.State == "" {
+		report.State = v1alpha1.TenantActive
+	}
+	report.Ready, report.Reason = readiness(t.Status.Conditions)
+	if t.Spec.Limits != nil {
+		report.Limits = t.Spec.Limits.Resources
+	}
+	r.Tenants = append(r.Tenants, report)
+	if problem := conditionProblem("tenant "+t.Name, t.Name, t.Status.Conditions); problem != nil {
+		r.Problems = append(r.Problems, *problem)
+	}
+}
+
+// readiness is the condition Ready in two words.
+func readiness(conditions []metav1.Condition) (bool, string) {
+	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
+	if c == nil {
+		return false, v1alpha1.ReasonPending
+	}
+	return c.Status == metav1.ConditionTrue, c.Reason
+}
+
+// conditionProblem is what Stalled or Ready say is wrong.
+func conditionProblem(object, name string, conditions []metav1.Condition) *Problem {
+	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionStalled)
+	if c == nil || c.Status != metav1.ConditionTrue {
+		c = meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
+		if c != nil && c.Status == metav1.ConditionTrue {
+			return nil
+		}
+	}
+	if c == nil {
+		return &Problem{Object: object, Reason: v1alpha1.ReasonPending, Message: "nobody has looked at it yet",
+			Remedy: "wait a moment; if it stays so, see whether " + managerDeployment + " runs"}
+	}
+	problem := problemOf(object, name, c)
+	return &problem
+}
+
+func problemOf(object, name string, c *metav1.Condition) Problem {
+	p := Problem{Object: object, Reason: c.Reason, Message: strings.Join(strings.Fields(c.Message), " "), Remedy: chain.Remedy(c.Reason, name)}
+	if p.Message == "" {
+		p.Message = fmt.Sprintf("%s is %s", c.Type, c.Status)
+	}
+	return p
+}

@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/cli/chain"
+	"github.com/pelago-dev/pelago/cli/screen"
+)
+
+// waitDefault is the default of --timeout.
+const waitDefault = 2 * time.Minute
+
+// peer is the command's flags.
+type peer struct {
+	invitation invitation
+	consume    consumeFlags
+
+	remote        Access
+	bidirectional bool
+	ttl           time.Duration
+	inBand        bool
+
+	dryRun  bool
+	output  string
+	timeout time.Duration
+}
+
+// consumeFlags are those that fill Peering.spec.consume beside the invitation.
+type consumeFlags struct {
+	serverURL, proxyURL string
+	defaultRequest      bool
+	cpu, memory, pods   string
+	resources           []string
+}
+
+func newPeer(e *Env) *cobra.Command {
+	p := &peer{}
+	c := &cobra.Command{
+		Use:   "peer [NAME]",
+		Short: "Use another cluster: accept its invitation",
+		Long: `Accepts the invitation of another cluster, the provider, and waits until its offer of
+resources is accepted. The line to run is what "pelago generate peer-command" printed
+there. NAME is what the provider will be called here.
+
+With --remote-kubeconfig the invitation is made there first, so that one command does
+both sides; with --bidirectional each cluster uses the other.`,
+		Example: `  pelago peer milan --cluster-id 8f14e45f-ceea-4e7a-9c1d-0d5f3b6a1c2e --auth-url https://milan.example:30443 --ca-sha256 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae --token tOkEn
+  pelago peer --remote-kubeconfig milan.kubeconfig
+  pelago peer --remote-kubeconfig milan.kubeconfig --bidirectional`,
+		Args: atMost("NAME"),
+		RunE: e.does(p.run),
+	}
+	f := c.Flags()
+	f.StringVar(&p.invitation.ClusterID, "cluster-id", "", "the provider's cluster id, from its invitation")
+	f.StringVar(&p.invitation.AuthURL, "auth-url", "", "where the provider accepts invitations, https://HOST:PORT")
+	f.StringVar(&p.invitation.CASHA256, "ca-sha256", "", "fingerprint of the authority behind --auth-url")
+	f.StringVar(&p.invitation.Token, "token", "", "the invitation's token; - reads it from standard input")
+	f.StringVar(&p.consume.serverURL, "server-url", "", "address of the provider's API server, if not the one it names")
+	f.StringVar(&p.consume.proxyURL, "proxy-url", "", "HTTP proxy through which the provider is reached")
+	f.BoolVar(&p.consume.defaultRequest, "default-request", true, "ask for resources at once")
+	f.StringVar(&p.consume.cpu, "cpu", "", "CPU to ask for; all that is free if no amount is given")
+	f.StringVar(&p.consume.memory, "memory", "", "memory to ask for")
+	f.StringVar(&p.consume.pods, "pods", "", "number of pods to ask for")
+	f.StringArrayVar(&p.consume.resources, "resource", nil, "another resource to ask for, NAME=AMOUNT; repeatable")
+	f.StringVar(&p.remote.Kubeconfig, "remote-kubeconfig", "", "kubeconfig of the provider: make the invitation there first")
+	f.StringVar(&p.remote.Context, "remote-context", "", "context of --remote-kubeconfig")
+	f.BoolVar(&p.bidirectional, "bidirectional", false, "let the remote cluster use this one as well")
+	f.BoolVar(&p.inBand, "in-band", false, "reach the provider's API server through the tunnel (not available yet)")
+	f.BoolVar(&p.dryRun, "dry-run", false, "print the objects instead of making them")
+	f.DurationVar(&p.timeout, "timeout", waitDefault, "how long to wait until the peering is ready")
+	outputFlag(f, &p.output)
+	return c
+}
+
+func (p *peer) run(ctx context.Context, e *Env, args []string) error {
+	if len(args) > 0 {
+		p.invitation.Name = args[0]
+	}
+	consume, err := p.check()
+	if err != nil {
+		return err
+	}
+	if p.remote != (Access{}) {
+		return p.both(ctx, e, consume)
+	}
+	if p.invitation.Token, err = readToken(p.invitation.Token, e.In); err != nil {
+		return err
+	}
+	if err := p.invitation.check(); err != nil {
+		return err
+	}
+	if p.dryRun {
+		return p.invitation.print(e, orYAML(p.output), consume)
+	}
+	c, err := e.open()
+	if err != nil {
+		return err
+	}
+	waiting, cancel := bound(ctx, p.timeout)
+	defer cancel()
+	a := &attempt{e: e, c: c, invitation: p.invitation, consume: consume, timeout: p.timeout}
+	if err := a.run(waiting); err != nil {
+		return err
+	}
+	return a.report(waiting, p.output)
+}
+
+// check finds flags that contradict each other, and makes what they ask for.
+func (p *peer) check() (v1alpha1.Consume, error) {
+	f := p.consume
+	var consume v1alpha1.Consume
+	switch i := p.invitation; {
+	case p.inBand:
+		return consume, usage("--in-band needs the tunnel between clusters, which this version does not have; give the provider's API server an address that this cluster reaches (--server-url, --proxy-url)")
+	case p.remote != (Access{}) && (i.ClusterID != "" || i.AuthURL != "" || i.CASHA256 != "" || i.Token != ""):
+		return consume, usage("--remote-kubeconfig makes the invitation itself; leave out --cluster-id, --auth-url, --ca-sha256 and --token")
+	case p.remote != (Access{}) && p.dryRun:
+		return consume, usage("--dry-run makes no invitation, so it has none to show with --remote-kubeconfig; run there: pelago generate peer-command -o yaml")
+	case p.bidirectional && p.remote == (Access{}):
+		return consume, usage("--bidirectional needs --remote-kubeconfig; with lines, run one in each cluster")
+	case p.remote == (Access{}) && (i.Name == "" || i.ClusterID == "" || i.AuthURL == "" || i.CASHA256 == "" || i.Token == ""):
+		return consume, usage("an invitation has NAME, --cluster-id, --auth-url, --ca-sha256 and --token; run at the provider: pelago generate peer-command, and here the line it prints")
+	}
+	for _, one := range []struct{ flag, value string }{{"--server-url", f.serverURL}, {"--proxy-url", f.proxyURL}} {
+		schemes := []string{"https"}
+		if one.flag == "--proxy-url" {
+			schemes = []string{"http", "https"}
+		}
+		if one.value == "" {
+			continue
+		}
+		if err := checkURL(one.value, schemes...); err != nil {
+			return consume, usage("%s: %w", one.flag, err)
+		}
+	}
+	list, err := resources(f.cpu, f.memory, f.pods, f.resources)
+	if err != nil {
+		return consume, err
+	}
+	if list != nil && !f.defaultRequest {
+		return consume, usage("amounts are what the default request asks for; leave out --default-request=false")
+	}
+	consume = v1alpha1.Consume{ServerURL: f.serverURL, ProxyURL: f.proxyURL, Resources: list}
+	if !f.defaultRequest {
+		consume.DefaultRequest = new(bool)
+	}
+	return consume, nil
+}
+
+// report says what came of it.
+func (a *attempt) report(ctx context.Context, output string) error {
+	name := a.invitation.Name
+	if output != "" {
+		var p v1alpha1.Peering
+		if err := a.c.Client.Get(ctx, client.ObjectKey{Name: name}, &p); err != nil {
+			return fmt.Errorf("reading Peering %s: %w", name, err)
+		}
+		p.ManagedFields = nil
+		p.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Peering"))
+		return screen.Document(a.e.Out, output, &p)
+	}
+	var offer v1alpha1.ResourceOffer
+	key := client.ObjectKey{Namespace: v1alpha1.PeeringNamespace(name), Name: v1alpha1.DefaultRequestName}
+	if !a.asks() || a.c.Client.Get(ctx, key, &offer) != nil {
+		fmt.Fprintf(a.e.Out, "Peered with %s.\n", name)
+		return nil
+	}
+	fmt.Fprintf(a.e.Out, "Peered with %s, which offers %s.\n", name, chain.Amounts(offer.Spec.Resources))
+	return nil
+}
+
+// orYAML is the format of manifests.
+func orYAML(output string) string {
+	if output == "" {
+		return "yaml"
+	}
+	return output
+}

@@ -1,0 +1,171 @@
+package setup
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// NotReadyError says why a Deployment does not start.
+type NotReadyError struct {
+	// Deployment is its name.
+	Deployment string
+	// Why it is not ready, and what to do.
+	Why string
+	// Cause is how the wait ended.
+	Cause error
+}
+
+// Error is a sentence.
+func (e *NotReadyError) Error() string {
+	return fmt.Sprintf("%s is not ready: %s", e.Deployment, e.Why)
+}
+
+// Unwrap returns how the wait ended.
+func (e *NotReadyError) Unwrap() error { return e.Cause }
+
+// Ready waits until the Deployments among the objects run in the version applied.
+func (s Site) Ready(ctx context.Context, objects []*unstructured.Unstructured) error {
+	for _, object := range objects {
+		if object.GetKind() != "Deployment" {
+			continue
+		}
+		why := "nothing is known of it yet"
+		err := s.until(ctx, func() (bool, error) {
+			over, reason, err := s.started(ctx, client.ObjectKeyFromObject(object))
+			if reason != "" {
+				why = reason
+				s.Say("Waiting for %s: %s", object.GetName(), reason)
+			}
+			return over, err
+		})
+		if err != nil {
+			return &NotReadyError{Deployment: object.GetName(), Why: why, Cause: err}
+		}
+	}
+	return nil
+}
+
+// started looks at one Deployment. Errors of reading do not end the wait.
+func (s Site) started(ctx context.Context, key client.ObjectKey) (bool, string, error) {
+	var d appsv1.Deployment
+	if err := s.Client.Get(ctx, key, &d); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return false, "somebody has removed it; run pelago install again", nil
+		}
+		return false, "the API server does not answer", nil
+	}
+	if RolledOut(&d) {
+		return true, "", nil
+	}
+	var pods corev1.PodList
+	var events corev1.EventList
+	if s.Client.List(ctx, &pods, client.InNamespace(key.Namespace), client.MatchingLabels(d.Spec.Selector.MatchLabels)) != nil ||
+		s.Client.List(ctx, &events, client.InNamespace(key.Namespace)) != nil {
+		return false, "", nil
+	}
+	return false, Diagnose(&d, pods.Items, events.Items), nil
+}
+
+// RolledOut reports whether a Deployment runs as it was asked to.
+func RolledOut(d *appsv1.Deployment) bool {
+	wanted := int32(1)
+	if d.Spec.Replicas != nil {
+		wanted = *d.Spec.Replicas
+	}
+	return d.Status.ObservedGeneration >= d.Generation && d.Status.UpdatedReplicas >= wanted &&
+		d.Status.AvailableReplicas >= wanted && d.Status.Replicas == d.Status.UpdatedReplicas
+}
+
+// Diagnose says why a Deployment is not ready, and what to do about it.
+func Diagnose(d *appsv1.Deployment, pods []corev1.Pod, events []corev1.Event) string {
+	for _, c := range d.Status.Conditions {
+		if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
+			return fmt.Sprintf("its pods are refused: %s; see the quotas and policies of namespace %s", oneLine(c.Message), d.Namespace)
+		}
+	}
+	if len(pods) == 0 {
+		return "it has no pod yet; if that stays, see whether the cluster's controller-manager runs"
+	}
+	// The newest pod is of the version that was applied last.
+	slices.SortFunc(pods, func(a, b corev1.Pod) int {
+		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	for _, pod := range pods {
+		if reason := trouble(pod, events); reason != "" {
+			return reason
+		}
+	}
+	return "its pods are starting"
+}
+
+// trouble says what is wrong with a pod, empty if nothing is.
+func trouble(pod corev1.Pod, events []corev1.Event) string {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return fmt.Sprintf("no node takes pod %s: %s; make room, or set nodeSelector and tolerations (--set manager.…, auth.…)", pod.Name, oneLine(c.Message))
+		}
+	}
+	for _, s := range pod.Status.ContainerStatuses {
+		if w := s.State.Waiting; w != nil {
+			switch w.Reason {
+			case "ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull":
+				return fmt.Sprintf("the nodes cannot pull image %s (%s); push it where they can, or choose another: --image", s.Image, w.Reason)
+			case "CrashLoopBackOff":
+				return fmt.Sprintf("pod %s keeps ending%s; see: kubectl -n %s logs %s --previous", pod.Name, last(s), pod.Namespace, pod.Name)
+			case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
+				return fmt.Sprintf("pod %s cannot start: %s", pod.Name, oneLine(w.Message))
+			}
+		}
+		if s.State.Running != nil && !s.Ready {
+			return fmt.Sprintf("pod %s runs but is not ready%s; see: kubectl -n %s logs %s", pod.Name, warning(pod, events), pod.Namespace, pod.Name)
+		}
+	}
+	if pod.Status.Phase == corev1.PodPending {
+		if text := warning(pod, events); text != "" {
+			return "pod " + pod.Name + " does not start" + text
+		}
+	}
+	return ""
+}
+
+// last says how a container ended last.
+func last(s corev1.ContainerStatus) string {
+	if t := s.LastTerminationState.Terminated; t != nil {
+		return fmt.Sprintf(" with status %d", t.ExitCode)
+	}
+	return ""
+}
+
+// warning is the latest warning about a pod.
+func warning(pod corev1.Pod, events []corev1.Event) string {
+	var latest *corev1.Event
+	for i, e := range events {
+		if e.Type != corev1.EventTypeWarning || e.InvolvedObject.Name != pod.Name {
+			continue
+		}
+		if latest == nil || latest.LastTimestamp.Before(&e.LastTimestamp) {
+			latest = &events[i]
+		}
+	}
+	if latest == nil {
+		return ""
+	}
+	return ": " + oneLine(latest.Message)
+}
+
+// oneLine makes a message of others fit into a sentence.
+func oneLine(text string) string {
+	text = strings.TrimSuffix(strings.Join(strings.Fields(text), " "), ".")
+	if runes := []rune(text); len(runes) > 240 {
+		text = string(runes[:239]) + "…"
+	}
+	return text
+}

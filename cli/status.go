@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/cli/screen"
+	"github.com/pelago-dev/pelago/cli/setup"
+	"github.com/pelago-dev/pelago/internal/home"
+)
+
+func newStatus(e *Env) *cobra.Command {
+	var output string
+	c := &cobra.Command{
+		Use:   "status [NAME]",
+		Short: "Show what is wrong, then what there is: peerings, tenants, invitations",
+		Long: `Shows problems first, each with what to do about it; then this cluster, its peerings, the
+tenants that use it and what is pending. With NAME it shows what concerns one remote cluster:
+the peering, that cluster's own name, or its id.`,
+		Example:           "  pelago status\n  pelago status milan\n  pelago status -o json",
+		Args:              atMost("NAME"),
+		ValidArgsFunction: e.completePeerings,
+		RunE: e.does(func(ctx context.Context, e *Env, args []string) error {
+			return runStatus(ctx, e, args, output)
+		}),
+	}
+	outputFlag(c.Flags(), &output)
+	return c
+}
+
+func runStatus(ctx context.Context, e *Env, args []string, output string) error {
+	c, err := e.open()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readLimit)
+	defer cancel()
+	s, err := c.gather(ctx)
+	if err != nil {
+		return err
+	}
+	if len(args) > 0 {
+		if err := s.narrow(args[0]); err != nil {
+			return err
+		}
+	}
+	report := s.report(e.Clock.Now())
+	if output != "" {
+		return screen.Document(e.Out, output, report)
+	}
+	return printReport(e.Out, e.paint(), report, e.Clock.Now())
+}
+
+// snapshot is all that status looks at.
+type snapshot struct {
+	settings    home.Config
+	id          string
+	kubernetes  string
+	deployments []appsv1.Deployment
+	trouble     map[string]string // by Deployment
+	peerings    []v1alpha1.Peering
+	tenants     []v1alpha1.Tenant
+	invitations []v1alpha1.Invitation
+	offers      []v1alpha1.ResourceOffer
+	tombstones  []string
+}
+
+// gather reads a snapshot.
+func (c *Cluster) gather(ctx context.Context) (*snapshot, error) {
+	version, err := c.kubernetes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &snapshot{kubernetes: version.GitVersion, trouble: map[string]string{}}
+	if s.settings, err = c.settings(ctx); err != nil {
+		return nil, err
+	}
+	if s.id, err = c.id(ctx); err != nil {
+		return nil, describe(fmt.Errorf("reading the cluster's id: %w", err), c)
+	}
+	var (
+		peerings    v1alpha1.PeeringList
+		tenants     v1alpha1.TenantList
+		invitations v1alpha1.InvitationList
+		offers      v1alpha1.ResourceOfferList
+		tombstones  corev1.SecretList
+		deployments appsv1.DeploymentList
+	)
+	home := client.InNamespace(v1alpha1.SystemNamespace)
+	for _, read := range []struct {
+		what string
+		list client.ObjectList
+		opts []client.ListOption
+	}{
+		{"peerings", &peerings, nil},
+		{"tenants", &tenants, nil},
+		{"invitations", &invitations, nil},
+		{"offers", &offers, nil},
+		{"tombstones", &tombstones, []client.ListOption{home, client.HasLabels{v1alpha1.LabelTombstone}}},
+		{"deployments", &deployments, []client.ListOption{home, client.MatchingLabels{v1alpha1.LabelManagedBy: setup.Installed}}},
+	} {
+		if err := c.Client.List(ctx, read.list, read.opts...); err != nil {
+			return nil, describe(fmt.Errorf("listing %s: %w", read.what, err), c)
+		}
+	}
+	s.peerings, s.tenants, s.invitations, s.offers = peerings.Items, tenants.Items, invitations.Items, offers.Items
+	s.deployments = deployments.Items
+	for _, t := range tombstones.Items {
+		s.tombstones = append(s.tombstones, t.Labels[v1alpha1.LabelTombstone])
+	}
+	return s, c.diagnose(ctx, s)
+}
+
+// diagnose finds out why Deployments are not ready.
+func (c *Cluster) diagnose(ctx context.Context, s *snapshot) error {
+	var pods corev1.PodList
+	var events corev1.EventList
+	for i := range s.deployments {
+		d := &s.deployments[i]
+		if setup.RolledOut(d) {
+			continue
+		}
+		namespace := client.InNamespace(d.Namespace)
+		if err := c.Client.List(ctx, &pods, namespace, client.MatchingLabels(d.Spec.Selector.MatchLabels)); err != nil {
+			return describe(fmt.Errorf("listing pods: %w", err), c)
+		}
+		if err := c.Client.List(ctx, &events, namespace); err != nil {
+			return describe(fmt.Errorf("listing events: %w", err), c)
+		}
+		s.trouble[d.Name] = setup.Diagnose(d, pods.Items, events.Items)
+	}
+	return nil
+}
+
+// narrow keeps what concerns one remote cluster.
+func (s *snapshot) narrow(word string) error {
+	known := append(peeringWords(s.peerings), tenantWords(s.tenants)...)
+	for _, name := range s.tombstones {
+		known = append(known, called{name: name})
+	}
+	i, err := pick("peering", word, known)
+	if err != nil {
+		return err
+	}
+	name, id := known[i].name, known[i].id
+	s.peerings = keep(s.peerings, func(p v1alpha1.Peering) bool { return p.Spec.ClusterID == id || p.Name == name })
+	s.tenants = keep(s.tenants, func(t v1alpha1.Tenant) bool { return t.Spec.ClusterID == id || t.Name == name })
+	s.invitations = keep(s.invitations, func(i v1alpha1.Invitation) bool { return i.Spec.Consumer == name })
+	s.tombstones = keep(s.tombstones, func(t string) bool { return t == name })
+	return nil
+}
+
+func keep[T any](list []T, wanted func(T) bool) []T {
+	var kept []T
+	for _, one := range list {
+		if wanted(one) {
+			kept = append(kept, one)
+		}
+	}
+	return kept
+}

@@ -1,0 +1,218 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/cli/setup"
+	"github.com/pelago-dev/pelago/internal/home"
+)
+
+const (
+	// valuesName is the ConfigMap in which an installation keeps what it was made of.
+	valuesName = "pelago-install"
+	// valuesKey is its key.
+	valuesKey = "values.yaml"
+	// mostValues bounds a file of values, in bytes.
+	mostValues = 1 << 20
+)
+
+// given makes chart values of the flags: the file, then --set, then flags of their own.
+func (i *install) given(e *Env) (map[string]any, error) {
+	values, err := readValues(e, i.valuesFile)
+	if err != nil {
+		return nil, err
+	}
+	for _, text := range i.set {
+		path, value, found := strings.Cut(text, "=")
+		keys := splitPath(path)
+		if !found || slices.Contains(keys, "") {
+			return nil, usage("--set %q is not of the form PATH=VALUE, like config.offer.reserve=20%%; write a dot inside a key as \\.", text)
+		}
+		put(values, scalar(value), keys...)
+	}
+	for _, text := range i.labels {
+		key, value, found := strings.Cut(text, "=")
+		if !found || key == "" {
+			return nil, usage("--labels %q is not of the form KEY=VALUE", text)
+		}
+		put(values, value, "config", "cluster", "labels", key)
+	}
+	if i.serviceType != "" && !slices.Contains(serviceTypes, i.serviceType) {
+		return nil, usage("--auth-service-type %q is unknown; use %s", i.serviceType, strings.Join(serviceTypes, ", "))
+	}
+	if i.clusterName != "" {
+		if err := v1alpha1.CheckClusterName(i.clusterName); err != nil {
+			return nil, usage("--cluster-name: %w", err)
+		}
+	}
+	if i.apiServerURL != "" {
+		if err := checkURL(i.apiServerURL, "https"); err != nil {
+			return nil, usage("--api-server-url: %w", err)
+		}
+	}
+	for _, one := range []struct {
+		value string
+		path  []string
+	}{
+		{i.clusterName, []string{"config", "cluster", "name"}},
+		{i.apiServerURL, []string{"config", "apiServer", "url"}},
+		{i.serviceType, []string{"auth", "service", "type"}},
+		{i.image, []string{"image", "ref"}},
+	} {
+		if one.value != "" {
+			put(values, one.value, one.path...)
+		}
+	}
+	return values, nil
+}
+
+// readValues reads a file of values.
+func readValues(e *Env, name string) (map[string]any, error) {
+	values := map[string]any{}
+	if name == "" {
+		return values, nil
+	}
+	var text []byte
+	var err error
+	if name == "-" {
+		text, err = io.ReadAll(io.LimitReader(e.In, mostValues))
+	} else {
+		text, err = os.ReadFile(name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading --values: %w", err)
+	}
+	if err := yaml.UnmarshalStrict(text, &values); err != nil {
+		return nil, usage("--values %s is not a map in YAML: %w", name, err)
+	}
+	if values == nil {
+		values = map[string]any{}
+	}
+	return values, nil
+}
+
+// scalar reads a value of --set as YAML would, text where it is nothing else.
+func scalar(text string) any {
+	var value any
+	if text == "" || yaml.Unmarshal([]byte(text), &value) != nil {
+		return text
+	}
+	return value
+}
+
+// splitPath splits at dots that are not escaped.
+func splitPath(path string) []string {
+	const mark = "\x00"
+	keys := strings.Split(strings.ReplaceAll(path, `\.`, mark), ".")
+	for i := range keys {
+		keys[i] = strings.ReplaceAll(keys[i], mark, ".")
+	}
+	return keys
+}
+
+// put sets a value below a path, making maps on the way.
+func put(values map[string]any, value any, path ...string) {
+	for _, key := range path[:len(path)-1] {
+		below, ok := values[key].(map[string]any)
+		if !ok {
+			below = map[string]any{}
+			values[key] = below
+		}
+		values = below
+	}
+	values[path[len(path)-1]] = value
+}
+
+// lookup returns the value below a path, nil if there is none.
+func lookup(values map[string]any, path ...string) any {
+	var current any = values
+	for _, key := range path {
+		m, ok := current.(map[string]any)
+		if !ok {
+			return nil
+		}
+		current = m[key]
+	}
+	return current
+}
+
+// overlay lays values over base: maps are merged, all else replaces.
+func overlay(base, values map[string]any) {
+	for key, value := range values {
+		over, isMap := value.(map[string]any)
+		under, wasMap := base[key].(map[string]any)
+		switch {
+		case isMap && wasMap:
+			overlay(under, over)
+		case isMap:
+			fresh := map[string]any{}
+			overlay(fresh, over)
+			base[key] = fresh
+		default:
+			base[key] = value
+		}
+	}
+}
+
+// storedValues is the ConfigMap that remembers values for the next time. The image is not
+// among them: installing again upgrades.
+func storedValues(values map[string]any) (*unstructured.Unstructured, error) {
+	kept := maps.Clone(values)
+	if image, ok := kept["image"].(map[string]any); ok {
+		image = maps.Clone(image)
+		delete(image, "ref")
+		kept["image"] = image
+	}
+	text, err := yaml.Marshal(kept)
+	if err != nil {
+		return nil, fmt.Errorf("writing the values: %w", err)
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"data": map[string]any{valuesKey: string(text)}}}
+	u.SetAPIVersion("v1")
+	u.SetKind("ConfigMap")
+	u.SetNamespace(v1alpha1.SystemNamespace)
+	u.SetName(valuesName)
+	u.SetLabels(map[string]string{v1alpha1.LabelManagedBy: setup.Installed, "app.kubernetes.io/part-of": "pelago"})
+	return u, nil
+}
+
+// installed returns the values of the installation that is there, nil if there is none.
+// Settings that were edited in the cluster since win over those that were installed.
+func (c *Cluster) installed(ctx context.Context) (map[string]any, error) {
+	var config corev1.ConfigMap
+	err := c.Client.Get(ctx, inSystem(v1alpha1.ConfigName), &config)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, describe(fmt.Errorf("looking for an earlier installation: %w", err), c)
+	}
+	if config.Labels["app.kubernetes.io/managed-by"] == "Helm" {
+		return nil, fmt.Errorf("Pelago was installed here with Helm; change it with helm upgrade, or remove it first with helm uninstall")
+	}
+	values := map[string]any{}
+	var stored corev1.ConfigMap
+	err = c.Client.Get(ctx, inSystem(valuesName), &stored)
+	if err == nil {
+		err = yaml.Unmarshal([]byte(stored.Data[valuesKey]), &values)
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, describe(fmt.Errorf("reading the values of the earlier installation: %w", err), c)
+	}
+	settings := map[string]any{}
+	if yaml.Unmarshal([]byte(config.Data[home.ConfigKey]), &settings) == nil && len(settings) > 0 {
+		values["config"] = settings
+	}
+	return values, nil
+}

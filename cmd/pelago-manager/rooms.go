@@ -1,0 +1,105 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/internal/fleet"
+	"github.com/pelago-dev/pelago/internal/home"
+	"github.com/pelago-dev/pelago/peering"
+	"github.com/pelago-dev/pelago/peering/auth"
+	"github.com/pelago-dev/pelago/peering/offer"
+	"github.com/pelago-dev/pelago/peering/tenant"
+)
+
+// room is a part of Pelago that can run in this program.
+type room struct {
+	name string
+	// leads: only one replica works at a time, and it is the one that makes the
+	// cluster's id.
+	leads bool
+	// cache, if set, bounds what the manager's cache holds for it.
+	cache func() map[client.Object]cache.ByObject
+	// register adds the room to a manager.
+	register func(mgr ctrl.Manager, d deps) error
+}
+
+// deps is what rooms get of this program.
+type deps struct {
+	home      *home.Home
+	namespace string
+}
+
+// rooms is all there are, in the order of registering.
+var rooms = []room{
+	{name: "peering", leads: true, cache: tenant.Cache, register: registerPeering},
+	{name: "auth", register: registerAuth},
+}
+
+// registerPeering runs both sides of peerings: what this cluster provides and what it
+// consumes.
+func registerPeering(mgr ctrl.Manager, d deps) error {
+	peers := fleet.New(fleet.Options{Scheme: mgr.GetScheme(), Logger: mgr.GetLogger().WithName("fleet")})
+	if err := tenant.Register(mgr, tenant.Options{Namespace: d.namespace}); err != nil {
+		return err
+	}
+	if err := offer.Register(mgr, offer.Options{Home: d.home, Fleet: offer.Connections(peers)}); err != nil {
+		return err
+	}
+	if err := peering.Register(mgr, peering.Options{Home: d.home, Fleet: peers, Namespace: d.namespace}); err != nil {
+		return err
+	}
+	return mgr.Add(peers)
+}
+
+// registerAuth runs the endpoint for strangers and the approver.
+func registerAuth(mgr ctrl.Manager, d deps) error {
+	return auth.Register(mgr, auth.Options{Home: d.home, Namespace: d.namespace})
+}
+
+func roomNames() []string {
+	var names []string
+	for _, r := range rooms {
+		names = append(names, r.name)
+	}
+	return names
+}
+
+// choose finds rooms by name. Rooms that lead and rooms that do not cannot share a
+// process: they have different rights.
+func choose(names []string) ([]room, error) {
+	var chosen []room
+	for _, r := range rooms {
+		if slices.Contains(names, r.name) {
+			chosen = append(chosen, r)
+		}
+	}
+	for _, name := range names {
+		if !slices.Contains(roomNames(), name) {
+			return nil, fmt.Errorf("--rooms: there is no room %q; there is %s", name, strings.Join(roomNames(), ", "))
+		}
+	}
+	for _, r := range chosen {
+		if r.leads != chosen[0].leads {
+			return nil, fmt.Errorf("--rooms: %s and %s need different rights; run them as two programs", chosen[0].name, r.name)
+		}
+	}
+	return chosen, nil
+}
+
+// bounds is what the rooms want the cache to be limited to, beside the common limits.
+func bounds(chosen []room, common map[client.Object]cache.ByObject) map[client.Object]cache.ByObject {
+	all := maps.Clone(common)
+	for _, r := range chosen {
+		if r.cache != nil {
+			maps.Copy(all, r.cache())
+		}
+	}
+	return all
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"flag"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/home"
+	"github.com/pelago-dev/pelago/internal/kubetest"
+	"github.com/pelago-dev/pelago/internal/vitals"
+)
+
+const waitLimit = 60 * time.Second
+
+func TestParse(t *testing.T) {
+	cases := []struct {
+		reason string
+		args   []string
+		want   string // of the error
+	}{
+		{"defaults suffice", nil, ""},
+		{"the endpoint runs alone", []string{"--rooms=auth"}, ""},
+		{"a typing mistake names what there is", []string{"--rooms=peerings"}, `--rooms: there is no room "peerings"; there is peering, auth`},
+		{"what approves certificates shares no process with what has other rights", []string{"--rooms", "peering,auth"}, "peering and auth need different rights"},
+		{"arguments without a flag are a mistake", []string{"peering"}, `unknown argument "peering"`},
+	}
+	for _, c := range cases {
+		t.Run(c.reason, func(t *testing.T) {
+			_, err := parse(c.args)
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+	if _, err := parse([]string{"--help"}); err != flag.ErrHelp {
+		t.Errorf("help: %v", err)
+	}
+}
+
+func TestLogger(t *testing.T) {
+	for level, want := range map[string]int{"info": 1, "debug": 2} {
+		var out bytes.Buffer
+		logger, err := newLogger(&out, level)
+		if err != nil {
+			t.Fatal(err)
+		}
+		logger.Info("for everybody", "cluster", "rome")
+		logger.V(1).Info("for developers")
+		logger.V(4).Info("for nobody")
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		if len(lines) != want {
+			t.Errorf("level %s wrote %d lines, want %d: %s", level, len(lines), want, out.String())
+		}
+		var first map[string]any
+		if err := json.Unmarshal([]byte(lines[0]), &first); err != nil || first["msg"] != "for everybody" || first["cluster"] != "rome" {
+			t.Errorf("level %s: %v: %s", level, err, lines[0])
+		}
+	}
+	if _, err := newLogger(io.Discard, "warn"); err == nil {
+		t.Error("an unknown level was accepted")
+	}
+}
+
+func TestTrim(t *testing.T) {
+	always := corev1.ContainerRestartPolicyAlways
+	container := corev1.Container{Name: "c", Image: "i", Env: []corev1.EnvVar{{Name: "PASSWORD", Value: "x"}}, RestartPolicy: &always}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"}},
+		Spec:       corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{container}, InitContainers: []corev1.Container{container}},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+	got, err := trimPod(pod)
+	small := corev1.Container{Name: "c", RestartPolicy: &always}
+	want := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "b"}},
+		Spec:       corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{small}, InitContainers: []corev1.Container{small}},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+	if diff := cmp.Diff(any(want), got); diff != "" || err != nil {
+		t.Error(err, diff)
+	}
+	if got, err := trimPod("gone"); got != "gone" || err != nil {
+		t.Errorf("what is no pod became %v, %v", got, err)
+	}
+	node, err := trimNode(&corev1.Node{Status: corev1.NodeStatus{Images: make([]corev1.ContainerImage, 3), NodeInfo: corev1.NodeSystemInfo{Architecture: "arm64"}}})
+	if n := node.(*corev1.Node); err != nil || n.Status.Images != nil || n.Status.NodeInfo.Architecture != "arm64" {
+		t.Errorf("node became %+v, %v", n.Status, err)
+	}
+}
+
+// The program with a room of the test's: it makes the id, becomes ready, leads, and
+// lets go of the lead when it ends.
+func TestRun(t *testing.T) {
+	server := kubetest.Server(t)
+	c, namespace := server.Client(t), server.Namespace(t)
+	for name, data := range map[string]map[string]string{
+		v1alpha1.ConfigName: {home.ConfigKey: "cluster: {name: rome}"}, v1alpha1.ClusterIDName: nil,
+	} {
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: data}
+		if err := c.Create(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	worked := make(chan *home.Home, 1)
+	test := room{name: "test", leads: true, register: func(mgr ctrl.Manager, d deps) error {
+		if err := mgr.AddReadyzCheck("test", func(*http.Request) error { return nil }); err != nil {
+			return err
+		}
+		return mgr.Add(work(func() { worked <- d.home }))
+	}}
+	ctx, cancel := context.WithCancel(logr.NewContext(t.Context(), logr.Discard()))
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		done <- run(ctx, server.Config, settings{
+			rooms: []room{test}, address: "127.0.0.1:0", namespace: namespace, registry: prometheus.NewRegistry(),
+		})
+	}()
+	var h *home.Home
+	select {
+	case h = <-worked:
+	case err := <-done:
+		t.Fatalf("ended early: %v", err)
+	case <-time.After(waitLimit):
+		t.Fatal("the room did not get to work")
+	}
+	id, lease := &corev1.ConfigMap{}, &coordinationv1.Lease{}
+	get := func(name string, into client.Object) {
+		t.Helper()
+		if err := c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if get(v1alpha1.ClusterIDName, id); id.Data[v1alpha1.ClusterIDKey] != h.ID() || h.ID() == "" {
+		t.Errorf("id is %q, stored %v", h.ID(), id.Data)
+	}
+	if get(leaseName, lease); lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+		t.Errorf("nobody leads: %+v", lease.Spec)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("ended with %v", err)
+	}
+	if get(leaseName, lease); lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" {
+		t.Errorf("%s still leads", *lease.Spec.HolderIdentity)
+	}
+}
+
+// work is what a leader does.
+type work func()
+
+func (w work) Start(ctx context.Context) error { w(); <-ctx.Done(); return nil }
+
+// Without settings the program says so and ends.
+func TestRunRefuses(t *testing.T) {
+	server := kubetest.Server(t)
+	namespace := server.Namespace(t)
+	err := run(logr.NewContext(t.Context(), logr.Discard()), server.Config, settings{
+		rooms: []room{{name: "test", leads: true}}, address: "127.0.0.1:0", namespace: namespace, registry: prometheus.NewRegistry(),
+	})
+	if err == nil || !strings.Contains(err.Error(), "reading the settings") {
+		t.Errorf("without settings: %v", err)
+	}
+	ready := &readiness{}
+	if ready.check(nil) == nil {
+		t.Error("ready before the caches are filled")
+	}
+	ready.is.Store(true)
+	if err := ready.check(nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// registered is whether the rooms were: names and metrics are the process's.
+var registered bool
+
+// Every room finds in the manager and in this program what it needs.
+func TestRoomsRegister(t *testing.T) {
+	if registered {
+		t.Skip("rooms can be registered once per process")
+	}
+	registered = true
+	server := kubetest.Server(t)
+	c, namespace := server.Client(t), server.Namespace(t)
+	for name, data := range map[string]map[string]string{
+		v1alpha1.ConfigName: {home.ConfigKey: "cluster: {name: rome}"}, v1alpha1.ClusterIDName: nil,
+	} {
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: data}
+		if err := c.Create(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h, err := home.New(t.Context(), home.Options{Config: server.Config, Client: c, Namespace: namespace, MakeID: true, Random: rand.Reader})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown, err := vitals.Listen(vitals.Options{Address: "127.0.0.1:0", Logger: logr.Discard()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rooms {
+		s := settings{rooms: []room{r}, namespace: namespace}
+		mgr, err := ctrl.NewManager(server.Config, managerOptions(logr.NewContext(t.Context(), logr.Discard()), kubetest.Scheme(), s))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.register(probed{mgr, shown}, deps{home: h, namespace: namespace}); err != nil {
+			t.Errorf("%s: %v", r.name, err)
+		}
+	}
+}

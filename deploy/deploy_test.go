@@ -1,0 +1,285 @@
+package deploy
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+var update = flag.Bool("update", false, "write golden files again")
+
+// minimal are the fewest values there can be.
+func minimal() map[string]any {
+	return map[string]any{"config": map[string]any{"cluster": map[string]any{"name": "milan"}}}
+}
+
+// everything are values that turn on what is off, and set what is empty.
+func everything() map[string]any {
+	program := func() map[string]any {
+		return map[string]any{
+			"replicas": 2, "logLevel": "debug", "priorityClassName": "system-cluster-critical",
+			"nodeSelector": map[string]any{"kubernetes.io/os": "linux"},
+			"tolerations":  []any{map[string]any{"operator": "Exists"}},
+			"affinity":     map[string]any{"nodeAffinity": map[string]any{}},
+		}
+	}
+	auth := program()
+	auth["service"] = map[string]any{
+		"type": "NodePort", "port": 443, "nodePort": 30443, "loadBalancerIP": "192.0.2.1", "loadBalancerClass": "example.com/lb",
+		"externalTrafficPolicy": "Local", "annotations": map[string]any{"example.com/pool": "public"},
+	}
+	return map[string]any{
+		"image": map[string]any{"ref": "example.com/pelago@sha256:0000", "pullPolicy": "Always", "pullSecrets": []any{"registry"}},
+		"config": map[string]any{
+			"cluster": map[string]any{"name": "milan", "labels": map[string]any{"topology.kubernetes.io/region": "eu-south"}},
+			"offer":   map[string]any{"reserve": "10%", "rules": []any{map[string]any{"deny": []any{"*"}}}},
+		},
+		"globalLabels":      map[string]any{"team": "platform"},
+		"globalAnnotations": map[string]any{"example.com/owner": "a: \"b\""},
+		"manager":           program(), "auth": auth,
+		"metrics":       map[string]any{"serviceMonitor": true},
+		"networkPolicy": map[string]any{"enabled": true},
+	}
+}
+
+func render(t *testing.T, values map[string]any, release Release) []*unstructured.Unstructured {
+	t.Helper()
+	objects, err := Render(values, release)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects
+}
+
+func asText(t *testing.T, objects []*unstructured.Unstructured) string {
+	t.Helper()
+	var out strings.Builder
+	for _, o := range objects {
+		text, err := yaml.Marshal(o.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&out, "---\n%s", text)
+	}
+	return out.String()
+}
+
+// What is generated has its own check; here it counts by name only.
+func TestRenderGolden(t *testing.T) {
+	for name, values := range map[string]map[string]any{"default": minimal(), "everything": everything()} {
+		t.Run(name, func(t *testing.T) {
+			var generated []string
+			byHand := slices.DeleteFunc(render(t, values, Release{}), func(o *unstructured.Unstructured) bool {
+				is := o.GetKind() == "CustomResourceDefinition" || o.GetKind() == "ClusterRole" || o.GetKind() == "Role"
+				if is {
+					generated = append(generated, "# "+o.GetKind()+" "+o.GetName()+"\n")
+				}
+				return is
+			})
+			got := strings.Join(generated, "") + asText(t, byHand)
+			golden := filepath.Join("testdata", name+".yaml")
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("%s (go test ./deploy -update writes it again):\n%s", golden, diff)
+			}
+		})
+	}
+}
+
+// Every object carries what the owner wants on all of them, and our own mark.
+func TestGlobalLabels(t *testing.T) {
+	for _, o := range render(t, everything(), Release{}) {
+		if o.GetLabels()["team"] != "platform" || o.GetLabels()["pelago.dev/managed-by"] != "install" || o.GetAnnotations()["example.com/owner"] == "" {
+			t.Errorf("%s %s has labels %v and annotations %v", o.GetKind(), o.GetName(), o.GetLabels(), o.GetAnnotations())
+		}
+		template, found, _ := unstructured.NestedStringMap(o.Object, "spec", "template", "metadata", "labels")
+		if found && template["team"] != "platform" {
+			t.Errorf("pods of %s have labels %v", o.GetName(), template)
+		}
+	}
+}
+
+// Applying the chart again must not empty what is filled while Pelago runs.
+func TestFilledObjectsHaveNoData(t *testing.T) {
+	filled := 0
+	for _, o := range render(t, minimal(), Release{}) {
+		if o.GetName() != "pelago-cluster-id" && o.GetName() != "pelago-auth-tls" {
+			continue
+		}
+		filled++
+		for _, field := range []string{"data", "stringData", "binaryData", "immutable"} {
+			if _, found := o.Object[field]; found {
+				t.Errorf("%s %s has the field %s", o.GetKind(), o.GetName(), field)
+			}
+		}
+	}
+	if filled != 2 {
+		t.Errorf("found %d of the 2 objects", filled)
+	}
+}
+
+func TestRenderOrder(t *testing.T) {
+	objects := render(t, minimal(), Release{})
+	last := -1
+	for _, o := range objects {
+		if rank(o.GetKind()) < last {
+			t.Errorf("%s %s comes too late", o.GetKind(), o.GetName())
+		}
+		last = rank(o.GetKind())
+		if rank(o.GetKind()) == len(order) {
+			t.Errorf("%s has no place in the order", o.GetKind())
+		}
+	}
+	if objects[0].GetKind() != "CustomResourceDefinition" || objects[len(objects)-1].GetKind() != "Deployment" {
+		t.Errorf("begins with %s, ends with %s", objects[0].GetKind(), objects[len(objects)-1].GetKind())
+	}
+}
+
+func TestRenderRefuses(t *testing.T) {
+	cases := []struct {
+		reason  string
+		values  map[string]any
+		release Release
+		want    []string
+	}{
+		{"a cluster without a name cannot be peered with", nil, Release{}, []string{"config.cluster.name: the name other clusters know"}},
+		{"other programs look for pelago-system", minimal(), Release{Namespace: "default"}, []string{"add --namespace pelago-system"}},
+		{"a key nobody reads is a typing mistake; all are told at once", map[string]any{
+			"imgae": 1, "auth": map[string]any{"service": map[string]any{"typ": "x"}, "replicas": "two"},
+		}, Release{}, []string{"auth.replicas: holds two and must hold a whole number", "auth.service.typ: there is no such value; there is annotations,", "imgae: there is no such value; there is auth,"}},
+		{"choices are named", map[string]any{"auth": map[string]any{"service": map[string]any{"type": "Ingress"}}}, Release{},
+			[]string{`auth.service.type: "Ingress" is unknown; use LoadBalancer, NodePort, ClusterIP`}},
+		{"types are checked", map[string]any{"crds": true, "metrics": map[string]any{"service": "yes"}}, Release{},
+			[]string{"crds: holds true and must hold a map", "metrics.service: holds yes and must hold true or false"}},
+	}
+	for _, c := range cases {
+		t.Run(c.reason, func(t *testing.T) {
+			_, err := Render(c.values, c.release)
+			if err == nil {
+				t.Fatal("was rendered")
+			}
+			lines := strings.Split(err.Error(), "\n")
+			for i, want := range c.want {
+				if i >= len(lines) || !strings.Contains(lines[i], want) {
+					t.Errorf("line %d of %q, want %q", i, err, want)
+				}
+			}
+			if strings.Contains(err.Error(), "template:") {
+				t.Errorf("%q shows the insides of the chart", err)
+			}
+		})
+	}
+}
+
+// The schema and values.yaml name the same values, and the schema uses nothing that
+// CheckValues does not understand.
+func TestSchemaMatchesValues(t *testing.T) {
+	values, err := Values()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := readSchema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := CheckValues(values); err != nil {
+		t.Errorf("values.yaml breaks the schema: %s", err)
+	}
+	delete(s.Properties, "global") // Helm's own
+	var compare func(path string, s schema, value any)
+	compare = func(path string, s schema, value any) {
+		for name, property := range s.Properties {
+			held, found := value.(map[string]any)[name]
+			if !found {
+				t.Errorf("values.yaml has no %s%s", path, name)
+				continue
+			}
+			compare(path+name+".", property, held)
+		}
+	}
+	compare("", s, values)
+
+	text, err := chart.ReadFile("chart/values.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	full := struct {
+		Draft string `json:"$schema"`
+		Title string `json:"title"`
+		schema
+	}{}
+	if err := decoder.Decode(&full); err != nil {
+		t.Errorf("the schema uses what CheckValues does not know: %v", err)
+	}
+}
+
+func TestMerge(t *testing.T) {
+	own := map[string]any{"a": map[string]any{"x": 1, "y": 2}, "l": []any{1, 2}, "gone": 1}
+	over := map[string]any{"a": map[string]any{"y": 3}, "l": []any{4}, "gone": nil, "new": "n"}
+	want := map[string]any{"a": map[string]any{"x": 1, "y": 3}, "l": []any{4}, "new": "n"}
+	if diff := cmp.Diff(want, merge(own, over)); diff != "" {
+		t.Error(diff)
+	}
+	if own["a"].(map[string]any)["y"] != 2 {
+		t.Error("merging changed the chart's own values")
+	}
+}
+
+// TestHelm compares with Helm itself, which PELAGO_HELM names.
+func TestHelm(t *testing.T) {
+	helm := os.Getenv("PELAGO_HELM")
+	if helm == "" {
+		t.Skip("set PELAGO_HELM to the program helm; make test-all does")
+	}
+	for name, values := range map[string]map[string]any{"default": minimal(), "everything": everything()} {
+		t.Run(name, func(t *testing.T) {
+			text, err := yaml.Marshal(values)
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(t.TempDir(), "values.yaml")
+			if err := os.WriteFile(file, text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.CommandContext(t.Context(), helm, "template", "pelago", "chart", "--namespace", "pelago-system",
+				"--include-crds", "--kube-version", "v1.36.3", "--values", file)
+			cmd.Env = append(os.Environ(), "HELM_CONFIG_HOME="+t.TempDir(), "HELM_CACHE_HOME="+t.TempDir(), "HELM_DATA_HOME="+t.TempDir())
+			var complaints strings.Builder
+			cmd.Stderr = &complaints
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatalf("helm: %v: %s", err, complaints.String())
+			}
+			theirs, err := decode(string(out))
+			if err != nil {
+				t.Fatal(err)
+			}
+			slices.SortStableFunc(theirs, inOrder)
+			ours := render(t, values, Release{Service: "Helm"})
+			if diff := cmp.Diff(asText(t, theirs), asText(t, ours)); diff != "" {
+				t.Errorf("helm (-) and Render (+) differ:\n%s", diff)
+			}
+		})
+	}
+}

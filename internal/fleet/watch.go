@@ -1,0 +1,308 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+)
+
+const (
+	pageSize = 500
+	// watchFor is how long one watch lives, from half of it to all of it. A peer ends
+	// watches by itself as well.
+	watchFor = time.Hour
+)
+
+// follow keeps one mirror true until ctx ends. A watch that ends is taken up again
+// where it ended, so that nothing is read twice.
+func (s *session) follow(ctx context.Context, m *mirror) {
+	retry := backoff{jitter: s.options.Jitter}
+	for ctx.Err() == nil {
+		began := s.options.Clock.Now()
+		established, err := s.watch(ctx, m)
+		if ctx.Err() != nil {
+			return
+		}
+		if established && s.options.Clock.Since(began) > retryMax {
+			retry.reset()
+		}
+		wait := retry.next()
+		switch {
+		case apierrors.IsGone(err), apierrors.IsResourceExpired(err):
+			m.forget()
+		case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+			s.setHealth(m, forbidden, err)
+			wait *= slowPace
+		case apierrors.IsNotFound(err):
+			s.setHealth(m, unknown, err)
+			wait *= slowPace
+		case established && quietEnd(err):
+			if retry.attempts == 1 {
+				wait = 0
+			}
+		default:
+			s.setHealth(m, down, err)
+		}
+		if !s.sleep(ctx, wait) {
+			return
+		}
+	}
+}
+
+// slowPace is how many times slower a peer is asked for what it refuses or lacks.
+const slowPace = 4
+
+// quietEnd says whether a watch ended as watches do: at its time, or because its
+// server restarts. The next attempt tells whether the peer still answers.
+func quietEnd(err error) bool {
+	return err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+// sleep waits, or returns false when ctx ends.
+func (s *session) sleep(ctx context.Context, d time.Duration) bool {
+	if d == 0 {
+		return ctx.Err() == nil
+	}
+	timer := s.options.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C():
+		return true
+	}
+}
+
+// watch lists if need be, and watches until the watch ends. It says whether the
+// watch was established.
+func (s *session) watch(ctx context.Context, m *mirror) (bool, error) {
+	if m.from() == "" {
+		if err := s.list(ctx, m); err != nil {
+			return false, err
+		}
+	}
+	life := watchFor/2 + time.Duration(s.options.Jitter()*float64(watchFor/2))
+	query := url.Values{
+		"watch":               {"true"},
+		"allowWatchBookmarks": {"true"},
+		"resourceVersion":     {m.from()},
+		"timeoutSeconds":      {strconv.Itoa(int(life.Seconds()))},
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// A peer that was there a moment ago answers soon, or is not there.
+	limit := callTimeout
+	if h, _, _ := m.getHealth(); h == up {
+		limit = graceToReset
+	}
+	deadline := time.AfterFunc(limit, func() { cancel(errNoAnswer) })
+	answer, err := s.get(ctx, m, query)
+	if !deadline.Stop() && err == nil {
+		answer.Body.Close()
+		return false, errNoAnswer
+	}
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return false, err
+	}
+	defer answer.Body.Close()
+	s.setHealth(m, up, nil)
+	return true, s.events(answer.Body, m)
+}
+
+var errNoAnswer = errors.New("the peer does not answer in time")
+
+// events takes the events of a watch until it ends.
+func (s *session) events(r io.Reader, m *mirror) error {
+	limited := &eventReader{r: r}
+	decoder := json.NewDecoder(limited)
+	for {
+		limited.left = maxEvent
+		var event struct {
+			Type   string          `json:"type"`
+			Object json.RawMessage `json:"object"`
+		}
+		if err := decoder.Decode(&event); err != nil {
+			return err
+		}
+		if event.Type == "ERROR" {
+			return statusError(event.Object, http.StatusInternalServerError)
+		}
+		u := &unstructured.Unstructured{}
+		if err := utiljson.Unmarshal(event.Object, &u.Object); err != nil {
+			return fmt.Errorf("reading an event: %w", err)
+		}
+		u.SetGroupVersionKind(m.gvk)
+		concerns, err := m.apply(event.Type, u)
+		if err != nil {
+			return err
+		}
+		if concerns {
+			s.changed(s, u)
+		}
+	}
+}
+
+// eventReader ends when one event is too large.
+type eventReader struct {
+	r    io.Reader
+	left int
+}
+
+// Read reads what is within the bound.
+func (e *eventReader) Read(p []byte) (int, error) {
+	if e.left <= 0 {
+		return 0, errTooLarge
+	}
+	n, err := e.r.Read(p)
+	e.left -= n
+	return n, err
+}
+
+// list reads all objects of a kind in pages.
+func (s *session) list(ctx context.Context, m *mirror) error {
+	var items []*unstructured.Unstructured
+	next := ""
+	for {
+		page, err := s.page(ctx, m, next)
+		if err != nil {
+			return err
+		}
+		for i := range page.Items {
+			page.Items[i].SetGroupVersionKind(m.gvk)
+			items = append(items, &page.Items[i])
+		}
+		if len(items) > maxObjects {
+			return fmt.Errorf("more than %d %s: %w", maxObjects, m.resource.Resource, errTooLarge)
+		}
+		if next = page.GetContinue(); next != "" {
+			continue
+		}
+		if page.GetResourceVersion() == "" {
+			return errors.New("the peer's list has no version")
+		}
+		for _, u := range m.replace(items, page.GetResourceVersion()) {
+			s.changed(s, u)
+		}
+		return nil
+	}
+}
+
+// page reads a part of a list.
+func (s *session) page(ctx context.Context, m *mirror, next string) (*unstructured.UnstructuredList, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	query := url.Values{"limit": {strconv.Itoa(pageSize)}}
+	if next != "" {
+		query.Set("continue", next)
+	}
+	answer, err := s.get(ctx, m, query)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return nil, fmt.Errorf("reading a list: %w", err)
+	}
+	var raw struct {
+		Metadata metav1.ListMeta  `json:"metadata"`
+		Items    []map[string]any `json:"items"`
+	}
+	if err := utiljson.Unmarshal(text, &raw); err != nil {
+		return nil, fmt.Errorf("reading a list: %w", err)
+	}
+	list := &unstructured.UnstructuredList{}
+	list.SetResourceVersion(raw.Metadata.ResourceVersion)
+	list.SetContinue(raw.Metadata.Continue)
+	for _, item := range raw.Items {
+		list.Items = append(list.Items, unstructured.Unstructured{Object: item})
+	}
+	return list, nil
+}
+
+// get sends a request for a kind in the tenant namespace. An answer that is not 200
+// is an error.
+func (s *session) get(ctx context.Context, m *mirror, query url.Values) (*http.Response, error) {
+	path := s.base.JoinPath("apis", m.gvk.Group, m.gvk.Version, "namespaces", m.namespace, m.resource.Resource)
+	if m.gvk.Group == "" {
+		path = s.base.JoinPath("api", m.gvk.Version, "namespaces", m.namespace, m.resource.Resource)
+	}
+	if m.name != "" {
+		query.Set("fieldSelector", "metadata.name="+m.name)
+	}
+	path.RawQuery = query.Encode()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, path.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Accept", "application/json")
+	request.Header.Set("User-Agent", "pelago")
+	answer, err := s.stream.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	if answer.StatusCode == http.StatusOK {
+		return answer, nil
+	}
+	defer answer.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(answer.Body, maxHeader))
+	return nil, statusError(text, answer.StatusCode)
+}
+
+// statusError turns a peer's refusal into an error.
+func statusError(text []byte, code int) error {
+	var said metav1.Status
+	if json.Unmarshal(text, &said) != nil || said.Kind != "Status" || said.Code == 0 {
+		said = metav1.Status{Status: metav1.StatusFailure, Code: int32(code), Message: http.StatusText(code)}
+	}
+	if said.Reason == "" {
+		said.Reason = reasonOf(int(said.Code))
+	}
+	if len(said.Message) > 300 {
+		said.Message = said.Message[:300]
+	}
+	return &apierrors.StatusError{ErrStatus: said}
+}
+
+// reasonOf names the codes that this package tells apart.
+func reasonOf(code int) metav1.StatusReason {
+	switch code {
+	case http.StatusUnauthorized:
+		return metav1.StatusReasonUnauthorized
+	case http.StatusForbidden:
+		return metav1.StatusReasonForbidden
+	case http.StatusNotFound:
+		return metav1.StatusReasonNotFound
+	case http.StatusGone:
+		return metav1.StatusReasonGone
+	}
+	return metav1.StatusReasonUnknown
+}
+
+// backoff doubles from retryMin to retryMax, minus up to a third at random.
+type backoff struct {
+	jitter   func() float64
+	attempts int
+}
+
+func (b *backoff) reset() { b.attempts = 0 }
+
+func (b *backoff) next() time.Duration {
+	d := min(retryMin<<min(b.attempts, 10), retryMax)
+	b.attempts++
+	return d - time.Duration(b.jitter()*float64(d)/3)
+}

@@ -1,0 +1,215 @@
+package vitals
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testingclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/pelago-dev/pelago/internal/kubetest"
+)
+
+// serve starts a server that shows one metric, and returns how to get a path of it.
+func serve(t *testing.T, c client.Client) (*Server, func(path, token string) (int, string)) {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "pelago_test", Help: "A test."}, func() float64 { return 1 }))
+	s, err := Listen(Options{Address: "127.0.0.1:0", Client: c, Gatherer: registry, Logger: logr.Discard()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	browser := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: 30 * time.Second}
+	t.Cleanup(browser.CloseIdleConnections)
+	return s, func(path, token string) (int, string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.Address().String()+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if token != "" {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		answer, err := browser.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.StatusCode, string(text)
+	}
+}
+
+// tokens makes tokens of a new service account, which may read metrics or not.
+func tokens(t *testing.T, server *kubetest.APIServer, c client.Client, may bool) func() string {
+	t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: server.Namespace(t), Name: "reader"}}
+	if err := c.Create(t.Context(), account); err != nil {
+		t.Fatal(err)
+	}
+	if may {
+		name := metav1.ObjectMeta{Name: server.Name(t, "metrics")}
+		role := &rbacv1.ClusterRole{ObjectMeta: name, Rules: []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}}}
+		binding := &rbacv1.ClusterRoleBinding{
+			ObjectMeta: name, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name.Name},
+			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: account.Namespace, Name: account.Name}},
+		}
+		for _, o := range []client.Object{role, binding} {
+			if err := c.Create(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Delete(context.WithoutCancel(t.Context()), o) })
+		}
+	}
+	return func() string {
+		request := &authenticationv1.TokenRequest{}
+		if err := c.SubResource("token").Create(t.Context(), account, request); err != nil {
+			t.Fatal(err)
+		}
+		return request.Status.Token
+	}
+}
+
+func TestMetricsNeedRights(t *testing.T) {
+	server := kubetest.Server(t)
+	c := server.Client(t)
+	_, get := serve(t, c)
+	cases := []struct {
+		reason, token string
+		want          int
+	}{
+		{"without a token nobody is known", "", http.StatusUnauthorized},
+		{"a made-up token is nobody's", "made.up.token", http.StatusUnauthorized},
+		{"a token too long to be one is not even asked about", strings.Repeat("x", 9<<10), http.StatusUnauthorized},
+		{"known, without the right", tokens(t, server, c, false)(), http.StatusForbidden},
+	}
+	for _, c := range cases {
+		if status, text := get("/metrics", c.token); status != c.want || strings.Contains(text, "pelago_test") {
+			t.Errorf("%s: got %d, want %d: %s", c.reason, status, c.want, text)
+		}
+	}
+	// The authorizer of the API server learns of a new binding by a watch; a refusal is
+	// remembered by token, so each attempt takes a new one.
+	next := tokens(t, server, c, true)
+	allowed, status, text := "", 0, ""
+	for end := time.Now().Add(30 * time.Second); status != http.StatusOK && time.Now().Before(end); {
+		allowed = next()
+		status, text = get("/metrics", allowed)
+	}
+	if status != http.StatusOK || !strings.Contains(text, "pelago_test 1") {
+		t.Errorf("with the right: got %d: %s", status, text)
+	}
+	for _, path := range []string{"/healthz", "/readyz"} {
+		if status, text := get(path, ""); status != http.StatusOK || text != "ok\n" {
+			t.Errorf("%s: got %d: %s", path, status, text)
+		}
+	}
+	for _, path := range []string{"/", "/debug/pprof/", "/metrics/x"} {
+		if status, _ := get(path, allowed); status != http.StatusNotFound {
+			t.Errorf("%s: got %d, want nothing there", path, status)
+		}
+	}
+}
+
+func TestReadyz(t *testing.T) {
+	s, get := serve(t, nil)
+	fault := errors.New("caches are not filled yet")
+	s.AddReadyzCheck("b", func(*http.Request) error { return nil })
+	s.AddReadyzCheck("a", func(*http.Request) error { return fault })
+	if status, text := get("/readyz", ""); status != http.StatusServiceUnavailable || text != "a: caches are not filled yet\n" {
+		t.Errorf("not ready: got %d: %s", status, text)
+	}
+	s.AddReadyzCheck("a", func(*http.Request) error { return nil })
+	if status, _ := get("/readyz", ""); status != http.StatusOK {
+		t.Errorf("ready: got %d", status)
+	}
+}
+
+// asked counts the questions about tokens and answers them as if there were a server.
+func asked(count *int, answer func(token string) error) client.Client {
+	return interceptor.NewClient(nil, interceptor.Funcs{
+		Create: func(_ context.Context, _ client.WithWatch, obj client.Object, _ ...client.CreateOption) error {
+			if review, ok := obj.(*authenticationv1.TokenReview); ok {
+				*count++
+				return answer(review.Spec.Token)
+			}
+			return nil
+		},
+	})
+}
+
+func TestGateRemembers(t *testing.T) {
+	now := testingclock.NewFakePassiveClock(time.Unix(1e9, 0))
+	count := 0
+	var fault error
+	g := newGate(asked(&count, func(string) error { return fault }), now, logr.Discard(), nil)
+	ask := func(token string, want, questions int) {
+		t.Helper()
+		count = 0
+		if got := g.status(t.Context(), token, "/metrics"); got != want || count != questions {
+			t.Errorf("got %d after %d questions, want %d after %d", got, count, want, questions)
+		}
+	}
+	ask("a", http.StatusUnauthorized, 1)
+	ask("a", http.StatusUnauthorized, 0)
+	now.SetTime(now.Now().Add(refusedFor))
+	fault = errors.New("the API server is away")
+	ask("a", http.StatusServiceUnavailable, 1)
+	ask("a", http.StatusServiceUnavailable, 1) // a failure is not remembered
+	fault = nil
+	for i := range 3 * remembered {
+		ask(fmt.Sprint("stranger", i), http.StatusUnauthorized, 1)
+	}
+	if len(g.answers) > remembered {
+		t.Errorf("%d answers are kept, at most %d", len(g.answers), remembered)
+	}
+	g.remember(sha256.Sum256([]byte("friend")), http.StatusOK, now.Now())
+	now.SetTime(now.Now().Add(allowedFor - 1))
+	ask("friend", http.StatusOK, 0)
+	now.SetTime(now.Now().Add(1))
+	ask("friend", http.StatusUnauthorized, 1)
+}
+
+// A flood of strangers must not become a flood of questions.
+func TestGateBoundsQuestions(t *testing.T) {
+	count := 0
+	g := newGate(asked(&count, func(string) error { return nil }), testingclock.NewFakePassiveClock(time.Now()), logr.Discard(), nil)
+	for range questions {
+		g.open <- struct{}{}
+	}
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+	r.Header.Set("Authorization", "Bearer x")
+	g.ServeHTTP(w, r)
+	if w.Code != http.StatusServiceUnavailable || count != 0 {
+		t.Errorf("got %d after %d questions, want 503 after none", w.Code, count)
+	}
+}

@@ -1,0 +1,139 @@
+package auth
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	stdlog "log"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/net/netutil"
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// Bounds of what a connection may take. A slow client is cut off before it can keep
+// others out.
+const (
+	maxConnections = 256
+	maxHeader      = 8 << 10
+	headerTimeout  = 5 * time.Second // of the TLS handshake too
+	readTimeout    = 10 * time.Second
+	writeTimeout   = handshakeLimit + 10*time.Second
+	idleTimeout    = 15 * time.Second
+	shutdownLimit  = 5 * time.Second
+	loadLimit      = 15 * time.Second
+)
+
+// server is the endpoint as a part of a manager that every replica runs.
+type server struct {
+	address   string
+	handler   http.Handler
+	authority *authority
+	clock     clock.Clock
+	up        atomic.Bool
+}
+
+// NeedLeaderElection reports that every replica listens.
+func (s *server) NeedLeaderElection() bool { return false }
+
+// Start listens until ctx ends.
+func (s *server) Start(ctx context.Context) error {
+	if err := s.loadAuthority(ctx); err != nil {
+		return nil // ctx has ended: a manager that stops is no failure
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.address)
+	if err != nil {
+		return fmt.Errorf("listening for applications: %w", err)
+	}
+	return s.serve(ctx, listener)
+}
+
+// loadAuthority tries until there is an authority, or ctx ends.
+func (s *server) loadAuthority(ctx context.Context) error {
+	again := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.3, Steps: 9, Cap: 30 * time.Second}
+	for {
+		limited, cancel := context.WithTimeout(ctx, loadLimit)
+		err := s.authority.load(limited)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		log.FromContext(ctx).Error(err, "authority not loaded; trying again")
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.clock.After(again.Step()):
+		}
+	}
+}
+
+// serve answers on a listener until ctx ends; what is being answered then may end.
+func (s *server) serve(ctx context.Context, listener net.Listener) error {
+	logger := log.FromContext(ctx).WithName("auth")
+	var protocols http.Protocols
+	protocols.SetHTTP1(true) // one request at a time per connection: connections bound the work
+	web := &http.Server{
+		Handler:           s.handler,
+		Protocols:         &protocols,
+		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: s.authority.serve},
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          stdlog.New(&quiet{logger: logger, limit: rate.NewLimiter(1, 5)}, "", 0),
+		BaseContext:       func(net.Listener) context.Context { return log.IntoContext(ctx, logger) },
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- web.ServeTLS(netutil.LimitListener(listener, maxConnections), "", "") }()
+	logger.Info("listening", "address", listener.Addr().String())
+	s.up.Store(true)
+	defer s.up.Store(false)
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serving applications: %w", err)
+	case <-ctx.Done():
+	}
+	// ctx is over, and what is being answered needs a moment more.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownLimit)
+	defer cancel()
+	if err := web.Shutdown(last); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("closing the endpoint: %w", err)
+	}
+	return web.Close()
+}
+
+// ready is a check for the manager: nil once the endpoint listens.
+func (s *server) ready(*http.Request) error {
+	if !s.up.Load() {
+		return errors.New("the authentication endpoint does not listen yet")
+	}
+	return nil
+}
+
+// quiet passes what the HTTP server says of broken connections on to the log of
+// details, and no more of it than a person could read: strangers cause it.
+type quiet struct {
+	logger logr.Logger
+	limit  *rate.Limiter
+}
+
+// Write takes one message.
+func (q *quiet) Write(text []byte) (int, error) {
+	if q.limit.Allow() {
+		q.logger.V(1).Info("connection failed", "cause", strings.TrimSpace(string(text)))
+	}
+	return len(text), nil
+}

@@ -1,0 +1,214 @@
+package peering
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// +kubebuilder:rbac:groups=pelago.dev,resources=resourcerequests,verbs=delete
+
+const (
+	// goodbyeEvery is how often is looked whether the provider has let go.
+	goodbyeEvery = 100 * time.Millisecond
+	// goodbyeSlow is how often when that lasts.
+	goodbyeSlow = time.Second
+	// goodbyeSoon is how long it may last.
+	goodbyeSoon = 10 * time.Second
+)
+
+// farewell ends what this cluster has of a provider: the provider is told and lets
+// go, or a tombstone keeps telling it; then everything here goes.
+func (r *reconciler) farewell(ctx context.Context, v *visit) error {
+	v.working = v1alpha1.ReasonTerminating
+	if v.cred != nil && v.cred.UID != string(v.UID) {
+		v.cred = nil // of a Peering before this one
+	}
+	if v.cred == nil && v.secret != nil && len(v.secret.Data[keyCertificate])+len(v.secret.Data[keyToken]) > 0 {
+		r.event(v.Peering, corev1.EventTypeWarning, v1alpha1.ReasonInvalid, "Unpeer",
+			"the provider cannot be told, for the Secret with the credential is damaged; its owner has to run pelago unpeer there")
+	}
+	if v.cred != nil && !v.cred.Farewell {
+		c := *v.cred
+		c.Farewell = true
+		if err := r.save(ctx, v, &c); err != nil {
+			return err
+		}
+	}
+	cleared, err := r.clearNamespace(ctx, v)
+	if err != nil {
+		return err
+	}
+	if v.cred != nil && v.cred.issued() {
+		done, err := r.part(ctx, v)
+		if !done || err != nil {
+			return err
+		}
+	}
+	r.fleet.Remove(v.Name)
+	if err := r.removeSecrets(ctx, v); err != nil {
+		return err
+	}
+	if !cleared && !forced(v.Peering) {
+		v.no(v1alpha1.ConditionReady, v1alpha1.ReasonTerminating, "waiting until the requests in "+v1alpha1.PeeringNamespace(v.Name)+" are gone")
+		v.soon(goodbyeEvery)
+		return nil
+	}
+	controllerutil.RemoveFinalizer(v.Peering, v1alpha1.FinalizerConsume)
+	r.memory.succeeded(v.UID)
+	v.clearConsumer()
+	v.working = ""
+	if v.Spec.Consume != nil && v.DeletionTimestamp.IsZero() {
+		v.soon(time.Millisecond) // it was taken out and put back: begin anew
+	}
+	return nil
+}
+
+// part tells the provider goodbye, or leaves that to a tombstone.
+func (r *reconciler) part(ctx context.Context, v *visit) (bool, error) {
+	switch {
+	case !v.now.Before(v.cred.NotAfter):
+		r.event(v.Peering, corev1.EventTypeWarning, v1alpha1.ReasonExpired, "Unpeer",
+			"the provider cannot be told, for the credential has expired; its owner has to run pelago unpeer there")
+		return true, nil
+	case forced(v.Peering):
+		return true, r.bury(ctx, v)
+	}
+	return r.goodbye(ctx, v)
+}
+
+// goodbye deletes the Identity at the provider and says whether that has been taken
+// note of: it is gone, or this cluster has no right left to see it.
+func (r *reconciler) goodbye(ctx context.Context, v *visit) (bool, error) {
+	if err := r.fleet.Set(ctx, v.cred.connection(v.Name, v.Spec.Consume)); err != nil {
+		r.event(v.Peering, corev1.EventTypeWarning, v1alpha1.ReasonInvalid, "Unpeer", "the provider cannot be told: "+err.Error())
+		return true, nil
+	}
+	peer, ok := r.fleet.Peer(v.Name)
+	if !ok {
+		v.soon(goodbyeEvery)
+		return false, nil
+	}
+	if state := peer.State(); !state.Reachable {
+		v.unheard(state.Reason == v1alpha1.ReasonPending, state.Since)
+		return false, nil
+	}
+	identity := &v1alpha1.Identity{ObjectMeta: metav1.ObjectMeta{Namespace: peer.TenantNamespace(), Name: v1alpha1.IdentityName}}
+	err := peer.Client().Get(ctx, client.ObjectKeyFromObject(identity), identity)
+	if err == nil && identity.DeletionTimestamp == nil {
+		err = peer.Client().Delete(ctx, identity)
+	}
+	switch {
+	case delivered(err):
+		if apierrors.IsUnauthorized(err) {
+			r.event(v.Peering, corev1.EventTypeWarning, v1alpha1.ReasonForbidden, "Unpeer",
+				"the provider does not know this cluster's credential any more; if its Tenant is still there, its owner has to remove it")
+		}
+		return true, nil
+	case err != nil:
+		_, err := r.remote(ctx, v, fmt.Errorf("saying goodbye: %w", err))
+		v.unheard(false, v.now)
+		return false, err
+	}
+	v.no(v1alpha1.ConditionReady, v1alpha1.ReasonTerminating, "the provider has been told and is removing what is this cluster's there")
+	every := goodbyeEvery
+	if d := identity.DeletionTimestamp; d != nil && v.now.Sub(d.Time) > goodbyeSoon {
+		every = goodbyeSlow
+	}
+	v.soon(every)
+	return false, nil
+}
+
+// delivered says whether an error of a goodbye means that there is nobody to tell.
+func delivered(err error) bool {
+	return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
+}
+
+// unheard says that the provider has not been told yet, and how to go without.
+func (v *visit) unheard(pending bool, since time.Time) {
+	message := "connecting to the provider to say goodbye"
+	if !pending {
+		message = fmt.Sprintf("the provider has not answered since %s and could not be told; to go without: pelago unpeer %s --force (annotation %s=true)",
+			since.UTC().Format(time.RFC3339), v.Name, v1alpha1.AnnotationForce)
+	}
+	v.no(v1alpha1.ConditionReady, v1alpha1.ReasonTerminating, message)
+	v.soon(5 * time.Second)
+}
+
+// clearNamespace removes the requests and their namespace, and says whether that is
+// done: the namespace is being deleted and holds nothing of this peering. Kubernetes
+// itself waits five seconds before it takes an empty namespace away, which nobody
+// here has to wait for.
+func (r *reconciler) clearNamespace(ctx context.Context, v *visit) (bool, error) {
+	n := &corev1.Namespace{}
+	err := r.client.Get(ctx, client.ObjectKey{Name: v1alpha1.PeeringNamespace(v.Name)}, n)
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading the namespace of the requests: %w", err)
+	}
+	if !ours(n, v.Name) {
+		return true, nil
+	}
+	if n.DeletionTimestamp == nil {
+		if err := r.remove(ctx, n); err != nil {
+			return false, err
+		}
+	}
+	left, err := r.releaseRequests(ctx, n.Name)
+	return left == 0, err
+}
+
+// releaseRequests deletes the requests and takes our finalizer off: the provider
+// removes its copies with the tenant. It returns how many there were.
+func (r *reconciler) releaseRequests(ctx context.Context, namespace string) (int, error) {
+	list := &v1alpha1.ResourceRequestList{}
+	if err := r.client.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		return 0, fmt.Errorf("listing requests: %w", err)
+	}
+	var errs []error
+	for i := range list.Items {
+		q := &list.Items[i]
+		if q.DeletionTimestamp == nil {
+			if err := r.remove(ctx, q); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+		}
+		if !slices.Contains(q.Finalizers, v1alpha1.FinalizerWithdraw) {
+			continue
+		}
+		before := q.DeepCopy()
+		controllerutil.RemoveFinalizer(q, v1alpha1.FinalizerWithdraw)
+		before.ResourceVersion, q.ResourceVersion = "", ""
+		if err := r.client.Patch(ctx, q, client.MergeFrom(before)); err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("releasing request %s: %w", q.Name, err))
+		}
+	}
+	return len(list.Items), errors.Join(errs...)
+}
+
+// removeSecrets removes the token, if it was never used, and then the credential.
+func (r *reconciler) removeSecrets(ctx context.Context, v *visit) error {
+	if v.cred == nil {
+		v.cred = &credential{}
+	}
+	if err := r.discardToken(ctx, v); err != nil {
+		return err
+	}
+	if v.secret == nil || v.secret.Labels[v1alpha1.LabelPeering] != v.Name {
+		return nil
+	}
+	return r.remove(ctx, v.secret)
+}

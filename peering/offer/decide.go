@@ -1,0 +1,245 @@
+package offer
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/home"
+)
+
+const (
+	// lifetime of an offer; it is renewed at half.
+	lifetime = 24 * time.Hour
+	// withdrawnFor is how long a withdrawn offer is not made again.
+	withdrawnFor = 30 * time.Second
+	// writeEvery is the least time between two changes of one offer.
+	writeEvery = time.Second
+	// tinyEvery is the same for changes that hardly matter.
+	tinyEvery = 30 * time.Second
+	// tiny is the share of an amount that hardly matters.
+	tiny = 0.01
+	// retryUnknown is when to ask again a reader that knew nothing.
+	retryUnknown = 5 * time.Second
+	// defaultSchedulingTimeout is how long pods may stay unschedulable.
+	defaultSchedulingTimeout = 10 * time.Second
+)
+
+// facts are what an answer to one request depends on.
+type facts struct {
+	now      time.Time
+	request  *v1alpha1.ResourceRequest
+	offer    *v1alpha1.ResourceOffer // nil if there is none
+	tenant   *v1alpha1.Tenant        // nil if there is none
+	asks     []ask                   // of the tenant that share, this one among them
+	read     Resources
+	unknown  bool // nothing is known of what is free
+	written  time.Time
+	settings home.Config
+}
+
+// action is what happens to an offer.
+type action int
+
+const (
+	keep action = iota
+	put
+	remove
+)
+
+// answer is what a provider does about one request.
+type answer struct {
+	action  action
+	spec    v1alpha1.ResourceOfferSpec // for put
+	offered metav1.Condition
+	stalled bool
+	again   time.Duration // 0: when something changes
+}
+
+// yes and no set what is said about the offer.
+func (a answer) yes(message string) answer {
+	a.offered = metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonOffered, Message: message}
+	return a
+}
+
+func (a answer) no(reason, message string) answer {
+	a.offered = metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: message}
+	return a
+}
+
+// decide answers a request.
+func decide(f facts) answer {
+	if f.tenant == nil {
+		return answer{}.no(v1alpha1.ReasonWaiting, "waiting for the tenant")
+	}
+	if err := checkRequest(f.request.Spec); err != nil {
+		return answer{action: remove, stalled: true}.no(v1alpha1.ReasonInvalid, err.Error())
+	}
+	switch {
+	case f.tenant.Spec.State == v1alpha1.TenantDrained:
+		return answer{action: remove}.no(v1alpha1.ReasonDrained, "the provider has removed what this consumer had, and offers nothing")
+	case f.request.Spec.Decision == v1alpha1.DecisionDeclined:
+		return answer{action: remove}.no(v1alpha1.ReasonDeclined, "the consumer has declined; the next offer follows another decision")
+	case f.offer == nil && f.tenant.Spec.State == v1alpha1.TenantCordoned:
+		return answer{}.no(v1alpha1.ReasonCordoned, "the provider accepts nothing new from this consumer now")
+	case f.unknown && f.offer == nil:
+		return answer{again: retryUnknown}.no(v1alpha1.ReasonWaiting, "the provider does not know yet what is free")
+	case f.unknown:
+		return answer{again: retryUnknown}.yes("the offer is the last good one: the provider does not know now what is free")
+	}
+	if left := withdrawn(f); left > 0 {
+		return answer{again: left}.no(v1alpha1.ReasonWithdrawn, "the provider has taken the offer back; another one may follow soon")
+	}
+	return decideAmount(f)
+}
+
+// withdrawn returns for how long an offer that somebody at the provider took back is
+// not made again.
+func withdrawn(f facts) time.Duration {
+	last := meta.FindStatusCondition(f.request.Status.Conditions, v1alpha1.ConditionOffered)
+	switch {
+	case f.offer != nil, last == nil:
+		return 0
+	case last.Status == metav1.ConditionTrue:
+		return withdrawnFor
+	case last.Reason == v1alpha1.ReasonWithdrawn:
+		return withdrawnFor - f.now.Sub(last.LastTransitionTime.Time)
+	}
+	return 0
+}
+
+// decideAmount makes, changes or empties the offer.
+func decideAmount(f facts) answer {
+	limits := amounts{}
+	if f.tenant.Spec.Limits != nil {
+		limits = amountsOf(f.tenant.Spec.Limits.Resources)
+	}
+	free := amountsOf(f.read.Free)
+	share := split(free, limits, amountsOf(f.tenant.Status.Used), f.asks)[f.request.Name]
+	a := answer{}.yes(f.read.Problem)
+	if !share.usable() {
+		a = a.no(nothing(f.read, free))
+		if f.offer == nil || !accepted(f.request) {
+			a.action = remove
+			return a
+		}
+		for name := range share {
+			share[name] = 0
+		}
+	}
+	spec := compose(f, share)
+	if f.offer == nil {
+		a.action, a.spec, a.again = put, spec, lifetime/2
+		return a
+	}
+	old := f.offer.Spec
+	ends := old.Expires.Sub(f.now)
+	kind := compare(old, spec)
+	renew := ends < lifetime/2
+	a.again = ends - lifetime/2 + time.Second
+	wait := f.written.Add(writeEvery).Sub(f.now)
+	if kind == changedLittle {
+		wait = f.written.Add(tinyEvery).Sub(f.now)
+	}
+	switch {
+	case kind == unchanged && !renew:
+	case wait > 0 && wait <= tinyEvery && !renew:
+		a.again = wait
+	default:
+		a.action, a.spec, a.again = put, spec, lifetime/2
+	}
+	return a
+}
+
+// nothing says why there is nothing.
+func nothing(read Resources, free amounts) (reason, message string) {
+	switch {
+	case read.Withheld != "":
+		return v1alpha1.ReasonFiltered, "the provider's rules leave nothing for this consumer"
+	case free.usable():
+		return v1alpha1.ReasonNothingFree, "the consumer's limits or its other requests leave nothing for this one"
+	}
+	return v1alpha1.ReasonNothingFree, "the provider has nothing free now"
+}
+
+// compose makes the offer of a share.
+func compose(f facts, share amounts) v1alpha1.ResourceOfferSpec {
+	timeout := f.settings.Offer.SchedulingTimeout
+	timeout.Duration = cmp.Or(timeout.Duration, defaultSchedulingTimeout)
+	spec := v1alpha1.ResourceOfferSpec{
+		Resources: share.list(), Labels: maps.Clone(f.settings.Cluster.Labels), Price: f.settings.Offer.Price,
+		StorageClasses: f.read.StorageClasses, IngressClasses: f.read.IngressClasses, LoadBalancerClasses: f.read.LoadBalancerClasses,
+		SchedulingTimeout: &timeout, Expires: metav1.NewTime(f.now.Add(lifetime).Truncate(time.Second)),
+	}
+	if share.usable() {
+		spec.Shapes = refit(f.read.Shapes, func(a amounts) amounts { return a.within(share) })
+	}
+	return spec
+}
+
+// accepted says whether the consumer has accepted.
+func accepted(r *v1alpha1.ResourceRequest) bool {
+	return r.Spec.Decision == v1alpha1.DecisionAccepted
+}
+
+// difference is how much two offers differ.
+type difference int
+
+const (
+	unchanged difference = iota
+	changedLittle
+	changed
+)
+
+// compare compares two offers but for their expiry.
+func compare(a, b v1alpha1.ResourceOfferSpec) difference {
+	worst := compareLists(a.Resources, b.Resources)
+	if len(a.Shapes) != len(b.Shapes) {
+		return changed
+	}
+	for i := range a.Shapes {
+		x, y := a.Shapes[i], b.Shapes[i]
+		if x.Architecture != y.Architecture || x.OperatingSystem != y.OperatingSystem || x.Nodes != y.Nodes || len(x.Largest) != len(y.Largest) {
+			return changed
+		}
+		for j := range x.Largest {
+			worst = max(worst, compareLists(x.Largest[j], y.Largest[j]))
+		}
+	}
+	a.Resources, a.Shapes, a.Expires = b.Resources, b.Shapes, b.Expires
+	if !equality.Semantic.DeepEqual(a, b) {
+		return changed
+	}
+	return worst
+}
+
+// compareLists compares amounts. A change of pods, or from or to nothing, is never little.
+func compareLists(a, b v1alpha1.ResourceList) difference {
+	if len(a) != len(b) {
+		return changed
+	}
+	worst := unchanged
+	for name, before := range amountsOf(a) {
+		q, ok := b[name]
+		if !ok {
+			return changed
+		}
+		after := amount(name, q)
+		switch {
+		case before == after:
+		case name == string(corev1.ResourcePods), before == 0, after == 0,
+			math.Abs(float64(after-before)) >= tiny*math.Abs(float64(before)):
+			return changed
+		default:
+			worst = changedLittle
+		}
+	}
+	return worst
+}

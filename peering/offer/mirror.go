@@ -1,0 +1,102 @@
+package offer
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// +kubebuilder:rbac:groups=pelago.dev,resources=resourceoffers,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=pelago.dev,resources=resourceoffers/status,verbs=patch
+
+// keepCopy keeps the copy of a checked offer beside its request. What breaks a rule is
+// not copied, and the last good copy stays until the provider takes its offer away.
+func (c *consumer) keepCopy(ctx context.Context, request *v1alpha1.ResourceRequest, there *unstructured.Unstructured, offer *received, peering string) error {
+	if there == nil || there.GetDeletionTimestamp() != nil {
+		return c.dropCopy(ctx, request)
+	}
+	if offer == nil {
+		return nil
+	}
+	copied := kindOf("ResourceOffer")
+	err := c.client.Get(ctx, client.ObjectKeyFromObject(request), copied)
+	switch {
+	case apierrors.IsNotFound(err):
+		copied = newCopy(request, peering)
+		copied.Object["spec"] = runtime.DeepCopyJSONValue(offer.spec)
+		if err := c.client.Create(ctx, copied); err != nil {
+			return fmt.Errorf("copying the offer: %w", err)
+		}
+	case err != nil:
+		return fmt.Errorf("reading the copy of the offer: %w", err)
+	case !reflect.DeepEqual(copied.Object["spec"], any(offer.spec)):
+		before := copied.DeepCopy()
+		copied.Object["spec"] = runtime.DeepCopyJSONValue(offer.spec)
+		if err := c.client.Patch(ctx, copied, client.MergeFrom(before)); err != nil {
+			return fmt.Errorf("copying the offer: %w", err)
+		}
+	}
+	return c.decorate(ctx, request, copied)
+}
+
+// newCopy is an empty copy that goes with its request.
+func newCopy(request *v1alpha1.ResourceRequest, peering string) *unstructured.Unstructured {
+	u := kindOf("ResourceOffer")
+	u.SetNamespace(request.Namespace)
+	u.SetName(request.Name)
+	u.SetLabels(map[string]string{v1alpha1.LabelManagedBy: component, v1alpha1.LabelPeering: peering})
+	controller := true
+	u.SetOwnerReferences([]metav1.OwnerReference{{
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: "ResourceRequest",
+		Name: request.Name, UID: request.UID, Controller: &controller,
+	}})
+	return u
+}
+
+// decorate writes into the copy whether it is accepted.
+func (c *consumer) decorate(ctx context.Context, request *v1alpha1.ResourceRequest, copied *unstructured.Unstructured) error {
+	said := meta.FindStatusCondition(request.Status.Conditions, v1alpha1.ConditionAccepted)
+	has, _, _ := unstructured.NestedSlice(copied.Object, "status", "conditions")
+	if len(has) == 1 {
+		old, _ := has[0].(map[string]any)
+		if old["type"] == said.Type && old["status"] == string(said.Status) && old["reason"] == said.Reason && old["message"] == said.Message {
+			return nil
+		}
+	}
+	written := *said
+	written.ObservedGeneration = copied.GetGeneration()
+	condition, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&written)
+	if err != nil {
+		return fmt.Errorf("writing a condition: %w", err)
+	}
+	before := copied.DeepCopy()
+	if err := unstructured.SetNestedSlice(copied.Object, []any{condition}, "status", "conditions"); err != nil {
+		return fmt.Errorf("writing a condition: %w", err)
+	}
+	if err := c.client.Status().Patch(ctx, copied, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("writing the decision into the copy of the offer: %w", err)
+	}
+	return nil
+}
+
+// dropCopy removes the copy of an offer, if there is one.
+func (c *consumer) dropCopy(ctx context.Context, request *v1alpha1.ResourceRequest) error {
+	copied := &v1alpha1.ResourceOffer{}
+	err := c.client.Get(ctx, client.ObjectKeyFromObject(request), copied)
+	if err == nil {
+		err = c.client.Delete(ctx, copied)
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting the copy of the offer: %w", err)
+	}
+	return nil
+}

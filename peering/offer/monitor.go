@@ -1,0 +1,320 @@
+package offer
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/resource"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// maxRequest bounds what one pod counts for: more than any node has, and little enough
+// that no number of pods overflows a sum.
+const maxRequest = int64(1) << 45
+
+// monitor knows what is free on this cluster's nodes: what a scheduler could give to
+// new pods. It is fed with nodes, pods and classes one change at a time and keeps
+// sums, so that a change costs the same on a large cluster as on a small one; only
+// shapes are looked at as a whole, when somebody reads after a change. It is the same
+// for all consumers.
+type monitor struct {
+	mu       sync.Mutex
+	synced   bool
+	nodes    map[string]*machine
+	pods     map[types.UID]placed
+	capacity amounts // of nodes that count
+	free     amounts
+	classes  classes
+	snapshot *Resources // nil after a change
+
+	notified []func(string)
+}
+
+// machine is a node.
+type machine struct {
+	counts       bool
+	arch, os     string
+	allocatable  amounts
+	used         amounts // requests of its pods, and their number
+	free         amounts // as it is in the sum; nil if the node does not count
+	nodeIsAbsent bool    // only pods are known of it so far
+}
+
+// placed is a pod where it counts.
+type placed struct {
+	node     string
+	requests amounts
+}
+
+func newMonitor() *monitor {
+	return &monitor{
+		nodes: map[string]*machine{}, pods: map[types.UID]placed{},
+		capacity: amounts{}, free: amounts{}, classes: newClasses(),
+	}
+}
+
+// Read answers from memory.
+func (m *monitor) Read(context.Context, Consumer) (Resources, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.synced {
+		return Resources{}, errUnknown
+	}
+	if m.snapshot == nil {
+		m.snapshot = m.look()
+	}
+	return *m.snapshot, nil
+}
+
+// Notify adds a listener for any change of what is free.
+func (m *monitor) Notify(changed func(clusterID string)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.notified = append(m.notified, changed)
+}
+
+// Remove does nothing: the answer is the same for everyone.
+func (m *monitor) Remove(string) {}
+
+// start says that all there was at first has been seen.
+func (m *monitor) start() { m.alter(func() bool { m.synced = true; return true }) }
+
+// alter changes something under the lock, and tells listeners if it mattered.
+func (m *monitor) alter(change func() bool) {
+	m.mu.Lock()
+	mattered := change()
+	var tell []func(string)
+	if mattered {
+		m.snapshot = nil
+		if m.synced {
+			tell = m.notified
+		}
+	}
+	m.mu.Unlock()
+	for _, f := range tell {
+		f("")
+	}
+}
+
+// setNode takes a node as it is now.
+func (m *monitor) setNode(node *corev1.Node) {
+	next := machine{
+		counts: accepts(node), allocatable: amountsOfCore(node.Status.Allocatable),
+		arch: cmp.Or(node.Status.NodeInfo.Architecture, node.Labels[corev1.LabelArchStable]),
+		os:   cmp.Or(node.Status.NodeInfo.OperatingSystem, node.Labels[corev1.LabelOSStable]),
+	}
+	m.alter(func() bool {
+		n := m.node(node.Name)
+		same := n.counts == next.counts && n.arch == next.arch && n.os == next.os && maps.Equal(n.allocatable, next.allocatable)
+		if same && !n.nodeIsAbsent {
+			return false
+		}
+		mattered := n.counts || next.counts
+		m.uncount(n)
+		n.counts, n.arch, n.os, n.allocatable, n.nodeIsAbsent = next.counts, next.arch, next.os, next.allocatable, false
+		m.count(n)
+		return mattered
+	})
+}
+
+// dropNode takes a node away; pods may still say that they are on it.
+func (m *monitor) dropNode(name string) {
+	m.alter(func() bool {
+		n, ok := m.nodes[name]
+		if !ok {
+			return false
+		}
+		mattered := n.counts
+		m.uncount(n)
+		n.counts, n.nodeIsAbsent, n.allocatable = false, true, nil
+		m.forget(name)
+		return mattered
+	})
+}
+
+// setPod takes a pod as it is now.
+func (m *monitor) setPod(pod *corev1.Pod) {
+	if pod.Spec.NodeName == "" || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		m.dropPod(pod.UID)
+		return
+	}
+	next := placed{node: pod.Spec.NodeName, requests: requests(pod)}
+	m.alter(func() bool {
+		old, known := m.pods[pod.UID]
+		if known && old.node == next.node && maps.Equal(old.requests, next.requests) {
+			return false
+		}
+		m.pods[pod.UID] = next
+		mattered := m.place(next, 1)
+		if known {
+			mattered = m.place(old, -1) || mattered
+		}
+		return mattered
+	})
+}
+
+// dropPod takes a pod away.
+func (m *monitor) dropPod(uid types.UID) {
+	m.alter(func() bool {
+		old, known := m.pods[uid]
+		if !known {
+			return false
+		}
+		delete(m.pods, uid)
+		return m.place(old, -1)
+	})
+}
+
+// place adds a pod to its node, or takes it off with sign -1.
+func (m *monitor) place(p placed, sign int64) bool {
+	n := m.node(p.node)
+	m.uncount(n)
+	n.used.add(p.requests, sign)
+	for name, v := range n.used {
+		if v == 0 {
+			delete(n.used, name)
+		}
+	}
+	m.count(n)
+	m.forget(p.node)
+	return n.counts
+}
+
+func (m *monitor) node(name string) *machine {
+	n, ok := m.nodes[name]
+	if !ok {
+		n = &machine{used: amounts{}, nodeIsAbsent: true}
+		m.nodes[name] = n
+	}
+	return n
+}
+
+// forget drops a node that nothing is known of any more.
+func (m *monitor) forget(name string) {
+	if n := m.nodes[name]; n.nodeIsAbsent && len(n.used) == 0 {
+		delete(m.nodes, name)
+	}
+}
+
+// count adds a node to the sums, uncount takes it out.
+func (m *monitor) count(n *machine) {
+	if n.counts {
+		n.free = n.allocatable.minus(n.used)
+		m.capacity.add(n.allocatable, 1)
+		m.free.add(n.free, 1)
+	}
+}
+
+func (m *monitor) uncount(n *machine) {
+	if n.counts {
+		m.capacity.add(n.allocatable, -1)
+		m.free.add(n.free, -1)
+		n.free = nil
+	}
+}
+
+// look makes an answer of the sums.
+func (m *monitor) look() *Resources {
+	there := amounts{}
+	for name, v := range m.capacity {
+		if v > 0 || slices.Contains(essential, name) {
+			there[name] = v
+		}
+	}
+	for _, name := range essential {
+		there[name] += 0
+	}
+	names := there.names()
+	free := amounts{}
+	for _, name := range names {
+		free[name] = m.free[name]
+	}
+	return &Resources{
+		Capacity: there.only(names).list(), Free: free.list(), Shapes: m.shapes(names),
+		StorageClasses: m.classes.storage.list(), IngressClasses: m.classes.ingress.list(),
+		LoadBalancerClasses: m.classes.balancers.list(),
+	}
+}
+
+// shapes groups the nodes that count.
+func (m *monitor) shapes(names []string) []v1alpha1.NodeShape {
+	type key struct{ arch, os, extended string }
+	free := map[key][]amounts{}
+	for _, n := range m.nodes {
+		if !n.counts {
+			continue
+		}
+		var extended []string
+		for name, v := range n.allocatable {
+			if v > 0 && strings.Contains(name, "/") {
+				extended = append(extended, name)
+			}
+		}
+		slices.Sort(extended)
+		k := key{n.arch, n.os, strings.Join(extended, ",")}
+		known := n.free.only(names)
+		for name := range known {
+			if n.allocatable[name] <= 0 {
+				delete(known, name)
+			}
+		}
+		free[k] = append(free[k], known)
+	}
+	keys := slices.SortedFunc(maps.Keys(free), func(a, b key) int {
+		return cmp.Or(cmp.Compare(len(free[b]), len(free[a])),
+			cmp.Compare(a.arch, b.arch), cmp.Compare(a.os, b.os), cmp.Compare(a.extended, b.extended))
+	})
+	var shapes []v1alpha1.NodeShape
+	for _, k := range keys[:min(len(keys), maxShapes)] {
+		shapes = append(shapes, v1alpha1.NodeShape{
+			Architecture: k.arch, OperatingSystem: k.os, Nodes: int32(len(free[k])), Largest: lists(largest(free[k])),
+		})
+	}
+	return shapes
+}
+
+// freeNow returns the sums, for the metrics.
+func (m *monitor) freeNow() amounts {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.free)
+}
+
+// accepts says whether a scheduler may place ordinary pods on a node that is real.
+func accepts(node *corev1.Node) bool {
+	kind, virtual := node.Labels[v1alpha1.LabelType], node.Labels["type"] == "virtual-kubelet"
+	if node.Spec.Unschedulable || virtual || kind == v1alpha1.TypeVirtualNode || !node.DeletionTimestamp.IsZero() {
+		return false
+	}
+	for _, taint := range node.Spec.Taints {
+		if taint.Effect == corev1.TaintEffectNoSchedule || taint.Effect == corev1.TaintEffectNoExecute {
+			return false
+		}
+	}
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// requests is what the scheduler counts for a pod.
+func requests(pod *corev1.Pod) amounts {
+	a := amountsOfCore(resource.PodRequests(pod, resource.PodResourcesOptions{
+		UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true,
+	}))
+	for name, v := range a {
+		if v <= 0 {
+			delete(a, name)
+			continue
+		}
+		a[name] = min(v, maxRequest)
+	}
+	a[pods] = 1
+	return a
+}

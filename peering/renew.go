@@ -1,0 +1,128 @@
+package peering
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+const (
+	// renewAgain is how often a renewal that has no answer yet is looked at; its answer
+	// comes by the watch.
+	renewAgain = time.Minute
+	// longest is the longest wait for a look, so that a clock that was set does no harm.
+	longest = time.Hour
+)
+
+// renew replaces the credential at two thirds of its life. A failure is no reason to
+// stop: what is there is valid for another third.
+func (r *reconciler) renew(ctx context.Context, v *visit) (bool, error) {
+	if wait := v.cred.renewAfter().Sub(v.now); wait > 0 {
+		v.soon(min(wait, longest))
+		return true, nil
+	}
+	v.soon(min(renewAgain, max(v.cred.NotAfter.Sub(v.now), time.Second)))
+	if v.cred.kind() == v1alpha1.CredentialToken {
+		return true, r.renewToken(ctx, v)
+	}
+	return true, r.renewCertificate(ctx, v)
+}
+
+// renewing says that a renewal goes on; the credential is still good.
+func (v *visit) renewing(message string) {
+	if isTrue(v.Peering, v1alpha1.ConditionIdentityReady) {
+		v.yes(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonRenewing, message)
+	}
+}
+
+// renewCertificate makes a key and stores it, asks with it, and stores key and
+// certificate together when they are there.
+func (r *reconciler) renewCertificate(ctx context.Context, v *visit) error {
+	if len(v.cred.NextRequest) == 0 {
+		key, request, err := newKey(r.rand, string(v.UID))
+		if err != nil {
+			return err
+		}
+		c := *v.cred
+		c.NextKey, c.NextRequest = key, request
+		if err := r.save(ctx, v, &c); err != nil {
+			return err
+		}
+	}
+	if v.identity.Spec.Request != string(v.cred.NextRequest) {
+		v.renewing("asking the provider for a new certificate")
+		if err := r.patchIdentity(ctx, v, map[string]any{"request": string(v.cred.NextRequest)}); err != nil {
+			_, err = r.remote(ctx, v, err)
+			return err
+		}
+		return nil
+	}
+	if v.identity.Status.RequestSHA256 != fingerprint(v.cred.NextRequest) {
+		v.renewing("waiting for the provider's new certificate" + reproach(v.identity))
+		return nil
+	}
+	a, err := check(&v.identity.Status, "", expected{
+		clusterID: v.Spec.ClusterID, user: v1alpha1.UserPrefix + string(v.UID),
+		key: v.cred.NextKey, request: v.cred.NextRequest, now: v.now,
+	})
+	if err != nil {
+		v.renewing("the provider's new certificate is not usable: " + err.Error() + reproach(v.identity))
+		return nil
+	}
+	if a.tenantNamespace != v.cred.TenantNamespace {
+		v.renewing("the provider's new certificate is for another tenant namespace")
+		return nil
+	}
+	c := *v.cred
+	a.into(&c)
+	c.Key, c.Request, c.NextKey, c.NextRequest = v.cred.NextKey, v.cred.NextRequest, nil, nil
+	return r.renewed(ctx, v, &c)
+}
+
+// reproach is what the provider says against a request.
+func reproach(i *v1alpha1.Identity) string {
+	c := meta.FindStatusCondition(i.Status.Conditions, v1alpha1.ConditionIssued)
+	if c == nil || c.Status != metav1.ConditionFalse {
+		return ""
+	}
+	return "; it says: " + printable(c.Message)
+}
+
+// renewToken asks the provider's API server for a token by the one there is.
+func (r *reconciler) renewToken(ctx context.Context, v *visit) error {
+	life := int64(v.cred.NotAfter.Sub(v.cred.NotBefore).Seconds())
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &life}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: v.cred.TenantNamespace, Name: v1alpha1.IdentityName}}
+	if err := v.peer.Client().SubResource("token").Create(ctx, account, request); err != nil {
+		v.renewing("the provider did not give a new token; trying again")
+		_, err = r.remote(ctx, v, fmt.Errorf("asking for a new token: %w", err))
+		return err
+	}
+	end := request.Status.ExpirationTimestamp.Time
+	if checkToken(request.Status.Token) != nil || !end.After(v.now) {
+		v.renewing("the provider's new token is not usable")
+		return nil
+	}
+	c := *v.cred
+	c.Token, c.NotBefore, c.NotAfter = request.Status.Token, v.now, end
+	return r.renewed(ctx, v, &c)
+}
+
+// renewed stores a new credential; the connection follows at the next look.
+func (r *reconciler) renewed(ctx context.Context, v *visit, c *credential) error {
+	if err := r.save(ctx, v, c); err != nil {
+		return err
+	}
+	v.Status.Credential = c.status()
+	v.renewing("")
+	v.soon(time.Millisecond)
+	r.event(v.Peering, corev1.EventTypeNormal, "CredentialRenewed", "Renew", "the credential is valid until "+c.NotAfter.UTC().Format(time.RFC3339))
+	return nil
+}

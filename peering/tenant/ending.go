@@ -1,0 +1,304 @@
+package tenant
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/status"
+)
+
+// +kubebuilder:rbac:groups=pelago.dev,resources=identities,verbs=patch;delete
+// +kubebuilder:rbac:groups=pelago.dev,resources=identities/status,verbs=patch
+// +kubebuilder:rbac:groups=pelago.dev,resources=resourcerequests;resourceoffers,verbs=get;list;watch;patch;delete
+// +kubebuilder:rbac:groups=pelago.dev,resources=invitations,verbs=get;list;watch;delete
+
+const (
+	// goodbyeFor is how long a consumer has to say goodbye when the provider ends.
+	goodbyeFor = 10 * time.Second
+	// goodbyeEvery bounds how late the goodbye is seen should its event be lost.
+	goodbyeEvery = time.Second
+	// giveUpAfter is how long a step of the end may fail before the rest goes on without
+	// it. Taking the rights away is never given up.
+	giveUpAfter = time.Minute
+	// conflictDelay is how soon an object is read again that somebody else has changed.
+	conflictDelay = 20 * time.Millisecond
+	// drainLimit bounds one call of a Drainer.
+	drainLimit = 5 * time.Second
+)
+
+// end takes a tenant away: first its rights, then what it has, then what it is. Every
+// step can be repeated, and what is missing is fine.
+func (r *reconciler) end(ctx context.Context, t *v1alpha1.Tenant) (ctrl.Result, error) {
+	if !controllerutil.ContainsFinalizer(t, v1alpha1.FinalizerTenant) {
+		return ctrl.Result{}, nil
+	}
+	status.False(&t.Status.Conditions, t.Generation, v1alpha1.ConditionReady, v1alpha1.ReasonTerminating, "the peering has ended; what belongs to the tenant is being removed")
+	f, err := gather(ctx, r.live, t)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if err := r.endRights(ctx, t, f); err != nil {
+		return ctrl.Result{}, err
+	}
+	if err := r.revoke(ctx, f.identity); err != nil {
+		return again(err)
+	}
+	if wait := r.goodbyeWait(t, f.identity); wait > 0 {
+		status.False(&t.Status.Conditions, t.Generation, v1alpha1.ConditionReady, v1alpha1.ReasonTerminating, "waiting for the consumer's goodbye, 10 s at most")
+		return ctrl.Result{RequeueAfter: min(wait, goodbyeEvery)}, nil
+	}
+	for _, step := range r.steps() {
+		err := step.do(ctx, t, f)
+		switch {
+		case err == nil:
+		case apierrors.IsConflict(err):
+			return again(err)
+		case r.clock.Since(t.DeletionTimestamp.Time) < giveUpAfter:
+			return ctrl.Result{}, err
+		default:
+			ctrl.LoggerFrom(ctx).Error(err, "giving up a step of removing a tenant", "step", step.name)
+			r.warn(t, "LeftBehind", "Remove", "could not remove "+step.name+" of the tenant; look for objects labelled "+v1alpha1.LabelTenant+"="+t.Name)
+		}
+	}
+	controllerutil.RemoveFinalizer(t, v1alpha1.FinalizerTenant)
+	r.gauges.forget(t.Name)
+	return ctrl.Result{}, nil
+}
+
+// again turns a conflict into another look soon.
+func again(err error) (ctrl.Result, error) {
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: conflictDelay}, nil
+	}
+	return ctrl.Result{}, err
+}
+
+// step is a part of the end.
+type step struct {
+	name string
+	do   func(context.Context, *v1alpha1.Tenant, *facts) error
+}
+
+// steps are what follows when nobody needs to be waited for, in order. The Identity
+// goes when all the rest has: its end is what the consumer waits for.
+func (r *reconciler) steps() []step {
+	return []step{
+		{"what it runs", func(ctx context.Context, t *v1alpha1.Tenant, _ *facts) error { return r.drain(ctx, t) }},
+		{"its namespaces", r.endNamespaces},
+		{"its requests", r.endRequests},
+		{"its invitations", r.endInvitations},
+		{"its flow schema", r.endFlow},
+		{"its identity", r.endIdentity},
+		{"its last rights", r.endFarewell},
+		{"its tenant namespace", r.endTenantNamespace},
+		{"its peering", r.endPeering},
+	}
+}
+
+// endRights leaves the consumer the right to say goodbye, and no other.
+func (r *reconciler) endRights(ctx context.Context, t *v1alpha1.Tenant, f *facts) error {
+	var want []*rbacv1.RoleBinding
+	if judge(f.namespace, t) == ours && f.identity != nil {
+		want = append(want, farewell(t))
+	}
+	plan := planRights(f.bindings, want)
+	for _, b := range plan.apply {
+		err := apply(ctx, r.client, b)
+		if err != nil && !leavingNamespace(err) {
+			return err
+		}
+	}
+	for _, b := range plan.remove {
+		if err := remove(ctx, r.client, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leavingNamespace reports that nothing can be made because the namespace goes or is
+// gone.
+func leavingNamespace(err error) bool {
+	return apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, "NamespaceTerminating")
+}
+
+// revoke tells a consumer that has not said goodbye that the peering has ended.
+func (r *reconciler) revoke(ctx context.Context, i *v1alpha1.Identity) error {
+	if i == nil || i.DeletionTimestamp != nil || status.IsTrue(i.Status.Conditions, v1alpha1.ConditionRevoked) {
+		return nil
+	}
+	before := i.DeepCopy()
+	status.True(&i.Status.Conditions, i.Generation, v1alpha1.ConditionRevoked, v1alpha1.ReasonEndedByProvider, "the provider has ended the peering")
+	err := r.client.Status().Patch(ctx, i, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("revoking the identity: %w", err)
+	}
+	return nil
+}
+
+// goodbyeWait is how long the consumer's goodbye is still waited for: not if it has
+// said it, nor if nobody expects it any more.
+func (r *reconciler) goodbyeWait(t *v1alpha1.Tenant, i *v1alpha1.Identity) time.Duration {
+	if i == nil || i.DeletionTimestamp != nil || t.Annotations[v1alpha1.AnnotationForce] == "true" {
+		return 0
+	}
+	return goodbyeFor - r.clock.Since(t.DeletionTimestamp.Time)
+}
+
+// drain asks everybody who runs something for the tenant to remove it.
+func (r *reconciler) drain(ctx context.Context, t *v1alpha1.Tenant) error {
+	for _, d := range r.drainers {
+		bounded, cancel := context.WithTimeout(ctx, drainLimit)
+		err := d.Drain(bounded, t.DeepCopy())
+		cancel()
+		if err != nil {
+			return fmt.Errorf("draining the tenant: %w", err)
+		}
+	}
+	return nil
+}
+
+func (r *reconciler) endNamespaces(ctx context.Context, _ *v1alpha1.Tenant, f *facts) error {
+	for i := range f.others {
+		n := &f.others[i]
+		// A label is easily written; these are never a tenant's.
+		if n.Name == r.namespace || n.Name == "default" || strings.HasPrefix(n.Name, "kube-") || strings.HasPrefix(n.Name, "openshift-") {
+			continue
+		}
+		if err := remove(ctx, r.client, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endRequests removes requests and offers, with finalizers of ours that nobody would
+// take off any more.
+func (r *reconciler) endRequests(ctx context.Context, t *v1alpha1.Tenant, f *facts) error {
+	if f.namespace == nil || judge(f.namespace, t) == foreign {
+		return nil
+	}
+	requests, offers := &v1alpha1.ResourceRequestList{}, &v1alpha1.ResourceOfferList{}
+	for _, list := range []client.ObjectList{requests, offers} {
+		if err := r.live.List(ctx, list, client.InNamespace(f.namespace.Name)); err != nil {
+			return fmt.Errorf("listing %T: %w", list, err)
+		}
+	}
+	for i := range requests.Items {
+		if err := r.release(ctx, &requests.Items[i]); err != nil {
+			return err
+		}
+	}
+	for i := range offers.Items {
+		if err := r.release(ctx, &offers.Items[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// release takes our finalizers off an object and deletes it.
+func (r *reconciler) release(ctx context.Context, obj client.Object) error {
+	if err := unhold(ctx, r.client, obj); err != nil {
+		return err
+	}
+	return remove(ctx, r.client, obj)
+}
+
+// unhold takes Pelago's finalizers off an object, unless it has changed since it was
+// read. That is a conflict.
+func unhold(ctx context.Context, c client.Client, obj client.Object) error {
+	held := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool {
+		return strings.HasPrefix(f, v1alpha1.GroupVersion.Group+"/")
+	})
+	if len(held) == len(obj.GetFinalizers()) {
+		return nil
+	}
+	before := obj.DeepCopyObject().(client.Object)
+	obj.SetFinalizers(held)
+	err := c.Patch(ctx, obj, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("taking finalizers off %T %s: %w", obj, obj.GetName(), err)
+	}
+	return nil
+}
+
+func (r *reconciler) endInvitations(ctx context.Context, t *v1alpha1.Tenant, _ *facts) error {
+	list := &v1alpha1.InvitationList{}
+	if err := r.live.List(ctx, list); err != nil {
+		return fmt.Errorf("listing invitations: %w", err)
+	}
+	for i := range list.Items {
+		if list.Items[i].Status.TenantUID != string(t.UID) {
+			continue
+		}
+		if err := remove(ctx, r.client, &list.Items[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *reconciler) endFlow(ctx context.Context, t *v1alpha1.Tenant, f *facts) error {
+	if f.flow == nil || !contains(f.flow.Labels, childLabels(t)) {
+		return nil
+	}
+	return remove(ctx, r.client, f.flow)
+}
+
+func (r *reconciler) endIdentity(ctx context.Context, _ *v1alpha1.Tenant, f *facts) error {
+	if f.identity == nil {
+		return nil
+	}
+	return r.release(ctx, f.identity)
+}
+
+// endFarewell takes the right to say goodbye, as there is nobody left to say it. The
+// namespace would take it along, but may be held by something.
+func (r *reconciler) endFarewell(ctx context.Context, t *v1alpha1.Tenant, f *facts) error {
+	if f.namespace == nil || judge(f.namespace, t) == foreign {
+		return nil
+	}
+	return removeNamed(ctx, r.client, farewell(t))
+}
+
+func (r *reconciler) endTenantNamespace(ctx context.Context, t *v1alpha1.Tenant, f *facts) error {
+	if judge(f.namespace, t) != ours {
+		return nil
+	}
+	return remove(ctx, r.client, f.namespace)
+}
+
+// endPeering takes the tenant out of its Peering, and the Peering away if there is
+// nothing else in it.
+func (r *reconciler) endPeering(ctx context.Context, t *v1alpha1.Tenant, f *facts) error {
+	for i := range f.peerings {
+		p := &f.peerings[i]
+		if p.Spec.ClusterID != t.Spec.ClusterID || p.Spec.Provide == nil || p.Spec.Provide.Tenant != t.Name {
+			continue
+		}
+		if p.Spec.Consume == nil {
+			if err := remove(ctx, r.client, p); err != nil {
+				return err
+			}
+			continue
+		}
+		before := p.DeepCopy()
+		p.Spec.Provide = nil
+		err := r.client.Patch(ctx, p, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("taking the tenant out of peering %s: %w", p.Name, err)
+		}
+	}
+	return nil
+}

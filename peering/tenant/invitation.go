@@ -1,0 +1,66 @@
+package tenant
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// expiredFor is how long an invitation is kept after it has expired, so that people
+// can see why it was refused.
+const expiredFor = time.Hour
+
+// invitations removes Invitations that are good for nothing any more.
+type invitations struct {
+	client client.Client
+	live   client.Reader // reads past the cache
+	clock  clock.PassiveClock
+}
+
+// Reconcile looks at one Invitation.
+func (g *invitations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, reconcileLimit)
+	defer cancel()
+	i, err := read(ctx, g.client, "", req.Name, &v1alpha1.Invitation{})
+	if err != nil || i == nil || i.DeletionTimestamp != nil {
+		return ctrl.Result{}, err
+	}
+	var t *v1alpha1.Tenant
+	if i.Status.Tenant != "" {
+		// Past the cache: it may not have heard of the Tenant yet.
+		if t, err = read(ctx, g.live, "", i.Status.Tenant, &v1alpha1.Tenant{}); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	void, wait := spent(i, t, g.clock.Now())
+	if void {
+		return ctrl.Result{}, remove(ctx, g.client, i)
+	}
+	return ctrl.Result{RequeueAfter: wait}, nil
+}
+
+// spent says whether an invitation is good for nothing any more, and otherwise when
+// time alone may make it so. t is the Tenant of the name in its status, if there is one.
+func spent(i *v1alpha1.Invitation, t *v1alpha1.Tenant, now time.Time) (bool, time.Duration) {
+	wait := i.Spec.Expires.Add(expiredFor).Sub(now)
+	if wait <= 0 {
+		return true, 0
+	}
+	if i.Status.TenantUID == "" {
+		return false, wait
+	}
+	if t == nil || string(t.UID) != i.Status.TenantUID {
+		return true, 0
+	}
+	// Who has been in contact holds a credential and needs no invitation to ask again.
+	used := i.Status.BoundTo
+	if used != nil && t.Status.LastContact != nil && t.Status.LastContact.After(used.Time.Time) {
+		return true, 0
+	}
+	return false, wait
+}

@@ -1,0 +1,121 @@
+package tenant
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/status"
+)
+
+const (
+	// aliveFor is how long a consumer counts as alive after a sign of life. It gives one
+	// a minute.
+	aliveFor = 3 * time.Minute
+	// settleFor is how long this program watches a consumer before it calls it abandoned:
+	// after an outage of its own cluster the consumer needs time to come back.
+	settleFor = 5 * time.Minute
+	// usageEvery is how often the sums of a tenant are written at most.
+	usageEvery = 5 * time.Second
+)
+
+// observe sets what is known of the consumer's life, and says whether it has been
+// silent for longer than the owner wants to wait.
+func (r *reconciler) observe(t *v1alpha1.Tenant, f *facts, next *timer) bool {
+	if f.identity != nil && (t.Status.Cluster == nil || !equality.Semantic.DeepEqual(*t.Status.Cluster, f.identity.Spec.Cluster)) {
+		t.Status.Cluster = f.identity.Spec.Cluster.DeepCopy()
+	}
+	now := r.clock.Now()
+	seen := r.memory.look(t, f.lease, now)
+	if !seen.contact.IsZero() {
+		minute := metav1.NewTime(seen.contact.Truncate(time.Minute))
+		if t.Status.LastContact == nil || minute.After(t.Status.LastContact.Time) {
+			t.Status.LastContact = &minute
+		}
+	}
+	// The consumer was there when it became a tenant.
+	last := latest(t.CreationTimestamp.Time, seen.contact)
+	conditions, generation := &t.Status.Conditions, t.Generation
+	if silent := now.Sub(last); silent < aliveFor {
+		status.True(conditions, generation, v1alpha1.ConditionConsumerAlive, v1alpha1.ReasonReady, "")
+		next.in(aliveFor - silent)
+	} else {
+		status.False(conditions, generation, v1alpha1.ConditionConsumerAlive, v1alpha1.ReasonSilent,
+			"not heard of since "+last.UTC().Format(time.RFC3339)+"; see whether the consumer and the network to it are up")
+	}
+	if t.Spec.AbandonAfter == nil {
+		return false
+	}
+	from := latest(last.Add(t.Spec.AbandonAfter.Duration), seen.first.Add(settleFor))
+	if wait := from.Sub(now); wait > 0 {
+		next.in(wait)
+		return false
+	}
+	return true
+}
+
+// count sets what the tenant uses, not more often than every few seconds.
+func (r *reconciler) count(t *v1alpha1.Tenant, f *facts, next *timer) {
+	if n := int32(len(f.others)); n != t.Status.Namespaces {
+		t.Status.Namespaces = n
+	}
+	used, complete := r.usage.Used(t.Name)
+	if !complete || sameList(t.Status.Used, used) {
+		return
+	}
+	now := r.clock.Now()
+	if wait := usageEvery - now.Sub(r.memory.usageWritten(t.Name)); wait > 0 {
+		next.in(wait)
+		return
+	}
+	r.memory.setUsageWritten(t.Name, now)
+	t.Status.Used = used
+}
+
+// consumerLeft deletes a tenant whose consumer has said goodbye: by deleting its
+// Identity, which is being deleted or, had it no finalizer, gone.
+func (r *reconciler) consumerLeft(ctx context.Context, t *v1alpha1.Tenant, f *facts) (bool, error) {
+	switch {
+	case f.identity != nil && f.identity.DeletionTimestamp == nil:
+		return false, nil
+	case f.identity == nil && t.Status.Cluster == nil:
+		return false, nil // it has not been introduced yet
+	case f.identity == nil:
+		there, err := identity(ctx, r.live, t)
+		if err != nil || (there != nil && there.DeletionTimestamp == nil) {
+			return false, err
+		}
+	}
+	r.note(t, "Goodbye", "Delete", "the consumer has ended the peering")
+	return true, r.delete(ctx, t)
+}
+
+// abandon deletes a tenant whose goodbye nobody expects.
+func (r *reconciler) abandon(ctx context.Context, t *v1alpha1.Tenant) error {
+	forced := &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: t.Name}}
+	mark := fmt.Sprintf(`{"metadata":{"uid":%q,"annotations":{%q:"true"}}}`, t.UID, v1alpha1.AnnotationForce)
+	err := r.client.Patch(ctx, forced, client.RawPatch(types.MergePatchType, []byte(mark)))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("marking an abandoned tenant: %w", err)
+	}
+	r.warn(t, v1alpha1.ReasonAbandoned, "Delete", "the consumer was silent for longer than spec.abandonAfter; removing what belongs to it")
+	return r.delete(ctx, t)
+}
+
+// delete deletes this very Tenant; its finalizer does the rest.
+func (r *reconciler) delete(ctx context.Context, t *v1alpha1.Tenant) error {
+	return remove(ctx, r.client, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: t.Name, UID: t.UID}})
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

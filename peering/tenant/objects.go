@@ -1,0 +1,115 @@
+package tenant
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// quotaName is the name of the ResourceQuota in a tenant namespace.
+const quotaName = "pelago-objects"
+
+// objectBounds are the most objects of each resource in a tenant namespace that the
+// tenant's spec.objects says nothing about. No pod ever runs there. The few secrets,
+// config maps and service accounts are what clusters put into every namespace.
+var objectBounds = map[string]int32{
+	"identities.pelago.dev":       1,
+	"resourcerequests.pelago.dev": 16,
+	"resourceoffers.pelago.dev":   16,
+	"leases.coordination.k8s.io":  2,
+	"configmaps":                  8,
+	"secrets":                     8,
+	"serviceaccounts":             8,
+	"pods":                        0,
+	"replicationcontrollers":      0,
+	"services":                    0,
+	"persistentvolumeclaims":      0,
+	"deployments.apps":            0,
+	"replicasets.apps":            0,
+	"statefulsets.apps":           0,
+	"daemonsets.apps":             0,
+	"jobs.batch":                  0,
+	"cronjobs.batch":              0,
+	"ingresses.networking.k8s.io": 0,
+}
+
+// inNamespace is the metadata of what belongs to a tenant in its namespace.
+func inNamespace(t *v1alpha1.Tenant, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, Namespace: v1alpha1.TenantNamespace(t.Name), Labels: childLabels(t)}
+}
+
+func childLabels(t *v1alpha1.Tenant) map[string]string {
+	return map[string]string{v1alpha1.LabelManagedBy: component, v1alpha1.LabelTenant: t.Name}
+}
+
+// owner ties what is cluster-scoped to this very Tenant, so that a later one of the
+// same name does not take it over.
+func owner(t *v1alpha1.Tenant) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: "Tenant", Name: t.Name, UID: t.UID, Controller: new(true),
+	}}
+}
+
+// tenantNamespace is the namespace in which the consumer writes what it wants.
+func tenantNamespace(t *v1alpha1.Tenant) *corev1.Namespace {
+	labels := childLabels(t)
+	// No pod ever runs here: the strictest level, whatever the tenant's own pods may.
+	labels["pod-security.kubernetes.io/enforce"] = string(v1alpha1.PodSecurityRestricted)
+	labels["pod-security.kubernetes.io/enforce-version"] = "latest"
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: v1alpha1.TenantNamespace(t.Name), Labels: labels, OwnerReferences: owner(t),
+	}}
+}
+
+// quota bounds how many objects there can be in a tenant namespace. The error names
+// the entry of spec.objects that is wrong.
+func quota(t *v1alpha1.Tenant) (*corev1.ResourceQuota, error) {
+	bounds := maps.Clone(objectBounds)
+	for _, name := range slices.Sorted(maps.Keys(t.Spec.Objects)) {
+		bound := t.Spec.Objects[name]
+		switch {
+		case bound < 0:
+			return nil, fmt.Errorf("spec.objects[%s] is %d; set it to 0 or more", name, bound)
+		case strings.HasPrefix(name, "count/"):
+			return nil, fmt.Errorf("spec.objects[%s] has the prefix count/; leave it out", name)
+		case strings.Contains(name, "/") || len(validation.IsQualifiedName("count/"+name)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0:
+			return nil, fmt.Errorf("spec.objects[%.60q] is not a resource; write secrets or resourcerequests.pelago.dev", name)
+		}
+		bounds[name] = bound
+	}
+	hard := corev1.ResourceList{}
+	for name, bound := range bounds {
+		hard[corev1.ResourceName("count/"+name)] = *resource.NewQuantity(int64(bound), resource.DecimalSI)
+	}
+	return &corev1.ResourceQuota{ObjectMeta: inNamespace(t, quotaName), Spec: corev1.ResourceQuotaSpec{Hard: hard}}, nil
+}
+
+// lease is what the consumer renews while it lives. It is made here so that the
+// consumer needs no right to make leases.
+func lease(t *v1alpha1.Tenant) *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: inNamespace(t, v1alpha1.IdentityName)}
+}
+
+// account is whose tokens the consumer proves itself with, if not by certificate.
+func account(t *v1alpha1.Tenant) *corev1.ServiceAccount {
+	return &corev1.ServiceAccount{ObjectMeta: inNamespace(t, v1alpha1.IdentityName), AutomountServiceAccountToken: new(false)}
+}
+
+// contains reports whether all of want is in have.
+func contains(have, want map[string]string) bool {
+	for key, value := range want {
+		if have[key] != value {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,126 @@
+package tenant
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/status"
+)
+
+// +kubebuilder:rbac:groups=pelago.dev,resources=peerings,verbs=get;list;watch;create;patch;delete
+
+// ensureRights gives the tenant's user exactly its rights and its place at the API
+// server. A tenant that people cannot see as a Peering gets none.
+func (r *reconciler) ensureRights(ctx context.Context, t *v1alpha1.Tenant, f *facts, next *timer) error {
+	conflict, err := r.ensurePeering(ctx, t, f, next)
+	if err != nil {
+		return err
+	}
+	want := bindings(t, r.namespace)
+	if conflict != "" {
+		stall(t, v1alpha1.ConditionRightsReady, v1alpha1.ReasonNameRefused, conflict)
+		want = nil
+	}
+	plan := planRights(f.bindings, want)
+	for _, b := range plan.remove {
+		if err := remove(ctx, r.client, b); err != nil {
+			return err
+		}
+	}
+	for _, b := range plan.apply {
+		err := apply(ctx, r.client, b)
+		if apierrors.IsInvalid(err) {
+			// One without our labels, which the cache leaves out, holds the name with another
+			// role.
+			if err = removeNamed(ctx, r.client, b); err == nil {
+				err = apply(ctx, r.client, b)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	schema := flow(t)
+	if f.flow == nil || !contains(f.flow.Labels, schema.Labels) || !ownedBy(f.flow, t) || !equality.Semantic.DeepEqual(f.flow.Spec, schema.Spec) {
+		if err := apply(ctx, r.client, schema); err != nil {
+			return err
+		}
+	}
+	if conflict == "" {
+		status.True(&t.Status.Conditions, t.Generation, v1alpha1.ConditionRightsReady, v1alpha1.ReasonReady, "")
+	}
+	return nil
+}
+
+// peeringPlan is what shows a tenant as a Peering.
+type peeringPlan struct {
+	create   *v1alpha1.Peering
+	add      *v1alpha1.Peering // gets spec.provide
+	wait     bool              // one is going away
+	conflict string            // a sentence for people
+}
+
+// planPeering finds the Peering of the tenant's cluster, whatever its name, among
+// those of its cluster or name.
+func planPeering(t *v1alpha1.Tenant, have []v1alpha1.Peering) peeringPlan {
+	have = slices.Clone(have)
+	slices.SortFunc(have, func(a, b v1alpha1.Peering) int {
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	})
+	for i := range have {
+		p := &have[i]
+		switch {
+		case p.Spec.ClusterID != t.Spec.ClusterID:
+			continue
+		case p.DeletionTimestamp != nil:
+			return peeringPlan{wait: true}
+		case p.Spec.Provide != nil && p.Spec.Provide.Tenant == t.Name:
+			return peeringPlan{}
+		}
+		return peeringPlan{add: p}
+	}
+	for i := range have {
+		if have[i].Name == t.Name {
+			return peeringPlan{conflict: fmt.Sprintf(
+				"peering %s is with another cluster; delete it, or delete this tenant and invite the consumer under another name", t.Name)}
+		}
+	}
+	return peeringPlan{create: &v1alpha1.Peering{
+		ObjectMeta: metav1.ObjectMeta{Name: t.Name, Labels: childLabels(t)},
+		Spec:       v1alpha1.PeeringSpec{ClusterID: t.Spec.ClusterID, Provide: &v1alpha1.Provide{Tenant: t.Name}},
+	}}
+}
+
+// ensurePeering makes the tenant visible as a Peering, and returns a sentence if
+// another cluster has its name.
+func (r *reconciler) ensurePeering(ctx context.Context, t *v1alpha1.Tenant, f *facts, next *timer) (string, error) {
+	plan := planPeering(t, f.peerings)
+	switch {
+	case plan.wait:
+		next.in(soon)
+	case plan.create != nil:
+		err := r.client.Create(ctx, plan.create, fieldOwner)
+		if apierrors.IsAlreadyExists(err) {
+			next.in(soon) // the cache will tell whose it is
+			return "", nil
+		}
+		if err != nil {
+			return "", fmt.Errorf("creating peering %s: %w", t.Name, err)
+		}
+	case plan.add != nil:
+		before := plan.add.DeepCopy()
+		plan.add.Spec.Provide = &v1alpha1.Provide{Tenant: t.Name}
+		err := r.client.Patch(ctx, plan.add, client.MergeFrom(before), fieldOwner)
+		if err != nil {
+			return "", fmt.Errorf("adding the tenant to peering %s: %w", plan.add.Name, err)
+		}
+	}
+	return plan.conflict, nil
+}

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Fuzzes everything of the product that reads what a peer sends: every fuzz test of
+# every package, each for the given time (20s). A crash is printed with its input, which
+# go test keeps in the package's testdata/fuzz. A server, where a package's tests want
+# one, is not needed: fuzz tests are pure.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+time=${1:-20s}
+count=0
+for package in $(grep -rl --include='*_test.go' '^func Fuzz' --exclude-dir=sandbox . | xargs -r -n1 dirname | sort -u); do
+  for name in $(grep -hoE '^func Fuzz[A-Za-z0-9_]*' "$package"/*_test.go | cut -d' ' -f2); do
+    echo "== $package $name"
+    go test -run '^$' -fuzz "^$name\$" -fuzztime "$time" "$package"
+    count=$((count + 1))
+  done
+done
+[ "$count" -gt 0 ] || { echo "no fuzz tests found" >&2; exit 1; }
+echo "$count fuzz tests, $time each"

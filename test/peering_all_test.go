@@ -1,0 +1,288 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kubetest"
+)
+
+// TestPeeringAll has what takes long: a credential renewed for real, the oldest
+// supported Kubernetes on either side, and twenty consumers at once.
+func TestPeeringAll(t *testing.T) {
+	s := kubetest.Sandbox(t, kubetest.Options{Name: "peerall", Pelago: true, File: sandboxFile(t, `clusters:
+- name: old
+  version: v1.34.4
+  nodes: 1
+  addons: [coredns, load-balancer]
+- name: milan
+  nodes: 1
+  addons: [coredns, load-balancer]
+`)})
+	c := newContinuum(t, s, "old", "milan")
+	t.Run("OldConsumer", func(t *testing.T) { c.peer(t, "old", "milan") })
+	t.Run("OldProvider", func(t *testing.T) { c.peer(t, "milan", "old") })
+	t.Run("Renewal", func(t *testing.T) { renewal(t, c) })
+	t.Run("Twenty", func(t *testing.T) { twenty(t, c) })
+}
+
+// settings changes the settings of a cluster while Pelago runs, and puts them back.
+func (c *continuum) settings(t *testing.T, cluster string, change func(map[string]any)) {
+	t.Helper()
+	key := client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ConfigName}
+	write := func(text string) {
+		t.Helper()
+		config := &corev1.ConfigMap{}
+		if err := c.Clients[cluster].Get(context.Background(), key, config); err != nil {
+			t.Fatal(err)
+		}
+		config.Data["config.yaml"] = text
+		if err := c.Clients[cluster].Update(context.Background(), config); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := &corev1.ConfigMap{}
+	if err := c.Clients[cluster].Get(t.Context(), key, config); err != nil {
+		t.Fatal(err)
+	}
+	before := config.Data["config.yaml"]
+	var values map[string]any
+	if err := yaml.Unmarshal([]byte(before), &values); err != nil {
+		t.Fatal(err)
+	}
+	change(values)
+	after, err := yaml.Marshal(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(string(after))
+	t.Cleanup(func() { write(before) })
+}
+
+// renewal holds that a credential of the shortest life is replaced at two thirds of
+// it, with calls going on that never fail, and a peering that stays Ready.
+func renewal(t *testing.T, c *continuum) {
+	c.settings(t, "milan", func(values map[string]any) { values["identity"] = map[string]any{"lifetime": "10m"} })
+	c.peer(t, "old", "milan")
+	state := func() *v1alpha1.Peering {
+		peering, err := get[v1alpha1.Peering](c, "old", "", "milan")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return peering
+	}
+	first := state().Status.Credential
+	if first == nil || first.NotAfter.Sub(first.NotBefore.Time) > 16*time.Minute {
+		t.Fatalf("the credential lives %+v, want 10 minutes", first)
+	}
+	calls := 0
+	eventually(t, time.Until(first.NotAfter.Time), "the credential has been renewed", func() error {
+		peer, err := client.New(c.consumerConfig(t, "old", "milan"), client.Options{Scheme: kubetest.Scheme()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := peer.List(t.Context(), &v1alpha1.ResourceOfferList{}, client.InNamespace(v1alpha1.TenantNamespace("old"))); err != nil {
+			t.Errorf("call %d with what the consumer holds: %v", calls, err)
+		}
+		calls++
+		peering := state()
+		if got := condition(peering.Status.Conditions, v1alpha1.ConditionReady); !strings.HasPrefix(got, "Ready=True") {
+			t.Errorf("call %d: %s", calls, got)
+		}
+		if !peering.Status.Credential.NotBefore.After(first.NotBefore.Time) {
+			return fmt.Errorf("it is still the first one, to be renewed after %s", first.RenewAfter)
+		}
+		return nil
+	})
+	t.Logf("renewed %s after it began, %d calls", time.Since(first.NotBefore.Time).Round(time.Second), calls)
+	if early := time.Until(first.RenewAfter.Time); early > time.Second {
+		t.Errorf("renewed %s before two thirds of its life", early)
+	}
+}
+
+// twenty lets twenty consumers peer with one provider at the same time: bare API
+// servers with a manager each, which is all a consumer needs to peer.
+func twenty(t *testing.T, c *continuum) {
+	const consumers = 20
+	names := make([]string, consumers)
+	files := make([]string, consumers)
+	var starting sync.WaitGroup
+	slots := make(chan struct{}, 4)
+	for i := range consumers {
+		names[i] = fmt.Sprintf("edge-%02d", i)
+		starting.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			files[i] = bareConsumer(t, c, names[i])
+		})
+	}
+	starting.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	lines := make([]string, consumers)
+	for i := range consumers {
+		lines[i] = c.Invite(t, "milan")
+	}
+	begin := time.Now()
+	took := make([]time.Duration, consumers)
+	var peering sync.WaitGroup
+	for i := range consumers {
+		peering.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, "/bin/sh", "-c", lines[i])
+			cmd.Env = append(os.Environ(), "KUBECONFIG="+files[i], "PATH="+filepath.Dir(kubetest.Program(t))+":"+os.Getenv("PATH"))
+			out, err := cmd.CombinedOutput()
+			took[i] = time.Since(begin)
+			if err != nil {
+				t.Errorf("%s: %v\n%s", names[i], err, out)
+			}
+		})
+	}
+	peering.Wait()
+	slices.Sort(took)
+	t.Logf("20 at once: first after %s, half after %s, last after %s", took[0].Round(time.Millisecond), took[consumers/2].Round(time.Millisecond), took[consumers-1].Round(time.Millisecond))
+	var tenants v1alpha1.TenantList
+	if err := c.Clients["milan"].List(t.Context(), &tenants); err != nil {
+		t.Fatal(err)
+	}
+	ids := map[string]bool{}
+	for _, tenant := range tenants.Items {
+		if !strings.HasPrefix(condition(tenant.Status.Conditions, v1alpha1.ConditionReady), "Ready=True") {
+			t.Errorf("tenant %s: %s", tenant.Name, condition(tenant.Status.Conditions, v1alpha1.ConditionReady))
+		}
+		ids[tenant.Spec.ClusterID] = true
+	}
+	if len(tenants.Items) != consumers || len(ids) != consumers {
+		t.Errorf("%d tenants of %d clusters, want %d", len(tenants.Items), len(ids), consumers)
+	}
+	for _, name := range names {
+		if r := c.TryPelago(t, "milan", "unpeer", name); r.Code != 0 {
+			t.Errorf("unpeer %s: exit %d\n%s%s", name, r.Code, r.Out, r.Errs)
+		}
+	}
+}
+
+// bareConsumer starts an API server on loopback with Pelago's objects in it, and a
+// manager beside it as a process of this machine. It returns an administrator's
+// kubeconfig. Both end with the test.
+func bareConsumer(t *testing.T, c *continuum, name string) string {
+	dir := filepath.Join(t.TempDir(), name)
+	server := exec.Command(kubetest.Program(t), "apiserver", "--dir", dir, "--watch-pid", fmt.Sprint(os.Getpid()))
+	var ready struct{ Kubeconfig string }
+	out, err := server.StdoutPipe()
+	if err == nil {
+		err = server.Start()
+	}
+	if err != nil {
+		t.Errorf("starting the API server of %s: %v", name, err)
+		return ""
+	}
+	t.Cleanup(func() { end(server) })
+	if err := json.NewDecoder(out).Decode(&ready); err != nil {
+		t.Errorf("the API server of %s does not get ready: %v", name, err)
+		return ""
+	}
+	environment := append(os.Environ(), "KUBECONFIG="+ready.Kubeconfig)
+	render := exec.Command(filepath.Join(filepath.Dir(kubetest.Program(t)), "pelago"),
+		"install", "--dry-run", "--cluster-name", name, "--api-server-url", "https://"+name+".example.org:6443")
+	render.Env = environment
+	manifests, err := render.Output()
+	if err != nil {
+		t.Errorf("rendering what %s needs: %v", name, err)
+		return ""
+	}
+	if err := applyAll(t.Context(), ready.Kubeconfig, string(manifests)); err != nil {
+		t.Errorf("installing in %s: %v", name, err)
+		return ""
+	}
+	log, err := os.Create(filepath.Join(t.TempDir(), name+".log"))
+	if err != nil {
+		t.Error(err)
+		return ""
+	}
+	manager := exec.Command(filepath.Join(filepath.Dir(kubetest.Program(t)), "pelago-manager"), "--kubeconfig", ready.Kubeconfig, "--metrics-address", "127.0.0.1:0")
+	manager.Stdout, manager.Stderr = log, log
+	if err := manager.Start(); err != nil {
+		t.Errorf("starting the manager of %s: %v", name, err)
+		return ""
+	}
+	t.Cleanup(func() {
+		end(manager)
+		if text, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
+			t.Logf("the manager of %s said, at the end:\n%s", name, text[max(0, len(text)-2000):])
+		}
+		log.Close()
+	})
+	return ready.Kubeconfig
+}
+
+// end stops a process as one would by hand, and kills it when that does not help.
+func end(cmd *exec.Cmd) {
+	cmd.Process.Signal(syscall.SIGTERM)
+	ended := make(chan struct{})
+	go func() {
+		cmd.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(15 * time.Second):
+		cmd.Process.Kill()
+		<-ended
+	}
+}
+
+// applyAll applies objects to a server; kinds that objects define are waited for.
+func applyAll(ctx context.Context, kubeconfig, manifests string) error {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return err
+	}
+	c, err := client.New(config, client.Options{Scheme: kubetest.Scheme()})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for document := range strings.SplitSeq(manifests, "\n---\n") {
+		object := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
+			return err
+		}
+		if len(object.Object) == 0 {
+			continue
+		}
+		for {
+			err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("scenario"), client.ForceOwnership)
+			if err == nil {
+				break
+			}
+			if !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) || ctx.Err() != nil {
+				return fmt.Errorf("applying %s %s: %w", object.GetKind(), object.GetName(), err)
+			}
+			<-time.After(200 * time.Millisecond) // the kind was defined a moment ago
+		}
+	}
+	return nil
+}
