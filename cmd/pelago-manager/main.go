@@ -9,12 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
-
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
-
-	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
 // version is set when the program is built from a checkout with a history.
@@ -30,32 +25,4 @@ func main() {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)
 	}
-}
-
-// settings are what the command line says.
-type settings struct {
-	rooms     []room
-	address   string
-	namespace string
-	level     string
-	registry  metrics.RegistererGatherer
-}
-
-func parse(args []string) (settings, error) {
-	s := settings{registry: metrics.Registry}
-	var names string
-	flags := flag.NewFlagSet("pelago-manager", flag.ContinueOnError)
-	flags.StringVar(&names, "rooms", "peering", "what to run, separated by commas: "+strings.Join(roomNames(), ", "))
-	flags.StringVar(&s.address, "metrics-address", ":8443", "address for /healthz, /readyz and /metrics")
-	flags.StringVar(&s.namespace, "namespace", v1alpha1.SystemNamespace, "namespace of Pelago")
-	flags.StringVar(&s.level, "log-level", "info", "info or debug")
-	if err := flags.Parse(args); err != nil {
-		return s, err
-	}
-	if flags.NArg() > 0 {
-		return s, fmt.Errorf("unknown argument %q; there are only flags, see --help", flags.Arg(0))
-	}
-	var err error
-	s.rooms, err = choose(strings.Split(names, ","))
-	return s, err
 }

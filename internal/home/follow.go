@@ -126,7 +126,7 @@ func (h *Home) takeConfig(ctx context.Context, text string) {
 
 // refuse keeps the settings in force and says why.
 func (h *Home) refuse(ctx context.Context, why error) {
-	// x
+	h.valid.Set(0)
 	log.FromContext(ctx).Error(why, "settings refused, the last good ones hold", "configMap", v1alpha1.ConfigName)
 }
 
