@@ -17,7 +17,7 @@ ROOTS   := /etc/ssl/certs/ca-certificates.crt
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: build ## from nothing to two Kubernetes clusters and a web server in each (needs root)
+demo: build image ## from nothing to two Kubernetes clusters that have peered (needs root)
 	@bash test/demo.sh
 
 test: ## what CI runs: unit, API-server and cluster tests (needs root; 45 minutes at most with cold caches)

@@ -29,7 +29,7 @@ func TestRefusal(t *testing.T) {
 		want                refusal
 	}{
 		{"wrong, used and expired tokens are one", "", `{"reason":"InvitationRefused","message":"no"}`, 403,
-			refusal{reason: "InvitationRefused", message: "the provider says: no; ask for a new invitation", final: true, stalled: true}},
+			refusal{reason: "InvitationRefused", message: refusedSentence, final: true, stalled: true}},
 		{"a taken name", "", `{"reason":"NameRefused","message":"taken"}`, 409, refusal{reason: "NameRefused", message: "the provider says: taken", stalled: true}},
 		{"a second peering", "", `{"reason":"Duplicate","message":"x"}`, 409, refusal{reason: "Duplicate", message: "the provider says: x", stalled: true}},
 		{"too old", "", `{"reason":"Unsupported","message":"x"}`, 422, refusal{reason: "Unsupported", message: "the provider says: x", stalled: true}},

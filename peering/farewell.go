@@ -21,6 +21,8 @@ import (
 const (
 	// goodbyeEvery is how often is looked whether the provider has let go.
 	goodbyeEvery = 100 * time.Millisecond
+	// goodbyeRetry is how soon a goodbye is repeated that failed on the way.
+	goodbyeRetry = 500 * time.Millisecond
 	// goodbyeSlow is how often when that lasts.
 	goodbyeSlow = time.Second
 	// goodbyeSoon is how long it may last.
@@ -118,6 +120,7 @@ func (r *reconciler) goodbye(ctx context.Context, v *visit) (bool, error) {
 	case err != nil:
 		_, err := r.remote(ctx, v, fmt.Errorf("saying goodbye: %w", err))
 		v.unheard(false, v.now)
+		v.soon(goodbyeRetry)
 		return false, err
 	}
 	v.no(v1alpha1.ConditionReady, v1alpha1.ReasonTerminating, "the provider has been told and is removing what is this cluster's there")

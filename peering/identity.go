@@ -95,8 +95,7 @@ func (r *reconciler) introduce(ctx context.Context, v *visit) (bool, error) {
 		return false, nil
 	}
 	if v.cred.Refused == attempt(v.Spec.Consume, token) {
-		v.stall(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonInvitationRefused, fmt.Sprintf(
-			"the provider refused the invitation; ask for a new one and put its token into Secret %s/%s", r.namespace, v.Spec.Consume.TokenSecret))
+		v.stall(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonInvitationRefused, refusedSentence)
 		return false, nil
 	}
 	began := r.memory.begin(v.UID, v.now)

@@ -163,6 +163,9 @@ func unanswered(c *v1alpha1.Consume, err error) *refusal {
 		message: "the authentication endpoint " + c.AuthURL + " does not answer: " + brief(err) + "; trying again"}
 }
 
+// refusedSentence is the one answer to every invitation that is not accepted.
+const refusedSentence = "the invitation is wrong, was used or has expired; ask the provider for a new one (pelago generate peer-command)"
+
 // refused reads an error of the endpoint. What it says is shown, bounded; which
 // reason it is decides what happens.
 func refused(code int, retryAfter string, text []byte) *refusal {
@@ -182,7 +185,7 @@ func refused(code int, retryAfter string, text []byte) *refusal {
 	switch said.Reason {
 	case v1alpha1.ReasonInvitationRefused:
 		out.reason, out.stalled, out.final = said.Reason, true, true
-		out.message += "; ask for a new invitation"
+		out.message = refusedSentence
 	case v1alpha1.ReasonNameRefused, v1alpha1.ReasonInvalid, v1alpha1.ReasonDuplicate, v1alpha1.ReasonUnsupported:
 		out.reason, out.stalled = said.Reason, true
 	case v1alpha1.ReasonWaiting:

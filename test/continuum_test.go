@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -91,10 +92,29 @@ func condition(conditions []metav1.Condition, kind string) string {
 	return kind + "=absent"
 }
 
+// settle waits until no namespace of Pelago's is on its way out: Kubernetes takes five
+// seconds for an empty one.
+func (c *continuum) settle(t *testing.T, cluster string) {
+	t.Helper()
+	eventually(t, 30*time.Second, "no namespace of Pelago in "+cluster+" is terminating", func() error {
+		var list corev1.NamespaceList
+		if err := c.Clients[cluster].List(context.Background(), &list); err != nil {
+			return err
+		}
+		for _, n := range list.Items {
+			if n.DeletionTimestamp != nil && strings.HasPrefix(n.Name, "pelago") {
+				return fmt.Errorf("%s is", n.Name)
+			}
+		}
+		return nil
+	})
+}
+
 // objects lists every object of a cluster as resource/namespace/name, but for those
 // that come and go by themselves.
 func (c *continuum) objects(t *testing.T, cluster string) []string {
 	t.Helper()
+	c.settle(t, cluster)
 	quiet := rest.CopyConfig(c.Configs[cluster])
 	quiet.WarningHandler = rest.NoWarnings{}
 	typed, err := kubernetes.NewForConfig(quiet)

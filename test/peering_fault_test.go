@@ -263,7 +263,7 @@ func canary(t *testing.T, c *continuum) {
 func (c *continuum) metrics(t *testing.T, cluster, component string) string {
 	t.Helper()
 	pods := &corev1.PodList{}
-	labels := client.MatchingLabels{"app.kubernetes.io/component": strings.TrimPrefix(component, "pelago-")}
+	labels := client.MatchingLabels{"app.kubernetes.io/name": component}
 	if err := c.Clients[cluster].List(t.Context(), pods, client.InNamespace(v1alpha1.SystemNamespace), labels); err != nil || len(pods.Items) == 0 {
 		t.Fatalf("%d pods of %s in %s, %v", len(pods.Items), component, cluster, err)
 	}

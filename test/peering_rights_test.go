@@ -42,10 +42,10 @@ var everybodyMay = map[string][]string{
 
 var allVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "bind", "escalate", "impersonate", "approve", "sign", "attest", "use"}
 
-// rights takes the credential that rome holds and asks milan, for every resource and
+// rightsOf takes the credential that rome holds and asks milan, for every resource and
 // subresource there is and every verb, whether it may: in its namespace, in others,
-// everywhere. Then it tries a few for real.
-func rights(t *testing.T, c *continuum) {
+// everywhere. Then it tries a few for real. More is what it may in its namespace besides.
+func rightsOf(t *testing.T, c *continuum, more map[string][]string) {
 	c.peer(t, "rome", "milan")
 	config := c.consumerConfig(t, "rome", "milan")
 	stranger, err := kubernetes.NewForConfig(config)
@@ -57,6 +57,7 @@ func rights(t *testing.T, c *continuum) {
 		want := map[string][]string{}
 		if namespace == ours {
 			maps.Copy(want, tenantMay)
+			maps.Copy(want, more)
 		}
 		got := allowed(t, c, stranger, namespace)
 		for resource, verbs := range got {

@@ -47,7 +47,7 @@ func TestPeering(t *testing.T) {
 	}{
 		{"OutOfBand", outOfBand},
 		{"Invitations", invitations},
-		{"Rights", rights},
+		{"Rights", func(t *testing.T, c *continuum) { rightsOf(t, c, nil) }},
 		{"LiveOffer", liveOffer},
 		{"Terms", terms},
 		{"Unpeer", unpeer},
@@ -314,13 +314,15 @@ func serviceAccountToken(t *testing.T, c *continuum) {
 		c.part(t, "rome", "milan")
 		return err
 	})
-	rights(t, c)
+	rightsOf(t, c, map[string][]string{"serviceaccounts/token": {"create"}})
 	c.asBefore(t, "milan", before)
 }
 
 // uninstall holds that Pelago goes only when nobody is peered, and then leaves nothing.
 func uninstall(t *testing.T, c *continuum) {
-	c.peer(t, "rome", "milan")
+	if r := c.Shell(t, "rome", c.Invite(t, "milan")); r.Code != 0 {
+		t.Fatalf("peering: exit %d\n%s%s", r.Code, r.Out, r.Errs)
+	}
 	for _, cluster := range []string{"rome", "milan"} {
 		if r := c.TryPelago(t, cluster, "uninstall"); r.Code == 0 || !strings.Contains(r.Errs, "unpeer") {
 			t.Errorf("uninstall in %s while peered: exit %d, %q; want a refusal that names unpeer", cluster, r.Code, r.Errs)
@@ -370,7 +372,7 @@ func (c *continuum) everything(t *testing.T, cluster string) string {
 	var text strings.Builder
 	for _, args := range [][]string{
 		{"get", "peerings,invitations,identities,tenants,resourcerequests,resourceoffers,configmaps,events,csr,leases,secrets", "-A", "-o", "yaml"},
-		{"logs", "-n", v1alpha1.SystemNamespace, "-l", "app.kubernetes.io/name=pelago", "--all-containers", "--tail=-1", "--prefix"},
+		{"logs", "-n", v1alpha1.SystemNamespace, "-l", "app.kubernetes.io/part-of=pelago", "--all-containers", "--tail=-1", "--prefix"},
 	} {
 		out, err := c.Try(ctx, append([]string{"kubectl", cluster, "--"}, args...)...)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 const (
 	serverPackage = "github.com/pelago-dev/pelago/internal/kubetest"
 	clusterTests  = "github.com/pelago-dev/pelago/test"
+	benchmarks    = "github.com/pelago-dev/pelago/bench"
 	kubePackage   = "github.com/pelago-dev/pelago/sandbox/kube" // all of Kubernetes; compiled by the step of that name
 )
 
@@ -27,8 +28,13 @@ func (p listed) usesServer() bool {
 	return p.ImportPath == serverPackage || slices.Contains(p.TestImports, serverPackage) || slices.Contains(p.XTestImports, serverPackage)
 }
 
-func withServer(p listed) bool    { return p.usesServer() && p.ImportPath != clusterTests }
-func withoutServer(p listed) bool { return !p.usesServer() && p.ImportPath != clusterTests }
+// usesClusters reports whether the tests of a package want whole clusters.
+func (p listed) usesClusters() bool {
+	return p.ImportPath == clusterTests || p.ImportPath == benchmarks
+}
+
+func withServer(p listed) bool    { return p.usesServer() && !p.usesClusters() }
+func withoutServer(p listed) bool { return !p.usesServer() && !p.usesClusters() }
 
 // rootPackages finds the packages of the product that keep accepts.
 func rootPackages(keep func(listed) bool) func() ([]string, error) {

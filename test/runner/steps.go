@@ -64,8 +64,8 @@ const (
 	helmModule  = "helm.sh/helm/v3/cmd/helm@v3.22.0"
 )
 
-// allOnly matches the cluster tests with steps of their own on test-all.
-const allOnly = "^(TestVersions|TestLimits)$"
+// ownSteps matches the cluster tests with steps of their own.
+const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll)$"
 
 // steps is the whole list, in the order of running.
 var steps = []step{
@@ -98,9 +98,25 @@ var steps = []step{
 		proves:  "what speaks to an API server works with a real one",
 		command: goTest("-race"), packages: rootPackages(withServer), env: race, goTest: true, limit: 10 * time.Minute,
 	}, {
-		name: "cluster", kind: kindCluster, lists: everywhere, needs: []string{"kubernetes", "image"},
+		name: "cluster", kind: kindCluster, lists: everywhere, needs: []string{"kubernetes"},
 		proves:  "whole clusters behave as users expect",
-		command: goTest("-v", "-timeout", "30m", "-skip", allOnly, "./test"), env: cluster, goTest: true, limit: 31 * time.Minute,
+		command: goTest("-v", "-timeout", "30m", "-skip", ownSteps, "./test"), env: cluster, goTest: true, limit: 31 * time.Minute,
+	}, {
+		name: "peering", kind: kindCluster, lists: everywhere, needs: []string{"kubernetes", "image"},
+		proves:  "clusters peer, negotiate and part, whatever breaks meanwhile",
+		command: goTest("-v", "-timeout", "20m", "-run", "^TestPeering$", "./test"), env: cluster, goTest: true, limit: 21 * time.Minute,
+	}, {
+		name: "peering-all", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
+		proves:  "a credential is renewed for real, the oldest Kubernetes peers in both roles, twenty peer at once",
+		command: goTest("-v", "-timeout", "40m", "-run", "^TestPeeringAll$", "./test"), env: cluster, goTest: true, limit: 41 * time.Minute,
+	}, {
+		name: "fuzz", kind: kindUnit, lists: []string{listTestAll},
+		proves:  "what a peer sends breaks no reader of it, for a while of trying",
+		command: []string{"bash", "test/fuzz.sh", "20s"}, limit: 20 * time.Minute,
+	}, {
+		name: "bench-peering", kind: kindCluster, lists: []string{listTestAll, listBench}, needs: []string{"kubernetes", "image"},
+		proves:  "peering, unpeering and idling stay within their limits",
+		command: goTest("-v", "-timeout", "30m", "-run", "^TestPeering$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 31 * time.Minute,
 	}, {
 		name: "helm-build", kind: kindPrepare, lists: []string{listTestAll},
 		proves:  "Helm compiles, to compare with",
