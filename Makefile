@@ -1,7 +1,8 @@
 # Few targets; what they run, and what each step proves, is listed by
 #   go run ./test/runner -list test     (or test-all, check, bench)
 
-VERSION := $(shell git -c safe.directory='*' describe --tags --always --dirty 2>/dev/null || echo unknown)
+# A release has a tag; what lies between is the next one in the making.
+VERSION := $(shell git -c safe.directory='*' describe --tags --dirty 2>/dev/null || echo v0.1.0-dev.$$(git -c safe.directory='*' describe --always --dirty 2>/dev/null || echo unknown))
 RUN      = go build -buildvcs=false -o bin/runner ./test/runner && exec bin/runner
 RESULTS := docs/results
 GEN     := .

@@ -34,7 +34,7 @@ const (
 	peerLAN, peerWAN, unpeerMost = 2.0, 4.0, 3.0 // seconds
 	idleMost                     = 0.4           // MB an hour, both directions together
 	idleManyMost                 = 2.0           // the same with 100 namespaces
-	idleWindow                   = 4 * time.Minute
+	idleWindow                   = 3 * time.Minute
 )
 
 // TestPeering measures one line to offer accepted, and unpeer, on the LAN and at 50 ms
@@ -67,7 +67,7 @@ func TestPeering(t *testing.T) {
 	}
 	atMost(t, "idle control traffic of a peering, both directions, IP bytes", idle(t, c, idleWindow), idleMost, "MB/h")
 	for i := range 100 {
-		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("busy-%d", i), Labels: map[string]string{v1alpha1.LabelTenant: "rome"}}}
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("busy-%d", i), Labels: map[string]string{v1alpha1.LabelTenant: "rome", v1alpha1.LabelManagedBy: "bench"}}}
 		if err := c.Clients["milan"].Create(t.Context(), namespace); err != nil {
 			t.Fatal(err)
 		}

@@ -112,7 +112,7 @@ func (a *attempt) store(ctx context.Context) (already bool, err error) {
 	secret, peering := objects[0].(*corev1.Secret), objects[1].(*v1alpha1.Peering)
 	if err := a.c.Client.Create(ctx, secret, fieldOwner); err != nil && !apierrors.IsAlreadyExists(err) {
 		if apierrors.IsNotFound(err) { // the namespace
-			return false, fmt.Errorf("Pelago is not installed in the cluster at %s; run: pelago install", a.c.Server)
+			return false, fmt.Errorf("there is no Pelago in the cluster at %s; run: pelago install", a.c.Server)
 		}
 		return false, fmt.Errorf("storing the token: %w", err)
 	}

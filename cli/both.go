@@ -65,7 +65,11 @@ func (p *peer) direction(ctx context.Context, e *Env, consumer, provider *Cluste
 		a.invitation = invitation{Name: using.Name, ClusterID: using.Spec.ClusterID}
 		return a, a.run(ctx)
 	}
-	i, err := e.invite(ctx, provider, terms{ttl: ttlOfBoth})
+	known, err := knownAs(ctx, provider, consumer)
+	if err != nil {
+		return nil, err
+	}
+	i, err := e.invite(ctx, provider, terms{consumer: known, ttl: ttlOfBoth})
 	if err != nil {
 		return nil, err
 	}
@@ -85,6 +89,25 @@ func (p *peer) direction(ctx context.Context, e *Env, consumer, provider *Cluste
 		}
 	}
 	return a, err
+}
+
+// knownAs is the name of the Peering that provider has with consumer already, empty if
+// it has none: the invitation has to name it, as anybody could claim to be that cluster.
+func knownAs(ctx context.Context, provider, consumer *Cluster) (string, error) {
+	id, err := consumer.id(ctx)
+	if err != nil || id == "" {
+		return "", describe(err, consumer)
+	}
+	var list v1alpha1.PeeringList
+	if err := provider.Client.List(ctx, &list); err != nil {
+		return "", describe(fmt.Errorf("listing peerings: %w", err), provider)
+	}
+	for _, p := range list.Items {
+		if p.Spec.ClusterID == id {
+			return p.Name, nil
+		}
+	}
+	return "", nil
 }
 
 // consuming finds the Peering by which consumer holds a credential of provider.

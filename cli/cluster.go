@@ -116,7 +116,7 @@ func describe(err error, c *Cluster) error {
 	case err == nil:
 		return nil
 	case meta.IsNoMatchError(err), isMissingKind(err):
-		return fmt.Errorf("Pelago is not installed in the cluster at %s; run: pelago install", c.Server)
+		return fmt.Errorf("there is no Pelago in the cluster at %s; run: pelago install", c.Server)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w; ask the cluster's owner for this right, or use another --context", err)
 	case apierrors.IsUnauthorized(err):

@@ -40,9 +40,8 @@ type result struct {
 // world is two real API servers of this package's own: install and uninstall reach for
 // everything in a cluster that is Pelago's, so they cannot share one with other tests.
 type world struct {
-	once   [2]sync.Once
-	config [2]*rest.Config
-	file   [2]string
+	once [2]sync.Once
+	file [2]string
 }
 
 var servers world

@@ -23,7 +23,6 @@ type peer struct {
 
 	remote        Access
 	bidirectional bool
-	ttl           time.Duration
 	inBand        bool
 
 	dryRun  bool

@@ -19,7 +19,7 @@ func (c *Cluster) settings(ctx context.Context) (home.Config, error) {
 	var stored corev1.ConfigMap
 	if err := c.Client.Get(ctx, inSystem(v1alpha1.ConfigName), &stored); err != nil {
 		if client.IgnoreNotFound(err) == nil {
-			return config, fmt.Errorf("Pelago is not installed in the cluster at %s; run: pelago install", c.Server)
+			return config, fmt.Errorf("there is no Pelago in the cluster at %s; run: pelago install", c.Server)
 		}
 		return config, describe(fmt.Errorf("reading the settings: %w", err), c)
 	}

@@ -199,7 +199,7 @@ func (c *Cluster) installed(ctx context.Context) (map[string]any, error) {
 		return nil, describe(fmt.Errorf("looking for an earlier installation: %w", err), c)
 	}
 	if config.Labels["app.kubernetes.io/managed-by"] == "Helm" {
-		return nil, fmt.Errorf("Pelago was installed here with Helm; change it with helm upgrade, or remove it first with helm uninstall")
+		return nil, fmt.Errorf("the Pelago here was installed with Helm; change it with helm upgrade, or remove it first with helm uninstall")
 	}
 	values := map[string]any{}
 	var stored corev1.ConfigMap

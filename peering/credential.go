@@ -36,7 +36,6 @@ const (
 	keyNotAfter    = "not-after"
 	keyNextKey     = "next.key"
 	keyNextRequest = "next.request"
-	keyRefused     = "refused-token"
 	keyInvitation  = "token-secret"
 	keyFarewell    = "farewell"
 )
@@ -57,7 +56,6 @@ type credential struct {
 	NotAfter        time.Time
 	NextKey         []byte // of a renewal that is going on
 	NextRequest     []byte
-	Refused         string // hash of a token the provider refused
 	Invitation      string // name of the Secret with the token
 	Farewell        bool   // goodbye has begun
 }
@@ -104,7 +102,7 @@ func load(s *corev1.Secret) (*credential, error) {
 		Token: string(d[keyToken]), CA: d[keyCA], Server: string(d[keyServer]), Proxy: string(d[keyProxy]),
 		TenantNamespace: string(d[keyNamespace]), ClusterID: string(d[keyClusterID]),
 		NextKey: d[keyNextKey], NextRequest: d[keyNextRequest],
-		Refused: string(d[keyRefused]), Invitation: string(d[keyInvitation]), Farewell: len(d[keyFarewell]) > 0,
+		Invitation: string(d[keyInvitation]), Farewell: len(d[keyFarewell]) > 0,
 	}
 	for key, at := range map[string]*time.Time{keyNotBefore: &c.NotBefore, keyNotAfter: &c.NotAfter} {
 		if len(d[key]) == 0 {
@@ -132,7 +130,7 @@ func (c *credential) store() map[string][]byte {
 		keyToken: []byte(c.Token), keyCA: c.CA, keyServer: []byte(c.Server), keyProxy: []byte(c.Proxy),
 		keyNamespace: []byte(c.TenantNamespace), keyClusterID: []byte(c.ClusterID),
 		keyNextKey: c.NextKey, keyNextRequest: c.NextRequest,
-		keyRefused: []byte(c.Refused), keyInvitation: []byte(c.Invitation),
+		keyInvitation: []byte(c.Invitation),
 	}
 	if !c.NotAfter.IsZero() {
 		data[keyNotBefore] = []byte(c.NotBefore.UTC().Format(time.RFC3339))

@@ -29,7 +29,7 @@ func TestRefusal(t *testing.T) {
 		want                refusal
 	}{
 		{"wrong, used and expired tokens are one", "", `{"reason":"InvitationRefused","message":"no"}`, 403,
-			refusal{reason: "InvitationRefused", message: refusedSentence, final: true, stalled: true}},
+			refusal{reason: "InvitationRefused", message: refusedSentence, stalled: true}},
 		{"a taken name", "", `{"reason":"NameRefused","message":"taken"}`, 409, refusal{reason: "NameRefused", message: "the provider says: taken", stalled: true}},
 		{"a second peering", "", `{"reason":"Duplicate","message":"x"}`, 409, refusal{reason: "Duplicate", message: "the provider says: x", stalled: true}},
 		{"too old", "", `{"reason":"Unsupported","message":"x"}`, 422, refusal{reason: "Unsupported", message: "the provider says: x", stalled: true}},
@@ -134,7 +134,7 @@ func TestCredential(t *testing.T) {
 		UID: peeringUID, Key: []byte("key"), Request: []byte("request"), Certificate: []byte("cert"), CA: []byte("ca"),
 		Server: "https://a:1", Proxy: "http://p:1", TenantNamespace: "pelago-tenant-rome", ClusterID: remoteID,
 		NotBefore: begin, NotAfter: begin.Add(30 * time.Hour), NextKey: []byte("k2"), NextRequest: []byte("r2"),
-		Refused: "x", Invitation: "y", Farewell: true,
+		Invitation: "y", Farewell: true,
 	}
 	back, err := load(&corev1.Secret{Data: c.store()})
 	if diff := cmp.Diff(c, back); diff != "" || err != nil {

@@ -94,10 +94,6 @@ func (r *reconciler) introduce(ctx context.Context, v *visit) (bool, error) {
 		v.stall(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonInvitationMissing, missing)
 		return false, nil
 	}
-	if v.cred.Refused == attempt(v.Spec.Consume, token) {
-		v.stall(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonInvitationRefused, refusedSentence)
-		return false, nil
-	}
 	began := r.memory.begin(v.UID, v.now)
 	if wait := r.memory.pause(v.UID, r.subject(v, token), v.now); wait > 0 {
 		v.soon(wait) // the condition still says why
@@ -113,12 +109,12 @@ func (r *reconciler) introduce(ctx context.Context, v *visit) (bool, error) {
 		},
 	})
 	if refusal != nil {
-		return false, r.notIntroduced(ctx, v, refusal, token)
+		r.notIntroduced(v, refusal, token)
+		return false, nil
 	}
 	r.memory.succeeded(v.UID)
 	c := *v.cred
 	answer.into(&c)
-	c.Refused = ""
 	if err := r.save(ctx, v, &c); err != nil {
 		return false, err
 	}
@@ -128,25 +124,20 @@ func (r *reconciler) introduce(ctx context.Context, v *visit) (bool, error) {
 	return true, r.discardToken(ctx, v)
 }
 
-// notIntroduced says why, and when it is tried again.
-func (r *reconciler) notIntroduced(ctx context.Context, v *visit, why *refusal, token string) error {
-	if why.final {
-		c := *v.cred
-		c.Refused = attempt(v.Spec.Consume, token)
-		if err := r.save(ctx, v, &c); err != nil {
-			return err
-		}
+// notIntroduced says why, and when it is tried again. What somebody has to mend is
+// tried again too, if seldom: he may do so at the provider, as one who keeps both
+// sides in files and applies this one first.
+func (r *reconciler) notIntroduced(v *visit, why *refusal, token string) {
+	again := func(least, most, asked time.Duration) {
+		v.soon(r.memory.failed(v.UID, r.subject(v, token), r.clock.Now(), least, most, asked, r.jitter()))
 	}
-	if !why.stalled {
-		v.no(v1alpha1.ConditionIdentityReady, why.reason, why.message)
-		v.soon(r.memory.failed(v.UID, r.subject(v, token), r.clock.Now(), introduceMin, introduceMax, why.after, r.jitter()))
-		return nil
+	if why.stalled {
+		v.stall(v1alpha1.ConditionIdentityReady, why.reason, why.message)
+		again(lookAgainMin, lookAgainMax, 0)
+		return
 	}
-	v.stall(v1alpha1.ConditionIdentityReady, why.reason, why.message)
-	if !why.final {
-		v.soon(r.memory.failed(v.UID, r.subject(v, token), r.clock.Now(), lookAgain, lookAgain, 0, r.jitter()))
-	}
-	return nil
+	v.no(v1alpha1.ConditionIdentityReady, why.reason, why.message)
+	again(introduceMin, introduceMax, why.after)
 }
 
 // subject is what an introduction is made of: when somebody changes that, it is tried

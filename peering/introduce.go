@@ -26,15 +26,16 @@ const (
 	// introduceMin and introduceMax bound the wait between introductions that failed.
 	introduceMin = 500 * time.Millisecond
 	introduceMax = 30 * time.Second
-	// lookAgain is how soon is tried again what only somebody can mend.
-	lookAgain = 5 * time.Minute
+	// lookAgainMin and lookAgainMax bound how soon is tried again what only somebody can
+	// mend.
+	lookAgainMin = 15 * time.Second
+	lookAgainMax = 5 * time.Minute
 )
 
 // refusal is why an introduction failed: a reason of a condition and what to do.
 type refusal struct {
 	reason  string
 	message string
-	final   bool          // for this token
 	stalled bool          // until somebody acts
 	after   time.Duration // what the provider asked to wait
 }
@@ -184,7 +185,7 @@ func refused(code int, retryAfter string, text []byte) *refusal {
 	}
 	switch said.Reason {
 	case v1alpha1.ReasonInvitationRefused:
-		out.reason, out.stalled, out.final = said.Reason, true, true
+		out.reason, out.stalled = said.Reason, true
 		out.message = refusedSentence
 	case v1alpha1.ReasonNameRefused, v1alpha1.ReasonInvalid, v1alpha1.ReasonDuplicate, v1alpha1.ReasonUnsupported:
 		out.reason, out.stalled = said.Reason, true

@@ -233,29 +233,35 @@ func TestRefused(t *testing.T) {
 	s.until("it goes on", has(v1alpha1.ConditionResourcesAccepted, v1alpha1.ReasonPending))
 }
 
-// TestRefusedForGood holds that a refused token is not tried twice, and another one is.
-func TestRefusedForGood(t *testing.T) {
+// TestInvitationRefused holds that a refused token is tried again seldom, and another
+// one at once.
+func TestInvitationRefused(t *testing.T) {
 	s := newStage(t)
-	s.auth.answers = []func(responseWriter){refuse(403, v1alpha1.ReasonInvitationRefused, "the invitation is not accepted")}
+	no := refuse(403, v1alpha1.ReasonInvitationRefused, "the invitation is not accepted")
+	s.auth.answers = []func(responseWriter){no, no}
 	s.invite()
 	p := s.until("the refusal is shown", has(v1alpha1.ConditionStalled, v1alpha1.ReasonInvitationRefused))
 	if !has(v1alpha1.ConditionReady, v1alpha1.ReasonInvitationRefused)(p) {
 		t.Error("Ready does not say so")
 	}
-	s.restart(s.client)
 	for range 3 {
 		s.reconcile()
 	}
 	if s.auth.calls != 1 {
-		t.Errorf("%d introductions with a refused token, want 1", s.auth.calls)
+		t.Errorf("%d introductions with a refused token in a row, want 1", s.auth.calls)
+	}
+	s.clock.SetTime(s.clock.Now().Add(lookAgainMin))
+	s.reconcile()
+	if s.auth.calls != 2 {
+		t.Errorf("%d introductions after %s, want 2", s.auth.calls, lookAgainMin)
 	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "invitation"}}
 	s.exists(secret)
 	s.client.Delete(t.Context(), secret)
 	s.makeToken("another")
 	s.reconcile()
-	if s.auth.calls != 2 {
-		t.Errorf("%d introductions after a new token, want 2", s.auth.calls)
+	if s.auth.calls != 3 {
+		t.Errorf("%d introductions after a new token, want 3", s.auth.calls)
 	}
 	s.delete(s.peering())
 	s.untilGone()

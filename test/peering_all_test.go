@@ -221,7 +221,8 @@ func bareConsumer(t *testing.T, c *continuum, name string) string {
 		t.Error(err)
 		return ""
 	}
-	manager := exec.Command(filepath.Join(filepath.Dir(kubetest.Program(t)), "pelago-manager"), "--kubeconfig", ready.Kubeconfig, "--metrics-address", "127.0.0.1:0")
+	manager := exec.Command(filepath.Join(filepath.Dir(kubetest.Program(t)), "pelago-manager"), "--metrics-address", "127.0.0.1:0")
+	manager.Env = environment
 	manager.Stdout, manager.Stderr = log, log
 	if err := manager.Start(); err != nil {
 		t.Errorf("starting the manager of %s: %v", name, err)

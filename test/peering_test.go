@@ -54,6 +54,7 @@ func TestPeering(t *testing.T) {
 		{"TwoKubeconfigs", twoKubeconfigs},
 		{"YAML", gitOps},
 		{"NAT", consumerBehindNAT},
+		{"Exposure", exposure},
 		{"WAN", peerOverWAN},
 		{"Partition", peerPartition},
 		{"Force", force},
@@ -287,16 +288,53 @@ func twoKubeconfigs(t *testing.T, c *continuum) {
 	c.asBefore(t, "milan", milan)
 }
 
-// gitOps holds that objects alone make a peering, in any order.
+// gitOps holds that objects alone make a peering: those that generate prints, and those
+// somebody wrote himself, at the consumer before the provider.
 func gitOps(t *testing.T, c *continuum) {
 	t.Cleanup(func() { c.part(t, "rome", "milan") })
 	manifests := filepath.Join(t.TempDir(), "peering.yaml")
-	text := c.Pelago(t, "milan", "generate", "peer-command", "-o", "yaml")
-	if err := os.WriteFile(manifests, []byte(text), 0o600); err != nil {
+	apply := func(cluster, text string) {
+		t.Helper()
+		if err := os.WriteFile(manifests, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c.Kubectl(t, cluster, "apply", "-f", manifests)
+	}
+	apply("rome", c.Pelago(t, "milan", "generate", "peer-command", "-o", "yaml"))
+	c.Kubectl(t, "rome", "wait", "peering/milan", "--for=condition=Ready", "--timeout=60s")
+	peering, err := get[v1alpha1.Peering](c, "rome", "", "milan")
+	if err != nil {
 		t.Fatal(err)
 	}
-	c.Kubectl(t, "rome", "apply", "-f", manifests)
-	c.Kubectl(t, "rome", "wait", "peering/milan", "--for=condition=Ready", "--timeout=60s")
+	c.Kubectl(t, "rome", "delete", "peering", "milan", "--timeout=60s")
+
+	token := strings.Repeat("handmade", 5) + "abc"
+	apply("rome", fmt.Sprintf(`apiVersion: v1
+kind: Secret
+metadata: {name: from-git, namespace: pelago-system}
+stringData: {token: %s}
+---
+apiVersion: pelago.dev/v1alpha1
+kind: Peering
+metadata: {name: milan}
+spec:
+  clusterID: %s
+  consume: {authURL: "%s", caSHA256: %s, tokenSecret: from-git}
+`, token, peering.Spec.ClusterID, peering.Spec.Consume.AuthURL, peering.Spec.Consume.CASHA256))
+	c.Kubectl(t, "rome", "wait", "peering/milan", "--for=condition=Stalled", "--timeout=60s")
+	apply("milan", fmt.Sprintf(`apiVersion: pelago.dev/v1alpha1
+kind: Invitation
+metadata: {name: for-rome}
+spec:
+  tokenSHA256: %s
+  expires: %q
+  consumer: capital
+`, v1alpha1.TokenHash(token), time.Now().Add(time.Hour).UTC().Format(time.RFC3339)))
+	t.Cleanup(func() { c.Kubectl(t, "milan", "delete", "invitation", "for-rome", "--ignore-not-found") })
+	c.Kubectl(t, "rome", "wait", "peering/milan", "--for=condition=Ready", "--timeout=90s")
+	if _, err := get[v1alpha1.Tenant](c, "milan", "", "capital"); err != nil {
+		t.Errorf("the tenant has not the name of the invitation: %v", err)
+	}
 	c.Kubectl(t, "rome", "delete", "peering", "milan", "--timeout=60s")
 }
 
@@ -348,6 +386,60 @@ func consumerBehindNAT(t *testing.T, c *continuum) {
 	c.peer(t, "edge", "milan")
 	c.Pelago(t, "milan", "unpeer", "edge")
 	c.asBefore(t, "edge", before)
+}
+
+// exposure holds the ways to reach the authentication endpoint: a load balancer, and
+// any address the owner says leads there. The node port is what the other parts use.
+func exposure(t *testing.T, c *continuum) {
+	service, err := get[corev1.Service](c, "milan", v1alpha1.SystemNamespace, v1alpha1.AuthService)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if service.Spec.Type != corev1.ServiceTypeNodePort {
+		t.Fatalf("the endpoint is a %s; this part expects a node port to begin with", service.Spec.Type)
+	}
+	patch := func(kind corev1.ServiceType) {
+		t.Helper()
+		c.Kubectl(t, "milan", "patch", "service", v1alpha1.AuthService, "-n", v1alpha1.SystemNamespace, "-p", fmt.Sprintf(`{"spec":{"type":%q}}`, kind))
+	}
+	addressOf := func(line string) string {
+		return strings.Fields(line[strings.Index(line, "--auth-url")+len("--auth-url"):])[0]
+	}
+	t.Run("LoadBalancer", func(t *testing.T) {
+		patch(corev1.ServiceTypeLoadBalancer)
+		t.Cleanup(func() { patch(corev1.ServiceTypeNodePort) })
+		var balancer string
+		eventually(t, time.Minute, "the load balancer has an address", func() error {
+			service, err := get[corev1.Service](c, "milan", v1alpha1.SystemNamespace, v1alpha1.AuthService)
+			if err == nil && len(service.Status.LoadBalancer.Ingress) == 0 {
+				err = fmt.Errorf("status %+v", service.Status)
+			}
+			if err == nil {
+				balancer = service.Status.LoadBalancer.Ingress[0].IP
+			}
+			return err
+		})
+		line := c.Invite(t, "milan")
+		if !strings.Contains(addressOf(line), balancer) {
+			t.Errorf("the invitation leads to %s, want the load balancer at %s", addressOf(line), balancer)
+		}
+		t.Cleanup(func() { c.part(t, "edge", "milan") })
+		if r := c.Shell(t, "edge", line); r.Code != 0 {
+			t.Errorf("exit %d\n%s%s", r.Code, r.Out, r.Errs)
+		}
+	})
+	t.Run("Override", func(t *testing.T) {
+		own := fmt.Sprintf("https://%s:%d", statusOf(t, c.SandboxHandle).node(t, "milan", "milan-2").Addresses[0], service.Spec.Ports[0].NodePort)
+		c.settings(t, "milan", func(values map[string]any) { values["auth"] = map[string]any{"url": own} })
+		line := c.Invite(t, "milan")
+		if addressOf(line) != own {
+			t.Errorf("the invitation leads to %s, want %s", addressOf(line), own)
+		}
+		t.Cleanup(func() { c.part(t, "rome", "milan") })
+		if r := c.Shell(t, "rome", line); r.Code != 0 {
+			t.Errorf("exit %d\n%s%s", r.Code, r.Out, r.Errs)
+		}
+	})
 }
 
 // peerOverWAN holds the same over a link that is far and loses packets.

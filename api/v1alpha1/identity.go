@@ -116,12 +116,14 @@ type ClusterInfo struct {
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[!-~]*$`
 	Version string `json:"version,omitempty"`
 
 	// KubernetesVersion of its API server, like v1.36.3.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[!-~]*$`
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
 
 	// Features it knows, sorted. Both sides use only what both know.
@@ -130,6 +132,7 @@ type ClusterInfo struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:items:Pattern=`^[!-~]*$`
 	Features []string `json:"features,omitempty"`
 }
 

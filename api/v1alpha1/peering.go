@@ -90,6 +90,7 @@ type Consume struct {
 	// free if absent.
 	//
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="self.all(n, type(self[n]) == int ? self[n] >= 0 : size(self[n]) <= 24 && !self[n].startsWith('-') && (['n','u','m','k','M','G','T','P','E','i'].exists(s, self[n].endsWith(s)) || self[n] == '0' || double(self[n]) >= 0.000000001 && double(self[n]) < 1e19))",message="resources: amounts are short quantities of 0 or more, like 4, 250m or 8Gi"
 	Resources ResourceList `json:"resources,omitempty"`
 }
 

@@ -119,7 +119,7 @@ func Supported(version string) (warning string, err error) {
 	minor, _ := strconv.Atoi(match[1])
 	switch {
 	case minor < least:
-		return "", fmt.Errorf("Kubernetes %s is too old: Pelago needs 1.%d at least, and is tested with 1.%d to 1.%d; upgrade the cluster first", version, least, oldest, newest)
+		return "", fmt.Errorf("version %s of Kubernetes is too old: Pelago needs 1.%d at least, and is tested with 1.%d to 1.%d; upgrade the cluster first", version, least, oldest, newest)
 	case minor < oldest || minor > newest:
 		return fmt.Sprintf("Pelago is tested with Kubernetes 1.%d to 1.%d, not with %s.", oldest, newest, version), nil
 	}

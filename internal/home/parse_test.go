@@ -129,3 +129,21 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestEndlessAmount holds that an amount whose parsing would not end is refused.
+func TestEndlessAmount(t *testing.T) {
+	text := "cluster: {name: rome}\ntenant: {limits: {resources: {cpu: 1e999999999999}}}\n"
+	refused := make(chan error, 1)
+	go func() {
+		_, err := Parse(text)
+		refused <- err
+	}()
+	select {
+	case err := <-refused:
+		if err == nil || !strings.Contains(err.Error(), "tenant.limits.resources.cpu") {
+			t.Errorf("got %v, want an error that names the field", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("parsing does not end")
+	}
+}
