@@ -34,7 +34,7 @@ const (
 	peerLAN, peerWAN, unpeerMost = 2.0, 4.0, 3.0 // seconds
 	idleMost                     = 0.4           // MB an hour, both directions together
 	idleManyMost                 = 2.0           // the same with 100 namespaces
-	idleWindow                   = 3 * time.Minute
+	idleWindow                   = 2 * time.Minute
 )
 
 // TestPeering measures one line to offer accepted, and unpeer, on the LAN and at 50 ms

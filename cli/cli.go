@@ -76,7 +76,7 @@ func Run(ctx context.Context, e *Env, args []string) int {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = errors.New("interrupted; run the command again to go on")
 	}
-	fmt.Fprintln(e.Err, e.paintErr().Text(screen.Red, "Error:"), err)
+	fmt.Fprintln(e.Err, e.paintErr().Text(screen.Red, "Error:"), screen.Clean(err.Error()))
 	var mistake usageError
 	if errors.As(err, &mistake) {
 		return 2

@@ -75,7 +75,7 @@ func printChains(w io.Writer, paint screen.Paint, chains []chain.Chain) error {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintln(w, c.Title)
+		fmt.Fprintln(w, screen.Clean(c.Title))
 		for _, s := range c.Steps {
 			mark, colour := "✓", screen.Green
 			switch s.State {
@@ -86,7 +86,7 @@ func printChains(w io.Writer, paint screen.Paint, chains []chain.Chain) error {
 			case chain.Unknown:
 				mark, colour = "·", screen.Faint
 			}
-			fmt.Fprintf(w, "  %s %s\n", paint.Text(colour, mark), s.Fact)
+			fmt.Fprintf(w, "  %s %s\n", paint.Text(colour, mark), screen.Clean(s.Fact))
 			if s.Evidence != "" {
 				fmt.Fprintf(w, "      %s\n", screen.Wrap(s.Evidence, "      ", screen.Width-6))
 			}

@@ -30,6 +30,9 @@ const (
 	maxName     = 40
 	maxWord     = 64
 	maxFeatures = 64
+	// minLife of a credential: a provider does not decide how often this cluster asks
+	// for a new one and stores it.
+	minLife = 5 * time.Minute
 )
 
 // answer is a provider's answer to an introduction or a renewal, found to be good.
@@ -111,6 +114,9 @@ func check(s *v1alpha1.IdentityStatus, token string, want expected) (*answer, er
 	}
 	if !a.notAfter.After(want.now) || !a.notAfter.After(a.notBefore) || a.notBefore.After(want.now.Add(24*time.Hour)) {
 		return nil, errors.New("notBefore, notAfter: the credential is not valid now")
+	}
+	if a.notAfter.Sub(want.now) < minLife || a.notAfter.Sub(a.notBefore) < minLife {
+		return nil, fmt.Errorf("notAfter: the credential lives less than %s", minLife)
 	}
 	return a, nil
 }

@@ -135,6 +135,8 @@ func TestParseReply(t *testing.T) {
 		{"a token with a line in it", asToken("abc\r\nX-Evil: 1", now, now.Add(time.Hour)), "token"},
 		{"no token", asToken("", now, now.Add(time.Hour)), "token"},
 		{"a token that has ended", asToken("abc", now.Add(-time.Hour), now), "not valid now"},
+		{"a token that lives too short", asToken("abc", now.Add(-time.Hour), now.Add(4*time.Minute)), "lives less"},
+		{"a token that will live too short", asToken("abc", now.Add(10*time.Minute), now.Add(12*time.Minute)), "lives less"},
 		{"a token that ends before it begins", asToken("abc", now.Add(2*time.Hour), now.Add(time.Hour)), "not valid now"},
 	}
 	for _, c := range cases {

@@ -2,6 +2,7 @@ package peering
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -52,6 +53,12 @@ func (v *visit) reach(s fleet.State) bool {
 	default:
 		if isTrue(v.Peering, v1alpha1.ConditionReachable) {
 			v.contact = s.Since
+		}
+		if errors.Is(s.Err, fleet.ErrTooLarge) {
+			v.no(v1alpha1.ConditionReachable, v1alpha1.ReasonPeerUnreachable,
+				"the provider shows more than this cluster takes ("+printable(s.Err.Error())+"); ask its owner what is in the tenant namespace")
+			v.soon(beatEvery)
+			return false
 		}
 		v.no(v1alpha1.ConditionReachable, v1alpha1.ReasonPeerUnreachable, fmt.Sprintf(
 			"the provider's API server %s has not answered since %s; trying again", v.Status.ServerURL, s.Since.UTC().Format(time.RFC3339)))

@@ -22,7 +22,14 @@ type recollection struct {
 	began     time.Time // of the first attempt
 	beat      time.Time // of the last heartbeat
 	interval  time.Duration
+	renewed   time.Time // when a credential was last replaced
+	moved     time.Time // when another address was last tried
+	stay      string    // why it was not taken
 }
+
+// seldom is how often, at most, a provider makes this cluster replace a credential or
+// an address.
+const seldom = time.Minute
 
 // of calls f with what is remembered of an object.
 func (m *memory) of(uid types.UID, f func(*recollection)) {

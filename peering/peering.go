@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -87,7 +88,7 @@ func Register(mgr ctrl.Manager, o Options) error {
 		return []ctrl.Request{{NamespacedName: client.ObjectKey{Name: name}}}
 	}
 	err := ctrl.NewControllerManagedBy(mgr).Named(component).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: retries()}).
 		For(&v1alpha1.Peering{}, builder.WithPredicates(relevant())).
 		Watches(&v1alpha1.Tenant{}, handler.EnqueueRequestsFromMapFunc(r.ofTenant)).
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.ofSecret)).
@@ -101,6 +102,13 @@ func Register(mgr ctrl.Manager, o Options) error {
 		return fmt.Errorf("setting up the controller of peerings: %w", err)
 	}
 	return r.registerTombstones(mgr)
+}
+
+// retryMax bounds the wait after an error, so that it does not keep back heartbeats.
+const retryMax = 30 * time.Second
+
+func retries() workqueue.TypedRateLimiter[ctrl.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](5*time.Millisecond, retryMax)
 }
 
 // reconciler reconciles Peerings. What it remembers besides the API only spaces out

@@ -39,14 +39,16 @@ func (r *reconciler) present(ctx context.Context, v *visit) (bool, error) {
 		return false, r.ended(ctx, v)
 	}
 	v.identity = identity
+	// What the provider says of itself must not keep it from hearing who this is.
+	if err := r.tell(ctx, v); err != nil {
+		r.later(ctx, v, err)
+		return false, nil
+	}
 	if err := checkInfo(identity.Status.Cluster, v.Spec.ClusterID); err != nil && identity.Status.Cluster != nil {
 		v.no(v1alpha1.ConditionCompatible, v1alpha1.ReasonInvalid, "what the provider says of itself is not usable: "+err.Error())
 		return false, nil
 	} else if err == nil {
 		v.Status.Remote = identity.Status.Cluster.DeepCopy()
-	}
-	if err := r.tell(ctx, v); err != nil {
-		return r.remote(ctx, v, err)
 	}
 	moved, err := r.follow(ctx, v)
 	return !moved && err == nil, err
@@ -59,6 +61,7 @@ func over(i *v1alpha1.Identity) bool {
 
 // ended takes the consumer's part out of the Peering; the farewell follows from that.
 func (r *reconciler) ended(ctx context.Context, v *visit) error {
+	v.over = true
 	v.no(v1alpha1.ConditionReady, v1alpha1.ReasonEndedByProvider, "the provider has ended the peering; what belongs to it here is being removed")
 	v.working = v1alpha1.ReasonEndedByProvider
 	r.event(v.Peering, corev1.EventTypeWarning, v1alpha1.ReasonEndedByProvider, "Unpeer", "the provider has ended the peering")
@@ -94,8 +97,8 @@ func (r *reconciler) patchIdentity(ctx context.Context, v *visit, spec map[strin
 	return nil
 }
 
-// follow stores where the provider's API server is now. The connection is replaced at
-// the next look, if the new one works.
+// follow stores where the provider's API server is now, once this cluster's Identity
+// has been read there: an address that is wrong must not replace one that works.
 func (r *reconciler) follow(ctx context.Context, v *visit) (bool, error) {
 	s := &v.identity.Status
 	if s.ServerURL == "" || s.TenantNamespace != v.cred.TenantNamespace || checkPlace(s) != nil {
@@ -104,13 +107,56 @@ func (r *reconciler) follow(ctx context.Context, v *visit) (bool, error) {
 	if s.ServerURL == v.cred.Server && s.ProxyURL == v.cred.Proxy && s.ServerCA == string(v.cred.CA) {
 		return false, nil
 	}
+	var rest time.Duration
+	var stay string
+	r.memory.of(v.UID, func(m *recollection) { rest, stay = m.moved.Add(seldom).Sub(v.now), m.stay })
+	if rest > 0 {
+		v.stay(stay, rest)
+		return false, nil
+	}
 	c := *v.cred
 	c.Server, c.Proxy, c.CA = s.ServerURL, s.ProxyURL, []byte(s.ServerCA)
+	stay = ""
+	if err := r.try(ctx, v, &c); err != nil {
+		stay = "the provider announces the address " + s.ServerURL + ", which does not work from here; the one that works is kept"
+		ctrl.LoggerFrom(ctx).V(1).Info("new address of the provider does not work", "error", printable(err.Error()))
+	}
+	r.memory.of(v.UID, func(m *recollection) { m.moved, m.stay = v.now, stay })
+	if stay != "" {
+		v.stay(stay, seldom)
+		return false, nil
+	}
 	if err := r.save(ctx, v, &c); err != nil {
 		return false, err
 	}
 	v.soon(time.Millisecond)
 	return true, nil
+}
+
+// stay shows why the address was not replaced, and looks again.
+func (v *visit) stay(why string, again time.Duration) {
+	if why != "" && isTrue(v.Peering, v1alpha1.ConditionReachable) {
+		v.yes(v1alpha1.ConditionReachable, v1alpha1.ReasonPeerReachable, why)
+	}
+	v.soon(again)
+}
+
+// try reads this cluster's Identity over another connection.
+func (r *reconciler) try(ctx context.Context, v *visit, c *credential) error {
+	peer, closePeer, err := r.fleet.Client(c.connection(v.Name, v.Spec.Consume))
+	if err != nil {
+		return err
+	}
+	defer closePeer()
+	there := &metav1.PartialObjectMetadata{}
+	there.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Identity"))
+	if err := peer.Get(ctx, client.ObjectKeyFromObject(v.identity), there); err != nil {
+		return fmt.Errorf("reading this cluster's identity there: %w", err)
+	}
+	if there.UID != v.identity.UID {
+		return errors.New("this cluster's identity there is another one")
+	}
+	return nil
 }
 
 // compare finds what both sides know, and says whether that is enough. If not, the
@@ -161,7 +207,13 @@ func (r *reconciler) remote(ctx context.Context, v *visit, err error) (bool, err
 	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
 		return false, err
 	}
+	r.later(ctx, v, err)
+	return false, nil
+}
+
+// later looks again after a call to the provider that failed, be it a refusal: what
+// else is to be done goes on.
+func (r *reconciler) later(ctx context.Context, v *visit, err error) {
 	ctrl.LoggerFrom(ctx).V(1).Info("call to the provider failed", "error", printable(err.Error()))
 	v.soon(backoff(2, time.Second, 5*time.Second, r.jitter()))
-	return false, nil
 }

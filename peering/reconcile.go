@@ -33,6 +33,7 @@ type visit struct {
 	identity *v1alpha1.Identity
 	contact  time.Time
 	stalled  bool
+	over     bool   // the provider has ended it
 	working  string // why work goes on, for Reconciling
 	again    time.Duration
 }
@@ -132,7 +133,25 @@ func (r *reconciler) consumer(ctx context.Context, v *visit) error {
 	if !v.DeletionTimestamp.IsZero() || v.Spec.Consume == nil || v.cred != nil && v.cred.Farewell {
 		return r.farewell(ctx, v)
 	}
-	for _, p := range []phase{r.validate, r.key, r.introduce, r.connect, r.present, r.renew, r.beat, r.compare, r.request} {
+	for _, p := range []phase{r.validate, r.key, r.introduce, r.connect} {
+		if goOn, err := p(ctx, v); err != nil || !goOn {
+			return err
+		}
+	}
+	goOn, err := r.present(ctx, v)
+	if v.over {
+		return err
+	}
+	// Renewal and heartbeat go on whatever is wrong: without them the peering dies.
+	errs := []error{err}
+	for _, p := range []phase{r.renew, r.beat} {
+		_, err := p(ctx, v)
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil || !goOn {
+		return err
+	}
+	for _, p := range []phase{r.compare, r.request} {
 		if goOn, err := p(ctx, v); err != nil || !goOn {
 			return err
 		}

@@ -29,6 +29,11 @@ func (r *reconciler) renew(ctx context.Context, v *visit) (bool, error) {
 		return true, nil
 	}
 	v.soon(min(renewAgain, max(v.cred.NotAfter.Sub(v.now), time.Second)))
+	var rest time.Duration
+	r.memory.of(v.UID, func(m *recollection) { rest = m.renewed.Add(seldom).Sub(v.now) })
+	if rest > 0 || v.identity == nil {
+		return true, nil
+	}
 	if v.cred.kind() == v1alpha1.CredentialToken {
 		return true, r.renewToken(ctx, v)
 	}
@@ -59,8 +64,7 @@ func (r *reconciler) renewCertificate(ctx context.Context, v *visit) error {
 	if v.identity.Spec.Request != string(v.cred.NextRequest) {
 		v.renewing("asking the provider for a new certificate")
 		if err := r.patchIdentity(ctx, v, map[string]any{"request": string(v.cred.NextRequest)}); err != nil {
-			_, err = r.remote(ctx, v, err)
-			return err
+			r.later(ctx, v, err)
 		}
 		return nil
 	}
@@ -82,6 +86,7 @@ func (r *reconciler) renewCertificate(ctx context.Context, v *visit) error {
 	}
 	c := *v.cred
 	a.into(&c)
+	c.Server, c.Proxy, c.CA = v.cred.Server, v.cred.Proxy, v.cred.CA // follow replaces these
 	c.Key, c.Request, c.NextKey, c.NextRequest = v.cred.NextKey, v.cred.NextRequest, nil, nil
 	return r.renewed(ctx, v, &c)
 }
@@ -97,22 +102,43 @@ func reproach(i *v1alpha1.Identity) string {
 
 // renewToken asks the provider's API server for a token by the one there is.
 func (r *reconciler) renewToken(ctx context.Context, v *visit) error {
-	life := int64(v.cred.NotAfter.Sub(v.cred.NotBefore).Seconds())
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &life}}
+	asked := tokenLife(v.cred)
+	seconds := int64(asked.Seconds())
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: v.cred.TenantNamespace, Name: v1alpha1.IdentityName}}
 	if err := v.peer.Client().SubResource("token").Create(ctx, account, request); err != nil {
 		v.renewing("the provider did not give a new token; trying again")
-		_, err = r.remote(ctx, v, fmt.Errorf("asking for a new token: %w", err))
-		return err
+		r.later(ctx, v, fmt.Errorf("asking for a new token: %w", err))
+		return nil
 	}
-	end := request.Status.ExpirationTimestamp.Time
-	if checkToken(request.Status.Token) != nil || !end.After(v.now) {
+	from, end, ok := tokenTimes(request, asked, v.now)
+	if !ok || checkToken(request.Status.Token) != nil {
 		v.renewing("the provider's new token is not usable")
 		return nil
 	}
 	c := *v.cred
-	c.Token, c.NotBefore, c.NotAfter = request.Status.Token, v.now, end
+	c.Token, c.NotBefore, c.NotAfter = request.Status.Token, from, end
 	return r.renewed(ctx, v, &c)
+}
+
+// leastToken is the shortest life an API server gives a token.
+const leastToken = 10 * time.Minute
+
+// tokenLife is the life to ask for: that of the token there is, in whole minutes.
+func tokenLife(c *credential) time.Duration {
+	return max(leastToken, c.NotAfter.Sub(c.NotBefore).Round(time.Minute))
+}
+
+// tokenTimes is when a new token begins and ends, by the clock of the provider: by
+// this cluster's it would live shorter each time if this clock is fast. The provider
+// may give less than was asked for. It is not ok if that is less than minLife.
+func tokenTimes(given *authenticationv1.TokenRequest, asked time.Duration, now time.Time) (from, end time.Time, ok bool) {
+	life := asked
+	if s := given.Spec.ExpirationSeconds; s != nil && *s < int64(asked.Seconds()) {
+		life = time.Duration(max(0, *s)) * time.Second
+	}
+	end = given.Status.ExpirationTimestamp.Time
+	return end.Add(-life), end, life >= minLife && end.Sub(now) >= minLife
 }
 
 // renewed stores a new credential; the connection follows at the next look.
@@ -120,6 +146,7 @@ func (r *reconciler) renewed(ctx context.Context, v *visit, c *credential) error
 	if err := r.save(ctx, v, c); err != nil {
 		return err
 	}
+	r.memory.of(v.UID, func(m *recollection) { m.renewed = v.now })
 	v.Status.Credential = c.status()
 	v.renewing("")
 	v.soon(time.Millisecond)

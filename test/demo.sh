@@ -33,12 +33,11 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 keys=$(mktemp -d)
 trap 'rm -rf "$keys"' EXIT
-umask 077
 
 say "Two complete Kubernetes clusters on this machine, with Pelago in both. The first time, Kubernetes is compiled: some minutes."
 show pelago-sandbox up --clusters rome,milan --nodes 2 --pelago
 for cluster in rome milan; do
-  pelago-sandbox kubeconfig "$cluster" >"$keys/$cluster"
+  pelago-sandbox kubeconfig "$cluster" >"$keys/$cluster" # mktemp made the folder ours alone
 done
 
 say "They belong to different people and know nothing of each other. Both use the same addresses for their pods."

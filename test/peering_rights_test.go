@@ -26,9 +26,9 @@ import (
 // tenantMay is all that a tenant may do, in its own namespace: resource (and name) to verbs.
 var tenantMay = map[string][]string{
 	"identities.pelago.dev":       {"get", "list", "watch", "patch", "delete"},
-	"leases.coordination.k8s.io":  {"get", "patch"},
+	"leases.coordination.k8s.io":  {"patch"},
 	"resourcerequests.pelago.dev": {"get", "list", "watch", "create", "patch", "delete"},
-	"resourceoffers.pelago.dev":   {"get", "list", "watch"},
+	"resourceoffers.pelago.dev":   {"list", "watch"},
 }
 
 // everybodyMay is what every user that is known to the API server may, by its own

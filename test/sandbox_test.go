@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,6 +30,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	syscall.Umask(0o077) // as shells of hardened hosts have it; sandboxes must not care
 	os.Exit(m.Run())
 }
 

@@ -40,7 +40,7 @@ func Start(out io.Writer, terminal bool, c clock.WithTicker) *Progress {
 
 // Step says what is going on now. Saying the same again is no news.
 func (p *Progress) Step(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
+	text := line(fmt.Sprintf(format, args...))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if text == p.text {
@@ -61,7 +61,7 @@ func (p *Progress) Note(format string, args ...any) {
 	if p.terminal {
 		fmt.Fprint(p.out, "\r\x1b[K")
 	}
-	fmt.Fprintf(p.out, format+"\n", args...)
+	fmt.Fprintln(p.out, Clean(fmt.Sprintf(format, args...)))
 	if p.terminal && p.text != "" {
 		p.draw()
 	}

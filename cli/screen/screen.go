@@ -81,11 +81,11 @@ func Documents[T any](w io.Writer, format string, values []T) error {
 }
 
 // Wrap breaks text into lines of at most width characters, each but the first
-// behind an indent.
+// behind an indent, without control characters.
 func Wrap(text, indent string, width int) string {
 	var out strings.Builder
 	column := 0
-	for i, word := range strings.Fields(text) {
+	for i, word := range strings.Fields(line(text)) {
 		length := len([]rune(word))
 		switch {
 		case i == 0:

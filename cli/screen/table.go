@@ -31,10 +31,17 @@ func Row(texts ...string) []Cell {
 	return cells
 }
 
-// Table writes a heading and rows in columns. A table that is too wide is cut, in its
+// Table writes a heading and rows in columns, without control characters. A table that is too wide is cut, in its
 // widest columns first, in the first one last: names are what people type again.
 func Table(w io.Writer, paint Paint, heading []string, rows [][]Cell) error {
-	all := append([][]Cell{Row(heading...)}, rows...)
+	all := [][]Cell{Row(heading...)}
+	for _, row := range rows {
+		cleaned := make([]Cell, len(row))
+		for i, cell := range row {
+			cleaned[i] = Cell{Text: line(cell.Text), Colour: cell.Colour}
+		}
+		all = append(all, cleaned)
+	}
 	widths := columnWidths(all, len(heading))
 	var out strings.Builder
 	for _, row := range all {

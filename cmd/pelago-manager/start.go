@@ -140,7 +140,7 @@ func managerOptions(ctx context.Context, scheme *runtime.Scheme, s settings) ctr
 		Scheme: scheme,
 		Logger: logr.FromContextOrDiscard(ctx),
 		Cache: cache.Options{
-			DefaultTransform: cache.TransformStripManagedFields(),
+			DefaultTransform: trim,
 			ByObject: bounds(s.rooms, map[client.Object]cache.ByObject{
 				&corev1.Secret{}:    here,
 				&corev1.ConfigMap{}: here,

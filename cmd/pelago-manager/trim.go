@@ -1,8 +1,45 @@
 package main
 
 import (
+	"maps"
+	"strings"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
+
+// trim takes out of a cached object what no room reads: who wrote which field and, of
+// what consumers may write, labels and annotations that are not Pelago's. Changes are
+// patches, which leave alone what is not in the cache.
+func trim(obj any) (any, error) {
+	o, ok := obj.(client.Object)
+	if !ok {
+		return obj, nil
+	}
+	o.SetManagedFields(nil)
+	if !strings.HasPrefix(o.GetNamespace(), v1alpha1.TenantNamespacePrefix) {
+		return obj, nil
+	}
+	switch o.(type) {
+	case *v1alpha1.Identity, *v1alpha1.ResourceRequest, *v1alpha1.ResourceOffer, *coordinationv1.Lease:
+		o.SetLabels(ours(o.GetLabels()))
+		o.SetAnnotations(ours(o.GetAnnotations()))
+	}
+	return obj, nil
+}
+
+// ours is what has Pelago's prefix, nil if nothing has.
+func ours(all map[string]string) map[string]string {
+	foreign := func(key, _ string) bool { return !strings.HasPrefix(key, v1alpha1.GroupVersion.Group+"/") }
+	kept := maps.Clone(all)
+	if maps.DeleteFunc(kept, foreign); len(kept) == 0 {
+		return nil
+	}
+	return kept
+}
 
 // trimPod takes out of a cached pod what no room reads and what is large: a manager
 // holds the pods of the whole cluster. Whoever needs a whole pod reads it directly.

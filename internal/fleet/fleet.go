@@ -194,6 +194,9 @@ func (f *Fleet) Remove(peering string) {
 	if p != nil {
 		p.stop()
 		f.publishState(peering)
+		for _, s := range f.listeners() {
+			s.forget(peering)
+		}
 	}
 }
 

@@ -19,8 +19,11 @@ import (
 // ErrNotSynced says that a kind has not been read from the peer yet.
 var ErrNotSynced = errors.New("not read from the peer yet")
 
-// maxObjects bounds how many objects of a kind a peer may show.
-const maxObjects = 50_000
+// Bounds on what a peer may show of a kind.
+const (
+	maxObjects = 2000
+	maxKept    = 16 << 20 // bytes in memory, about
+)
 
 // health is how the watch of one kind is.
 type health int
@@ -40,6 +43,7 @@ type mirror struct {
 
 	mu      sync.RWMutex
 	objects map[string]*unstructured.Unstructured
+	kept    int    // what they weigh
 	version string // to watch from; "" to list first
 	synced  bool
 	health  health
@@ -67,6 +71,10 @@ func (m *mirror) replace(items []*unstructured.Unstructured, version string) []*
 		}
 	}
 	m.objects, m.version, m.synced = fresh, version, true
+	m.kept = 0
+	for _, u := range fresh {
+		m.kept += weigh(u.Object)
+	}
 	return changed
 }
 
@@ -81,25 +89,73 @@ func (m *mirror) apply(kind string, u *unstructured.Unstructured) (bool, error) 
 		return false, nil
 	}
 	if kind == "DELETED" {
+		m.kept -= m.weight(u.GetName())
 		delete(m.objects, u.GetName())
 		return true, nil
 	}
-	if m.objects[u.GetName()] == nil && len(m.objects) >= maxObjects {
-		return false, fmt.Errorf("more than %d %s: %w", maxObjects, m.resource.Resource, errTooLarge)
+	count := len(m.objects)
+	if m.objects[u.GetName()] == nil {
+		count++
 	}
-	m.objects[u.GetName()] = u
+	kept := m.kept - m.weight(u.GetName()) + weigh(u.Object)
+	if err := m.fits(count, kept); err != nil {
+		return false, err
+	}
+	m.objects[u.GetName()], m.kept = u, kept
 	return true, nil
+}
+
+// weight is what the object of a name weighs; 0 if there is none.
+func (m *mirror) weight(name string) int {
+	if u := m.objects[name]; u != nil {
+		return weigh(u.Object)
+	}
+	return 0
+}
+
+// fits refuses more than a peer may show.
+func (m *mirror) fits(count, kept int) error {
+	switch {
+	case count > maxObjects:
+		return fmt.Errorf("more than %d %s: %w", maxObjects, m.resource.Resource, ErrTooLarge)
+	case kept > maxKept:
+		return fmt.Errorf("more than %d MiB of %s: %w", maxKept>>20, m.resource.Resource, ErrTooLarge)
+	}
+	return nil
+}
+
+// weigh is about how many bytes of memory a decoded JSON value takes. That is more
+// than its text, and much more if the text is made of small things.
+func weigh(value any) int {
+	const word = 16
+	switch v := value.(type) {
+	case map[string]any:
+		sum := 4 * word
+		for key, item := range v {
+			sum += 2*word + len(key) + weigh(item)
+		}
+		return sum
+	case []any:
+		sum := 2 * word
+		for _, item := range v {
+			sum += word + weigh(item)
+		}
+		return sum
+	case string:
+		return word + len(v)
+	}
+	return word
 }
 
 // adopt takes over the copy of the connection before, until the first list.
 func (m *mirror) adopt(old *mirror) {
 	old.mu.RLock()
-	objects, synced := maps.Clone(old.objects), old.synced
+	objects, kept, synced := maps.Clone(old.objects), old.kept, old.synced
 	old.mu.RUnlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.synced {
-		m.objects, m.synced = objects, synced
+		m.objects, m.kept, m.synced = objects, kept, synced
 	}
 }
 

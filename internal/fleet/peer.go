@@ -42,7 +42,7 @@ type Peer struct {
 func newPeer(f *Fleet, name string, s *session) *Peer {
 	pending := State{Reason: v1alpha1.ReasonPending, Since: f.options.Clock.Now(), Err: ErrNotSynced}
 	p := &Peer{fleet: f, name: name, current: s, stated: pending}
-	s.changed = p.changed
+	s.changed, s.lag = p.changed, p.lag
 	return p
 }
 
@@ -99,7 +99,7 @@ func (p *Peer) has(c Connection) bool {
 
 // replace makes s the newest session.
 func (p *Peer) replace(s *session) {
-	s.changed = p.changed
+	s.changed, s.lag = p.changed, p.lag
 	p.mu.Lock()
 	dropped := p.pending
 	p.pending = s
@@ -170,6 +170,9 @@ func (p *Peer) changed(s *session, u *unstructured.Unstructured) {
 		p.fleet.publish(p.name, u)
 	}
 }
+
+// lag is how long the watch of a kind has to wait for its subscribers.
+func (p *Peer) lag(m *mirror) time.Duration { return p.fleet.lag(p.name, m.gvk) }
 
 // promote makes the pending session the current one if it has all the current one
 // has, or if that does not work anyway. It returns the one that is over, and what

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"reflect"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -28,6 +29,8 @@ type session struct {
 
 	// changed is called for a changed object, or with nil for a changed health.
 	changed func(*session, *unstructured.Unstructured)
+	// lag is how long a watch has to wait for those who work on what it told; nil is 0.
+	lag func(*mirror) time.Duration
 
 	mu      sync.Mutex
 	cancel  context.CancelFunc

@@ -3,10 +3,13 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -26,6 +29,10 @@ type subscriber struct {
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 	map1  Mapper
 	map2  StateMapper
+	clock clock.PassiveClock
+
+	mu     sync.Mutex
+	pacers map[string]*pacer // by peering
 }
 
 // Source returns a source for controllers: objects of a watched kind that were
@@ -66,6 +73,7 @@ func (f *Fleet) fresh(kind client.Object, gvk schema.GroupVersionKind) client.Ob
 
 // subscribe adds a subscriber until ctx ends, and tells it what is there already.
 func (f *Fleet) subscribe(ctx context.Context, s *subscriber) {
+	s.clock, s.pacers = f.options.Clock, map[string]*pacer{}
 	f.mu.Lock()
 	f.subscribers[s] = struct{}{}
 	peers := make([]*Peer, 0, len(f.peers))
@@ -102,6 +110,17 @@ func (f *Fleet) publishState(peering string) {
 	}
 }
 
+// lag is how long the watch of a kind has to wait for its slowest subscriber.
+func (f *Fleet) lag(peering string, kind schema.GroupVersionKind) time.Duration {
+	var longest time.Duration
+	for _, s := range f.listeners() {
+		if s.kind == kind {
+			longest = max(longest, s.pacer(peering).lag(s.clock.Now()))
+		}
+	}
+	return longest
+}
+
 func (f *Fleet) listeners() []*subscriber {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -124,7 +143,7 @@ func (s *subscriber) object(peering string, u *unstructured.Unstructured) {
 		obj.SetNamespace(u.GetNamespace())
 	}
 	for _, r := range s.map1(peering, obj) {
-		s.queue.Add(r)
+		s.add(peering, r)
 	}
 }
 
@@ -133,6 +152,32 @@ func (s *subscriber) state(peering string) {
 		return
 	}
 	for _, r := range s.map2(peering) {
-		s.queue.Add(r)
+		s.add(peering, r)
 	}
+}
+
+// add queues a request at the pace that a peer may set. A request that waits is added
+// again all the same: the queue may have handed it out earlier.
+func (s *subscriber) add(peering string, r reconcile.Request) {
+	if wait := s.pacer(peering).delay(r, s.clock.Now()); wait > 0 {
+		s.queue.AddAfter(r, wait)
+		return
+	}
+	s.queue.Add(r)
+}
+
+func (s *subscriber) pacer(peering string) *pacer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pacers[peering] == nil {
+		s.pacers[peering] = newPacer()
+	}
+	return s.pacers[peering]
+}
+
+// forget drops what is kept of a peering.
+func (s *subscriber) forget(peering string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.pacers, peering)
 }

@@ -16,13 +16,13 @@ import (
 
 // Bounds on what a peer may send.
 const (
-	maxAnswer = 64 << 20 // of one call
-	maxEvent  = 8 << 20  // of one event of a watch
+	maxAnswer = 4 << 20 // of one call
+	maxEvent  = 2 << 20 // of one event of a watch
 	maxHeader = 64 << 10
 )
 
-// errTooLarge says that a peer sent more than it may.
-var errTooLarge = errors.New("the peer's answer is too large")
+// ErrTooLarge says that a peer sent more than it may.
+var ErrTooLarge = errors.New("the peer's answer is too large")
 
 // transport carries the requests of one credential. It counts those in flight, so
 // that its connections can be closed when it has been replaced and the last ended.
@@ -148,7 +148,7 @@ func (b *body) Read(p []byte) (int, error) {
 		return b.ReadCloser.Read(p)
 	}
 	if b.left <= 0 {
-		return 0, errTooLarge
+		return 0, ErrTooLarge
 	}
 	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
 	b.left -= int64(n)

@@ -18,7 +18,10 @@ import (
 )
 
 const (
-	pageSize = 500
+	pageSize = 100
+	// maxPages bounds a list, whatever is on its pages, and listTimeout how long it takes.
+	maxPages    = 2 * maxObjects / pageSize
+	listTimeout = 30 * time.Second
 	// watchFor is how long one watch lives, from half of it to all of it. A peer ends
 	// watches by itself as well.
 	watchFor = time.Hour
@@ -41,6 +44,10 @@ func (s *session) follow(ctx context.Context, m *mirror) {
 		switch {
 		case apierrors.IsGone(err), apierrors.IsResourceExpired(err):
 			m.forget()
+		case errors.Is(err, ErrTooLarge):
+			m.forget() // what was passed over is read again
+			s.setHealth(m, down, err)
+			wait *= slowPace
 		case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 			s.setHealth(m, forbidden, err)
 			wait *= slowPace
@@ -54,13 +61,29 @@ func (s *session) follow(ctx context.Context, m *mirror) {
 		default:
 			s.setHealth(m, down, err)
 		}
-		if !s.sleep(ctx, wait) {
+		if !s.sleep(ctx, wait) || !s.settle(ctx, m) {
 			return
 		}
 	}
 }
 
-// slowPace is how many times slower a peer is asked for what it refuses or lacks.
+// settle waits until what the peer has caused so far is nearly done, or returns false
+// when ctx ends.
+func (s *session) settle(ctx context.Context, m *mirror) bool {
+	for s.lag != nil {
+		wait := s.lag(m)
+		if wait == 0 {
+			break
+		}
+		if !s.sleep(ctx, wait) {
+			return false
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// slowPace is how many times slower a peer is asked for what it refuses or lacks, or
+// has too much of.
 const slowPace = 4
 
 // quietEnd says whether a watch ended as watches do: at its time, or because its
@@ -120,16 +143,16 @@ func (s *session) watch(ctx context.Context, m *mirror) (bool, error) {
 	}
 	defer answer.Body.Close()
 	s.setHealth(m, up, nil)
-	return true, s.events(answer.Body, m)
+	return true, s.events(ctx, answer.Body, m)
 }
 
 var errNoAnswer = errors.New("the peer does not answer in time")
 
 // events takes the events of a watch until it ends.
-func (s *session) events(r io.Reader, m *mirror) error {
+func (s *session) events(ctx context.Context, r io.Reader, m *mirror) error {
 	limited := &eventReader{r: r}
 	decoder := json.NewDecoder(limited)
-	for {
+	for s.settle(ctx, m) {
 		limited.left = maxEvent
 		var event struct {
 			Type   string          `json:"type"`
@@ -146,6 +169,7 @@ func (s *session) events(r io.Reader, m *mirror) error {
 			return fmt.Errorf("reading an event: %w", err)
 		}
 		u.SetGroupVersionKind(m.gvk)
+		u.SetManagedFields(nil)
 		concerns, err := m.apply(event.Type, u)
 		if err != nil {
 			return err
@@ -154,6 +178,7 @@ func (s *session) events(r io.Reader, m *mirror) error {
 			s.changed(s, u)
 		}
 	}
+	return ctx.Err()
 }
 
 // eventReader ends when one event is too large.
@@ -165,28 +190,32 @@ type eventReader struct {
 // Read reads what is within the bound.
 func (e *eventReader) Read(p []byte) (int, error) {
 	if e.left <= 0 {
-		return 0, errTooLarge
+		return 0, ErrTooLarge
 	}
-	n, err := e.r.Read(p)
+	n, err := e.r.Read(p[:min(len(p), e.left)])
 	e.left -= n
 	return n, err
 }
 
 // list reads all objects of a kind in pages.
 func (s *session) list(ctx context.Context, m *mirror) error {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
 	var items []*unstructured.Unstructured
-	next := ""
-	for {
+	kept, next := 0, ""
+	for range maxPages {
 		page, err := s.page(ctx, m, next)
 		if err != nil {
 			return err
 		}
 		for i := range page.Items {
 			page.Items[i].SetGroupVersionKind(m.gvk)
+			page.Items[i].SetManagedFields(nil)
 			items = append(items, &page.Items[i])
+			kept += weigh(page.Items[i].Object)
 		}
-		if len(items) > maxObjects {
-			return fmt.Errorf("more than %d %s: %w", maxObjects, m.resource.Resource, errTooLarge)
+		if err := m.fits(len(items), kept); err != nil {
+			return err
 		}
 		if next = page.GetContinue(); next != "" {
 			continue
@@ -199,6 +228,7 @@ func (s *session) list(ctx context.Context, m *mirror) error {
 		}
 		return nil
 	}
+	return fmt.Errorf("more than %d pages of %s: %w", maxPages, m.resource.Resource, ErrTooLarge)
 }
 
 // page reads a part of a list.

@@ -51,12 +51,12 @@ func TestEvents(t *testing.T) {
 		{"no JSON", "<html>", "", 0, "1", func(err error) bool { return !quietEnd(err) }},
 		{"too old to go on", `{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}`, "", 0, "1", apierrors.IsResourceExpired},
 		{"an error that is none", `{"type":"ERROR","object":7}`, "", 0, "1", func(err error) bool { return err != nil }},
-		{"too large an event", `{"type":"` + strings.Repeat("x", maxEvent+1), "", 0, "1", func(err error) bool { return errors.Is(err, errTooLarge) }},
+		{"too large an event", `{"type":"` + strings.Repeat("x", maxEvent+1), "", 0, "1", func(err error) bool { return errors.Is(err, ErrTooLarge) }},
 	}
 	for _, c := range cases {
 		t.Run(c.reason, func(t *testing.T) {
 			s, m, told := standing()
-			err := s.events(strings.NewReader(c.stream), m)
+			err := s.events(t.Context(), strings.NewReader(c.stream), m)
 			if !c.err(err) || strings.Join(*told, " ") != c.told || len(m.all()) != c.left || m.from() != c.version {
 				t.Errorf("told %v, %d left, version %s, %v", *told, len(m.all()), m.from(), err)
 			}
@@ -70,7 +70,7 @@ func FuzzEvents(f *testing.F) {
 	f.Add([]byte(`{"type":"ADDED","object":null}{"type":"ERROR"}`))
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		s, m, _ := standing()
-		_ = s.events(bytes.NewReader(stream), m)
+		_ = s.events(t.Context(), bytes.NewReader(stream), m)
 		for _, u := range m.all() {
 			if u.GetNamespace() != "ns" {
 				t.Errorf("took an object of %q", u.GetNamespace())
@@ -121,7 +121,7 @@ func TestBody(t *testing.T) {
 	ended := 0
 	b := &body{ReadCloser: io.NopCloser(strings.NewReader("12345")), ended: func() { ended++ }, left: 3, bounded: true}
 	text, err := io.ReadAll(b)
-	if string(text) != "123" || !errors.Is(err, errTooLarge) {
+	if string(text) != "123" || !errors.Is(err, ErrTooLarge) {
 		t.Errorf("%q, %v", text, err)
 	}
 	b.Close()

@@ -2,25 +2,13 @@ package auth
 
 import (
 	"encoding/json"
-	"regexp"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/peering/claim"
 )
 
-// Bounds of what a cluster may say of itself; the kinds have the same.
-const (
-	maxBody     = 64 << 10
-	maxVersion  = 64
-	maxFeatures = 64
-	maxFeature  = 64
-)
-
-var (
-	uuidForm    = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
-	nameForm    = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
-	versionForm = regexp.MustCompile(`^[0-9A-Za-z.+_-]*$`)
-	featureForm = regexp.MustCompile(`^[0-9A-Za-z._/-]+$`)
-)
+// maxBody bounds a request.
+const maxBody = 64 << 10
 
 // application is the body of a request to the endpoint.
 type application struct {
@@ -61,29 +49,11 @@ func parse(body []byte) (*applicant, error) {
 // checkSpec checks the form of what a cluster says of itself. Nothing it says is
 // repeated in the error.
 func checkSpec(s *v1alpha1.IdentitySpec) error {
-	c := &s.Cluster
-	switch {
-	case !uuidForm.MatchString(c.ID):
-		return invalid("spec.cluster.id: not a UUID in lower case")
-	case len(c.Name) > v1alpha1.MaxClusterName:
-		return invalid("spec.cluster.name: more than %d characters", v1alpha1.MaxClusterName)
-	case !nameForm.MatchString(c.Name):
-		return invalid("spec.cluster.name: not a DNS label of lower-case letters, digits and dashes")
-	case len(c.Version) > maxVersion || !versionForm.MatchString(c.Version):
-		return invalid("spec.cluster.version: more than %d characters, or others than of a version", maxVersion)
-	case len(c.KubernetesVersion) > maxVersion || !versionForm.MatchString(c.KubernetesVersion):
-		return invalid("spec.cluster.kubernetesVersion: more than %d characters, or others than of a version", maxVersion)
-	case len(c.Features) > maxFeatures:
-		return invalid("spec.cluster.features: more than %d", maxFeatures)
-	case !uuidForm.MatchString(s.PeeringUID):
-		return invalid("spec.peeringUID: not a UUID in lower case")
+	if err := claim.Cluster(&s.Cluster); err != nil {
+		return invalid("%v", err)
 	}
-	seen := map[string]bool{}
-	for i, f := range c.Features {
-		if len(f) > maxFeature || !featureForm.MatchString(f) || seen[f] {
-			return invalid("spec.cluster.features[%d]: twice, more than %d characters, or others than of a feature", i, maxFeature)
-		}
-		seen[f] = true
+	if !claim.UUID(s.PeeringUID) {
+		return invalid("spec.peeringUID: not a UUID in lower case")
 	}
 	return nil
 }

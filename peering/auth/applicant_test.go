@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/peering/claim"
 )
 
 func TestParse(t *testing.T) {
@@ -90,7 +91,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		s := got.spec
-		if !uuidForm.MatchString(s.Cluster.ID) || !uuidForm.MatchString(s.PeeringUID) || len(s.Cluster.Name) > 40 || len(s.Cluster.Features) > 64 {
+		if !claim.UUID(s.Cluster.ID) || !claim.UUID(s.PeeringUID) || len(s.Cluster.Name) > 40 || len(s.Cluster.Features) > 64 {
 			t.Fatalf("accepted %+v", s)
 		}
 	})

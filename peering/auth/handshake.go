@@ -69,6 +69,11 @@ func (h *handshake) enter(ctx context.Context, i *v1alpha1.Invitation, a *applic
 	if err != nil {
 		return nil, err
 	}
+	if t != nil {
+		if said := nameRefusal(t); said != nil {
+			return nil, h.free(ctx, i, a, t, said)
+		}
+	}
 	i, first, err := h.bind(ctx, i, a)
 	if err != nil {
 		return nil, err
@@ -83,7 +88,7 @@ func (h *handshake) enter(ctx context.Context, i *v1alpha1.Invitation, a *applic
 	}
 	h.welcome(ctx, first, i, t)
 	if err := h.settled(ctx, t); err != nil {
-		return nil, err
+		return nil, h.free(ctx, i, a, t, err)
 	}
 	id, err := h.identity(ctx, t, a)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -378,5 +379,52 @@ func TestForeignSigningRequest(t *testing.T) {
 	}
 	if !cmp.Equal(csr.Spec.ExpirationSeconds, ptr.To(int32(3600))) {
 		t.Errorf("the lifetime is %v", csr.Spec.ExpirationSeconds)
+	}
+}
+
+// TestManagerRefusesName: what only the manager finds out is a refusal too, and the
+// invitation is good for another try.
+func TestManagerRefusesName(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.still = true
+	token, i := w.invite()
+	rome := newConsumer(t, w.name("rome"))
+	refuse := make(chan error, 1)
+	go func() {
+		tenant := &v1alpha1.Tenant{}
+		for w.ctx.Err() == nil {
+			if w.client.Get(w.ctx, client.ObjectKey{Name: w.name("rome")}, tenant) == nil {
+				break
+			}
+		}
+		meta.SetStatusCondition(&tenant.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionNamespaceReady, Status: metav1.ConditionFalse,
+			ObservedGeneration: tenant.Generation, Reason: v1alpha1.ReasonNameRefused, Message: "the namespace is not ours"})
+		refuse <- w.client.Status().Update(w.ctx, tenant)
+	}()
+	for range 2 {
+		_, err := w.shake.run(w.ctx, rome.applicant(t, token))
+		if reasonOf(err) != v1alpha1.ReasonNameRefused || !strings.Contains(err.Error(), "is not ours") {
+			t.Errorf("got %v, want the manager's refusal", err)
+		}
+	}
+	if err := <-refuse; err != nil {
+		t.Fatal(err)
+	}
+	if err := w.client.Get(w.ctx, client.ObjectKeyFromObject(i), i); err != nil || i.Status.BoundTo != nil || i.Status.TenantUID != "" {
+		t.Errorf("the invitation is spent: %+v, %v", i.Status, err)
+	}
+	pisa := rome.with(t, func(s *v1alpha1.IdentitySpec) { s.Cluster.Name, s.PeeringUID = w.name("pisa"), newUUID() })
+	if _, err := w.shake.run(w.ctx, pisa.applicant(t, token)); reasonOf(err) != v1alpha1.ReasonWaiting {
+		t.Errorf("got %v, want a wait for the refused tenant to go", err)
+	}
+	if err := w.client.Delete(w.ctx, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: w.name("rome")}}); err != nil {
+		t.Fatal(err)
+	}
+	w.mu.Lock()
+	w.still = false
+	w.mu.Unlock()
+	if _, err := w.shake.run(w.ctx, pisa.applicant(t, token)); err != nil {
+		t.Errorf("another name: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"crypto/subtle"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -126,6 +128,32 @@ func (h *handshake) record(ctx context.Context, i *v1alpha1.Invitation, a *appli
 		i.Status.Tenant, i.Status.TenantUID = t.Name, string(t.UID)
 	})
 	return err
+}
+
+// free makes an invitation good for another try if the manager has refused the name of
+// its Tenant, which then goes. One whose Tenant has an Identity has been used. It
+// returns cause, whatever comes of it: the next try frees it if this one cannot.
+func (h *handshake) free(ctx context.Context, i *v1alpha1.Invitation, a *applicant, t *v1alpha1.Tenant, cause error) error {
+	var no *refusal
+	if !errors.As(cause, &no) || no.reason != v1alpha1.ReasonNameRefused || t.Status.Cluster != nil {
+		return cause
+	}
+	id := &v1alpha1.Identity{}
+	err := h.direct.Get(ctx, client.ObjectKey{Namespace: v1alpha1.TenantNamespace(t.Name), Name: v1alpha1.IdentityName}, id)
+	switch {
+	case err == nil && id.Spec.PeeringUID == t.Spec.PeeringUID:
+		return cause
+	case err == nil, apierrors.IsNotFound(err):
+		// Read again: what is given may be older than what this attempt has written.
+		current := &v1alpha1.Invitation{}
+		if err = h.direct.Get(ctx, client.ObjectKeyFromObject(i), current); err == nil {
+			_, err = h.updateInvitation(ctx, current, a, func(i *v1alpha1.Invitation) { i.Status = v1alpha1.InvitationStatus{} })
+		}
+	}
+	if err != nil {
+		log.FromContext(ctx).V(1).Info("invitation not freed", "invitation", i.Name, "cause", plain(err).Error())
+	}
+	return cause
 }
 
 // updateInvitation changes the status of an invitation as long as it is open to the

@@ -48,11 +48,18 @@ func place(tenants []v1alpha1.Tenant, i *v1alpha1.Invitation, a *applicant) (str
 	if i.Status.TenantUID != "" && (mine == nil || string(mine.UID) != i.Status.TenantUID) {
 		return "", nil, refused() // its Tenant is gone: the invitation is void
 	}
+	// One that was refused is nobody's: another name, or another try, begins when it is gone.
+	if mine != nil && nameRefusal(mine) != nil && i.Status.TenantUID == "" && (!mine.DeletionTimestamp.IsZero() || mine.Name != name) {
+		return "", nil, waiting("the refused tenant %s is still being removed", mine.Name)
+	}
 	if mine != nil && !mine.DeletionTimestamp.IsZero() {
 		return "", nil, refused()
 	}
 	for n := range tenants {
 		if t := &tenants[n]; mine == nil || t.UID != mine.UID {
+			if t.Annotations[v1alpha1.AnnotationInvitation] == string(i.UID) && t.Spec.ClusterID == a.spec.Cluster.ID && nameRefusal(t) != nil {
+				return "", nil, waiting("the refused tenant %s is still being removed", t.Name)
+			}
 			if err := clash(t, name, mine != nil, a); err != nil {
 				return "", nil, err
 			}

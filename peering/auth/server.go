@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/net/netutil"
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
@@ -24,11 +23,11 @@ import (
 // others out.
 const (
 	maxConnections = 256
+	maxPerAddress  = 32 // clusters behind one address translation share it
 	maxHeader      = 8 << 10
 	headerTimeout  = 5 * time.Second // of the TLS handshake too
-	readTimeout    = 10 * time.Second
+	readTimeout    = 5 * time.Second
 	writeTimeout   = handshakeLimit + 10*time.Second
-	idleTimeout    = 15 * time.Second
 	shutdownLimit  = 5 * time.Second
 	loadLimit      = 15 * time.Second
 )
@@ -91,13 +90,14 @@ func (s *server) serve(ctx context.Context, listener net.Listener) error {
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
-		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          stdlog.New(&quiet{logger: logger, limit: rate.NewLimiter(1, 5)}, "", 0),
+		ConnContext:       withGuest,
 		BaseContext:       func(net.Listener) context.Context { return log.IntoContext(ctx, logger) },
 	}
+	web.SetKeepAlivesEnabled(false) // one request per connection: who has its answer leaves
 	ended := make(chan error, 1)
-	go func() { ended <- web.ServeTLS(netutil.LimitListener(listener, maxConnections), "", "") }()
+	go func() { ended <- web.ServeTLS(newLobby(listener, maxConnections, maxPerAddress), "", "") }()
 	logger.Info("listening", "address", listener.Addr().String())
 	s.up.Store(true)
 	defer s.up.Store(false)

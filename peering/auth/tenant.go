@@ -12,7 +12,7 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
-// +kubebuilder:rbac:groups=pelago.dev,resources=tenants,verbs=get;list;watch;create,roleName=pelago-auth
+// +kubebuilder:rbac:groups=pelago.dev,resources=tenants,verbs=list;watch;create,roleName=pelago-auth
 
 // seat reads all Tenants, from the API server, and decides which is the applicant's.
 func (h *handshake) seat(ctx context.Context, i *v1alpha1.Invitation, a *applicant) (string, *v1alpha1.Tenant, error) {
@@ -69,10 +69,16 @@ func (h *handshake) settled(ctx context.Context, t *v1alpha1.Tenant) error {
 	if ready(t) {
 		return nil
 	}
+	if said := nameRefusal(t); said != nil {
+		return said
+	}
 	last := "its manager has not seen it"
 	_, err := await(ctx, h.direct, h.clock, t, &v1alpha1.TenantList{}, func(now *v1alpha1.Tenant) (bool, error) {
 		if now.UID != t.UID || !now.DeletionTimestamp.IsZero() {
 			return false, errGone
+		}
+		if said := nameRefusal(now); said != nil {
+			return false, said
 		}
 		last = missing(now)
 		return ready(now), nil
@@ -84,6 +90,17 @@ func (h *handshake) settled(ctx context.Context, t *v1alpha1.Tenant) error {
 		return waiting("tenant %s is not ready: %s", t.Name, last)
 	}
 	return err
+}
+
+// nameRefusal is the manager's refusal of a Tenant's name, nil if there is none.
+func nameRefusal(t *v1alpha1.Tenant) error {
+	for _, kind := range needed {
+		c := meta.FindStatusCondition(t.Status.Conditions, kind)
+		if c != nil && c.ObservedGeneration == t.Generation && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonNameRefused {
+			return nameRefused("%s", c.Message)
+		}
+	}
+	return nil
 }
 
 // needed are the conditions of a Tenant without which a credential is worth nothing.

@@ -26,6 +26,7 @@ const (
 	maxAmount    = int64(1) << 60
 	maxCPU       = int64(1) << 50 // in CPUs; a thousandfold of it still fits
 	maxResources = 64
+	maxNamed     = 32 // by one request; an offer has room for as many others
 )
 
 // essential are the resources without which no pod runs.

@@ -56,8 +56,9 @@ func (c *consumer) carry(ctx context.Context, request *v1alpha1.ResourceRequest,
 	}
 	status.True(conditions, generation, v1alpha1.ConditionSent, v1alpha1.ReasonReady, "")
 	remote.report(request, offer, refusal, decided)
-	if err := c.keepCopy(ctx, request, remote.offer, offer, peering); err != nil {
-		return ctrl.Result{}, err
+	wait, err := c.keepCopy(ctx, request, remote.offer, offer, peering)
+	if err != nil || wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, err
 	}
 	if offer != nil && offer.expires.After(now) {
 		return ctrl.Result{RequeueAfter: offer.expires.Sub(now)}, nil

@@ -29,6 +29,9 @@ func checkRequest(spec v1alpha1.ResourceRequestSpec) error {
 	default:
 		return fmt.Errorf("spec.decision: %.20q is neither Accepted nor Declined; leave it out to decide later", spec.Decision)
 	}
+	if n := len(spec.Resources); n > maxNamed {
+		return fmt.Errorf("spec.resources: %d resources, at most %d; leave out those that need no bound", n, maxNamed)
+	}
 	return checkList("spec.resources", spec.Resources)
 }
 

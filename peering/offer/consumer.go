@@ -31,6 +31,7 @@ type consumer struct {
 	clock  clock.PassiveClock
 	fleet  Fleet
 	events events.EventRecorder
+	copies pace // changes of the copies of offers
 }
 
 // +kubebuilder:rbac:groups=pelago.dev,resources=resourcerequests,verbs=get;list;watch;patch

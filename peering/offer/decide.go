@@ -24,6 +24,10 @@ const (
 	writeEvery = time.Second
 	// tinyEvery is the same for changes that hardly matter.
 	tinyEvery = 30 * time.Second
+	// maxRequests is how many requests of one tenant are looked at, the oldest ones.
+	maxRequests = 64
+	// surplusMessage is said of the others.
+	surplusMessage = "only the 64 oldest requests of a consumer are looked at; delete some of the others"
 	// tiny is the share of an amount that hardly matters.
 	tiny = 0.01
 	// retryUnknown is when to ask again a reader that knew nothing.
@@ -41,6 +45,7 @@ type facts struct {
 	asks     []ask                   // of the tenant that share, this one among them
 	read     Resources
 	unknown  bool // nothing is known of what is free
+	surplus  bool // the tenant has maxRequests older requests
 	written  time.Time
 	settings home.Config
 }
@@ -76,6 +81,9 @@ func (a answer) no(reason, message string) answer {
 
 // decide answers a request.
 func decide(f facts) answer {
+	if f.surplus {
+		return answer{action: remove}.no(v1alpha1.ReasonInvalid, surplusMessage)
+	}
 	if f.tenant == nil {
 		return answer{}.no(v1alpha1.ReasonWaiting, "waiting for the tenant")
 	}
@@ -94,20 +102,18 @@ func decide(f facts) answer {
 	case f.unknown:
 		return answer{again: retryUnknown}.yes("the offer is the last good one: the provider does not know now what is free")
 	}
-	if left := withdrawn(f); left > 0 {
-		return answer{again: left}.no(v1alpha1.ReasonWithdrawn, "the provider has taken the offer back; another one may follow soon")
-	}
 	return decideAmount(f)
 }
 
 // withdrawn returns for how long an offer that somebody at the provider took back is
-// not made again.
-func withdrawn(f facts) time.Duration {
+// not made again. Where there is nothing to offer, its absence says nothing: this
+// program may have removed it, and have ended before it could write why.
+func withdrawn(f facts, usable bool) time.Duration {
 	last := meta.FindStatusCondition(f.request.Status.Conditions, v1alpha1.ConditionOffered)
 	switch {
 	case f.offer != nil, last == nil:
 		return 0
-	case last.Status == metav1.ConditionTrue:
+	case last.Status == metav1.ConditionTrue && usable:
 		return withdrawnFor
 	case last.Reason == v1alpha1.ReasonWithdrawn:
 		return withdrawnFor - f.now.Sub(last.LastTransitionTime.Time)
@@ -123,6 +129,9 @@ func decideAmount(f facts) answer {
 	}
 	free := amountsOf(f.read.Free)
 	share := split(free, limits, amountsOf(f.tenant.Status.Used), f.asks)[f.request.Name]
+	if left := withdrawn(f, share.usable()); left > 0 {
+		return answer{again: left}.no(v1alpha1.ReasonWithdrawn, "the provider has taken the offer back; another one may follow soon")
+	}
 	a := answer{}.yes(f.read.Problem)
 	if !share.usable() {
 		a = a.no(nothing(f.read, free))

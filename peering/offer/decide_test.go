@@ -88,6 +88,8 @@ func TestDecide(t *testing.T) {
 		{reason: "nothing known, nothing offered", facts: usual(unknown), action: keep, said: v1alpha1.ReasonWaiting, again: retryUnknown},
 		{reason: "nothing known: the offer stays, even accepted ones", facts: usual(answered, unknown, decision(v1alpha1.DecisionAccepted)), action: keep, said: v1alpha1.ReasonOffered, again: retryUnknown},
 		{reason: "deleted at the provider", facts: usual(offeredBefore(v1alpha1.ReasonOffered, at(-100))), action: keep, said: v1alpha1.ReasonWithdrawn, again: withdrawnFor},
+		{reason: "nothing free: a missing offer is none withdrawn", facts: usual(offeredBefore(v1alpha1.ReasonOffered, at(-100)), free(nil)), action: remove, said: v1alpha1.ReasonNothingFree},
+		{reason: "one of too many", facts: usual(answered, func(f *facts) { f.surplus = true }), action: remove, said: v1alpha1.ReasonInvalid},
 		{reason: "deleted a moment ago", facts: usual(offeredBefore(v1alpha1.ReasonWithdrawn, at(-10))), action: keep, said: v1alpha1.ReasonWithdrawn, again: 20 * time.Second},
 		{reason: "deleted long ago", facts: usual(offeredBefore(v1alpha1.ReasonWithdrawn, at(-30))), action: put, said: v1alpha1.ReasonOffered, again: 12 * time.Hour},
 		{reason: "deleted while cordoned is not made again", facts: usual(offeredBefore(v1alpha1.ReasonWithdrawn, at(-30)), state(v1alpha1.TenantCordoned)), action: keep, said: v1alpha1.ReasonCordoned},

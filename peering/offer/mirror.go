@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -20,32 +21,48 @@ import (
 
 // keepCopy keeps the copy of a checked offer beside its request. What breaks a rule is
 // not copied, and the last good copy stays until the provider takes its offer away.
-func (c *consumer) keepCopy(ctx context.Context, request *v1alpha1.ResourceRequest, there *unstructured.Unstructured, offer *received, peering string) error {
+// The copy changes at most once a second: otherwise the result is when to come again.
+func (c *consumer) keepCopy(ctx context.Context, request *v1alpha1.ResourceRequest, there *unstructured.Unstructured, offer *received, peering string) (time.Duration, error) {
+	key, now := client.ObjectKeyFromObject(request), c.clock.Now()
+	wait := c.copies.wait(key, now)
 	if there == nil || there.GetDeletionTimestamp() != nil {
-		return c.dropCopy(ctx, request)
+		if wait > 0 {
+			return wait, nil
+		}
+		return 0, c.dropCopy(ctx, request)
 	}
 	if offer == nil {
-		return nil
+		return 0, nil
 	}
 	copied := kindOf("ResourceOffer")
-	err := c.client.Get(ctx, client.ObjectKeyFromObject(request), copied)
+	err := c.client.Get(ctx, key, copied)
+	missing := apierrors.IsNotFound(err)
+	if err != nil && !missing {
+		return 0, fmt.Errorf("reading the copy of the offer: %w", err)
+	}
+	same := !missing && reflect.DeepEqual(copied.Object["spec"], any(offer.spec))
 	switch {
-	case apierrors.IsNotFound(err):
+	case same && decorated(request, copied):
+		return 0, nil
+	case wait > 0:
+		return wait, nil
+	}
+	switch before := copied.DeepCopy(); {
+	case missing:
 		copied = newCopy(request, peering)
 		copied.Object["spec"] = runtime.DeepCopyJSONValue(offer.spec)
-		if err := c.client.Create(ctx, copied); err != nil {
-			return fmt.Errorf("copying the offer: %w", err)
-		}
-	case err != nil:
-		return fmt.Errorf("reading the copy of the offer: %w", err)
-	case !reflect.DeepEqual(copied.Object["spec"], any(offer.spec)):
-		before := copied.DeepCopy()
+		err = c.client.Create(ctx, copied)
+	case !same:
 		copied.Object["spec"] = runtime.DeepCopyJSONValue(offer.spec)
-		if err := c.client.Patch(ctx, copied, client.MergeFrom(before)); err != nil {
-			return fmt.Errorf("copying the offer: %w", err)
-		}
+		err = c.client.Patch(ctx, copied, client.MergeFrom(before))
+	default:
+		err = nil
 	}
-	return c.decorate(ctx, request, copied)
+	if err != nil {
+		return 0, fmt.Errorf("copying the offer: %w", err)
+	}
+	c.copies.note(key, now)
+	return 0, c.decorate(ctx, request, copied)
 }
 
 // newCopy is an empty copy that goes with its request.
@@ -62,17 +79,23 @@ func newCopy(request *v1alpha1.ResourceRequest, peering string) *unstructured.Un
 	return u
 }
 
-// decorate writes into the copy whether it is accepted.
-func (c *consumer) decorate(ctx context.Context, request *v1alpha1.ResourceRequest, copied *unstructured.Unstructured) error {
+// decorated says whether the copy says whether it is accepted.
+func decorated(request *v1alpha1.ResourceRequest, copied *unstructured.Unstructured) bool {
 	said := meta.FindStatusCondition(request.Status.Conditions, v1alpha1.ConditionAccepted)
 	has, _, _ := unstructured.NestedSlice(copied.Object, "status", "conditions")
-	if len(has) == 1 {
-		old, _ := has[0].(map[string]any)
-		if old["type"] == said.Type && old["status"] == string(said.Status) && old["reason"] == said.Reason && old["message"] == said.Message {
-			return nil
-		}
+	if len(has) != 1 {
+		return false
 	}
-	written := *said
+	old, _ := has[0].(map[string]any)
+	return old["type"] == said.Type && old["status"] == string(said.Status) && old["reason"] == said.Reason && old["message"] == said.Message
+}
+
+// decorate writes into the copy whether it is accepted.
+func (c *consumer) decorate(ctx context.Context, request *v1alpha1.ResourceRequest, copied *unstructured.Unstructured) error {
+	if decorated(request, copied) {
+		return nil
+	}
+	written := *meta.FindStatusCondition(request.Status.Conditions, v1alpha1.ConditionAccepted)
 	written.ObservedGeneration = copied.GetGeneration()
 	condition, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&written)
 	if err != nil {
@@ -94,6 +117,7 @@ func (c *consumer) dropCopy(ctx context.Context, request *v1alpha1.ResourceReque
 	err := c.client.Get(ctx, client.ObjectKeyFromObject(request), copied)
 	if err == nil {
 		err = c.client.Delete(ctx, copied)
+		c.copies.note(client.ObjectKeyFromObject(request), c.clock.Now())
 	}
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting the copy of the offer: %w", err)

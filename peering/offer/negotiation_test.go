@@ -199,10 +199,10 @@ func TestWithdrawnAndDeclined(t *testing.T) {
 	if w.offer(w.here("default")) != nil {
 		t.Error("the copy of a withdrawn offer stays")
 	}
-	w.clock.Step(withdrawnFor - time.Second)
+	w.clock.Step(withdrawnFor - 15*time.Second)
 	w.settle("default")
-	w.expect("29 s later", w.here("default"), offered, "False/Withdrawn")
-	w.clock.Step(2 * time.Second)
+	w.expect("15 s later", w.here("default"), offered, "False/Withdrawn")
+	w.clock.Step(15 * time.Second)
 	w.settle("default")
 	w.expect("30 s later", w.here("default"), ready, "True/Ready")
 
@@ -365,6 +365,7 @@ func TestSameNameAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.ask(w.there("default"), v1alpha1.ResourceRequestSpec{})
+	w.pass(w.provide("default"))
 	w.provide("default")
 	if fresh := w.offer(w.there("default")); fresh == nil || fresh.UID == old.UID {
 		t.Error("the old request's offer stays")

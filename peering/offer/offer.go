@@ -9,9 +9,7 @@ package offer
 
 import (
 	"fmt"
-	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -83,7 +81,7 @@ func registerProvider(mgr ctrl.Manager, o Options, reader ResourceReader, m *mea
 	o.Home.Subscribe(func() { beat.notify("") })
 	p := &provider{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), clock: o.Clock, settings: o.Home.Config, reader: reader,
-		events: mgr.GetEventRecorder(component), metrics: m, written: map[types.NamespacedName]time.Time{},
+		events: mgr.GetEventRecorder(component), metrics: m,
 	}
 	here := predicate.NewPredicateFuncs(inTenantNamespace)
 	return ctrl.NewControllerManagedBy(mgr).Named("offer-provider").

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,8 +33,8 @@ type provider struct {
 	events   events.EventRecorder
 	metrics  *measures
 
-	mu      sync.Mutex
-	written map[types.NamespacedName]time.Time // last change of each offer
+	offers pace // changes of offers
+	writes pace // those and all else that is written for a request
 }
 
 // +kubebuilder:rbac:groups=pelago.dev,resources=resourcerequests,verbs=get;list;watch
@@ -69,27 +69,44 @@ func (p *provider) Reconcile(ctx context.Context, key ctrl.Request) (res ctrl.Re
 	if f.tenant != nil && !f.tenant.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil // the tenant's end takes all this away
 	}
+	a := decide(f)
+	planned := plan(f, a)
+	writes := a.action == put || a.action == remove && f.offer != nil || !equality.Semantic.DeepEqual(request.Status, planned.Status)
+	if writes {
+		if wait := p.writes.wait(key.NamespacedName, p.clock.Now()); wait > 0 {
+			return ctrl.Result{RequeueAfter: wait}, nil
+		}
+	}
 	before := request.DeepCopy()
 	w := status.Begin(p.client, request)
 	defer w.Commit(ctx, &res, &err)
-	a := decide(f)
 	offer, err := p.apply(ctx, f, a)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	p.report(f, a, request, offer)
+	report(f, a, request, offer != nil)
 	if offer != nil {
+		p.metrics.offered(strings.TrimPrefix(key.Namespace, v1alpha1.TenantNamespacePrefix), request.Name, amountsOf(offer.Spec.Resources))
 		if err := p.acknowledge(ctx, request, offer); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
 	p.announce(before, request)
+	if writes {
+		p.writes.note(key.NamespacedName, p.clock.Now())
+	}
 	return ctrl.Result{RequeueAfter: max(a.again, 0)}, nil
 }
 
 // gather reads what a decision needs.
 func (p *provider) gather(ctx context.Context, request *v1alpha1.ResourceRequest) (facts, error) {
 	f := facts{now: p.clock.Now(), request: request, settings: p.settings()}
+	requests := &v1alpha1.ResourceRequestList{}
+	if err := p.client.List(ctx, requests, client.InNamespace(request.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return f, fmt.Errorf("listing the tenant's requests: %w", err)
+	}
+	eldest := oldest(requests.Items, maxRequests)
+	f.surplus = len(eldest) == maxRequests && !slices.ContainsFunc(eldest, func(r *v1alpha1.ResourceRequest) bool { return r.Name == request.Name })
 	tenant, err := p.tenant(ctx, request.Namespace)
 	if err != nil || tenant == nil {
 		return f, err
@@ -117,25 +134,22 @@ func (p *provider) gather(ctx context.Context, request *v1alpha1.ResourceRequest
 			f.offer = o
 		}
 	}
-	requests := &v1alpha1.ResourceRequestList{}
-	if err := p.client.List(ctx, requests, client.InNamespace(request.Namespace)); err != nil {
-		return f, fmt.Errorf("listing the tenant's requests: %w", err)
+	if f.surplus {
+		return f, nil
 	}
-	f.asks = sharers(requests.Items, there, request.Name, tenant.Spec.State)
+	f.asks = sharers(eldest, there, request.Name, tenant.Spec.State)
 	f.read, err = p.reader.Read(ctx, Consumer{ClusterID: tenant.Spec.ClusterID, Tenant: tenant.Name})
 	if err != nil && !errors.Is(err, errUnknown) {
 		return f, fmt.Errorf("reading what is free: %w", err)
 	}
 	f.unknown = err != nil
-	p.mu.Lock()
-	f.written = p.written[client.ObjectKeyFromObject(request)]
-	p.mu.Unlock()
+	f.written = p.offers.at(client.ObjectKeyFromObject(request))
 	return f, nil
 }
 
 // sharers are the requests of a tenant that get something: the sound ones that were
 // not declined and, of a cordoned tenant, those that have an offer.
-func sharers(requests []v1alpha1.ResourceRequest, offered map[string]bool, self string, state v1alpha1.TenantState) []ask {
+func sharers(requests []*v1alpha1.ResourceRequest, offered map[string]bool, self string, state v1alpha1.TenantState) []ask {
 	var asks []ask
 	for _, r := range requests {
 		newcomer := state == v1alpha1.TenantCordoned && !offered[r.Name] && r.Name != self
@@ -183,7 +197,7 @@ func (p *provider) apply(ctx context.Context, f facts, a answer) (*v1alpha1.Reso
 		if err := p.client.Create(ctx, offer); err != nil {
 			return nil, fmt.Errorf("creating the offer: %w", err)
 		}
-		p.note(key, f.now)
+		p.note(key)
 		return offer, nil
 	}
 	offer := f.offer.DeepCopy()
@@ -191,7 +205,7 @@ func (p *provider) apply(ctx context.Context, f facts, a answer) (*v1alpha1.Reso
 	if err := p.client.Patch(ctx, offer, client.MergeFrom(f.offer)); err != nil {
 		return nil, fmt.Errorf("changing the offer: %w", err)
 	}
-	p.note(key, f.now)
+	p.note(key)
 	return offer, nil
 }
 
@@ -208,10 +222,12 @@ func newOffer(request *v1alpha1.ResourceRequest, tenant string) *v1alpha1.Resour
 	}}
 }
 
-func (p *provider) note(key types.NamespacedName, now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.written[key] = now
+// note remembers a change of an offer, so that nothing is written again at once
+// even if what follows it fails.
+func (p *provider) note(key types.NamespacedName) {
+	now := p.clock.Now()
+	p.offers.note(key, now)
+	p.writes.note(key, now)
 }
 
 // discard removes the offer of a request that is gone.
@@ -225,23 +241,28 @@ func (p *provider) discard(ctx context.Context, key types.NamespacedName) error 
 	return p.remove(ctx, key, offer)
 }
 
-// remove deletes an offer, and what is remembered of it. All offers in tenant
+// remove deletes an offer, and its figures. All offers in tenant
 // namespaces are this component's: consumers have no right to make any.
 func (p *provider) remove(ctx context.Context, key types.NamespacedName, offer *v1alpha1.ResourceOffer) error {
 	if offer != nil {
 		if err := p.client.Delete(ctx, offer, client.Preconditions{UID: &offer.UID}); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 			return fmt.Errorf("deleting the offer: %w", err)
 		}
+		p.writes.note(key, p.clock.Now())
 	}
-	p.mu.Lock()
-	delete(p.written, key)
-	p.mu.Unlock()
 	p.metrics.gone(strings.TrimPrefix(key.Namespace, v1alpha1.TenantNamespacePrefix), key.Name)
 	return nil
 }
 
-// report writes the outcome into the request in memory, and into the metrics.
-func (p *provider) report(f facts, a answer, request *v1alpha1.ResourceRequest, offer *v1alpha1.ResourceOffer) {
+// plan is the request as it will be once an answer is carried out.
+func plan(f facts, a answer) *v1alpha1.ResourceRequest {
+	planned := f.request.DeepCopy()
+	report(f, a, planned, a.action == put || a.action == keep && f.offer != nil)
+	return planned
+}
+
+// report writes the outcome into the request in memory.
+func report(f facts, a answer, request *v1alpha1.ResourceRequest, offered bool) {
 	conditions, generation := &request.Status.Conditions, request.Generation
 	request.Status.ObservedGeneration = generation
 	a.offered.Type, a.offered.ObservedGeneration = v1alpha1.ConditionOffered, generation
@@ -250,7 +271,7 @@ func (p *provider) report(f facts, a answer, request *v1alpha1.ResourceRequest, 
 	switch {
 	case request.Spec.Decision == v1alpha1.DecisionDeclined:
 		status.False(conditions, generation, v1alpha1.ConditionAccepted, v1alpha1.ReasonDeclined, "")
-	case offer == nil:
+	case !offered:
 		status.False(conditions, generation, v1alpha1.ConditionAccepted, a.offered.Reason, a.offered.Message)
 	case accepted(request):
 		status.True(conditions, generation, v1alpha1.ConditionAccepted, v1alpha1.ReasonAccepted, "")
@@ -261,9 +282,6 @@ func (p *provider) report(f facts, a answer, request *v1alpha1.ResourceRequest, 
 		status.True(conditions, generation, v1alpha1.ConditionStalled, a.offered.Reason, a.offered.Message)
 	} else {
 		meta.RemoveStatusCondition(conditions, v1alpha1.ConditionStalled)
-	}
-	if offer != nil && f.tenant != nil {
-		p.metrics.offered(f.tenant.Name, request.Name, amountsOf(offer.Spec.Resources))
 	}
 }
 

@@ -1,8 +1,10 @@
 package offer
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,10 +35,10 @@ func sameName() handler.EventHandler {
 	})
 }
 
-// siblings maps a request to all requests of its tenant: they share.
+// siblings maps a request to the requests of its tenant: they share.
 func siblings(c client.Reader) handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, obj client.Object) []reconcile.Request {
-		return requestsIn(ctx, c, obj.GetNamespace())
+		return eldestIn(ctx, c, obj.GetNamespace())
 	})
 }
 
@@ -47,7 +49,7 @@ func ofTenant(c client.Reader, reader ResourceReader) handler.EventHandler {
 		if t, ok := obj.(*v1alpha1.Tenant); ok && !t.DeletionTimestamp.IsZero() {
 			reader.Remove(t.Spec.ClusterID)
 		}
-		return requestsIn(ctx, c, v1alpha1.TenantNamespace(obj.GetName()))
+		return eldestIn(ctx, c, v1alpha1.TenantNamespace(obj.GetName()))
 	})
 }
 
@@ -95,6 +97,38 @@ func requestsIn(ctx context.Context, c client.Reader, namespace string) []reconc
 	return out
 }
 
+// eldestIn lists the requests of a tenant namespace that matter: those that are looked
+// at, and the next one, which was until an older one came.
+func eldestIn(ctx context.Context, c client.Reader, namespace string) []reconcile.Request {
+	list := &v1alpha1.ResourceRequestList{}
+	if err := c.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil // from the cache: it fails only while the program ends
+	}
+	return keysOf(oldest(list.Items, maxRequests+1))
+}
+
+// oldest returns at most so many of the requests that stay, oldest first.
+func oldest(requests []v1alpha1.ResourceRequest, most int) []*v1alpha1.ResourceRequest {
+	out := make([]*v1alpha1.ResourceRequest, 0, len(requests))
+	for i := range requests {
+		if requests[i].DeletionTimestamp.IsZero() {
+			out = append(out, &requests[i])
+		}
+	}
+	slices.SortFunc(out, func(a, b *v1alpha1.ResourceRequest) int {
+		return cmp.Or(a.CreationTimestamp.Time.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return out[:min(len(out), most)]
+}
+
+func keysOf(requests []*v1alpha1.ResourceRequest) []reconcile.Request {
+	out := make([]reconcile.Request, len(requests))
+	for i, r := range requests {
+		out[i].NamespacedName = client.ObjectKeyFromObject(r)
+	}
+	return out
+}
+
 // limiter spreads retries: exponential from 200 ms to 30 s, half of it by chance.
 type limiter struct {
 	workqueue.TypedRateLimiter[reconcile.Request]
@@ -121,20 +155,24 @@ func requestsOfConsumers(ctx context.Context, c client.Reader, ids map[string]st
 		}
 		for _, t := range tenants.Items {
 			if _, meant := ids[t.Spec.ClusterID]; meant {
-				out = append(out, requestsIn(ctx, c, v1alpha1.TenantNamespace(t.Name))...)
+				out = append(out, eldestIn(ctx, c, v1alpha1.TenantNamespace(t.Name))...)
 			}
 		}
 		return out
 	}
 	list := &v1alpha1.ResourceRequestList{}
-	if err := c.List(ctx, list); err != nil {
+	if err := c.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil
 	}
-	var out []reconcile.Request
-	for i := range list.Items {
-		if inTenantNamespace(&list.Items[i]) {
-			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	byNamespace := map[string][]v1alpha1.ResourceRequest{}
+	for _, r := range list.Items {
+		if inTenantNamespace(&r) {
+			byNamespace[r.Namespace] = append(byNamespace[r.Namespace], r)
 		}
+	}
+	var out []reconcile.Request
+	for _, requests := range byNamespace {
+		out = append(out, keysOf(oldest(requests, maxRequests+1))...)
 	}
 	return out
 }

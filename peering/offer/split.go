@@ -44,7 +44,29 @@ func split(free, limits, used amounts, asks []ask) map[string]amounts {
 			spread(name, left, asks, shares, func(a ask) int64 { return shares[a.name][cpu] })
 		}
 	}
+	for _, a := range asks {
+		shares[a.name] = fit(shares[a.name], a.named)
+	}
 	return shares
+}
+
+// fit keeps what was named, and of the rest as much as an offer has room for.
+func fit(share, named amounts) amounts {
+	if len(share) <= maxResources {
+		return share
+	}
+	kept, rest := amounts{}, amounts{}
+	for name, v := range share {
+		if _, ok := named[name]; ok {
+			kept[name] = v
+		} else {
+			rest[name] = v
+		}
+	}
+	for _, name := range rest.names()[:max(0, maxResources-len(kept))] {
+		kept[name] = rest[name]
+	}
+	return kept
 }
 
 // spread gives what is left of a resource to those that leave it open, by weight;

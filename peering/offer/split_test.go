@@ -1,12 +1,17 @@
 package offer
 
 import (
+	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
 func at(seconds int) time.Time { return time.Unix(1_800_000_000+int64(seconds), 0) }
@@ -66,6 +71,34 @@ func TestSplit(t *testing.T) {
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s: (-want +got)\n%s", c.reason, diff)
 		}
+	}
+}
+
+// An offer has what was named and no more resources than can be stored.
+func TestSplitFits(t *testing.T) {
+	free, named := amounts{cpu: 8000, memory: 1000, pods: 100}, amounts{}
+	for i := range maxResources {
+		free[fmt.Sprintf("example.com/a%02d", i)] = 1
+	}
+	for i := range maxNamed {
+		named[fmt.Sprintf("example.com/z%02d", i)] = 1
+	}
+	got := split(free, nil, nil, []ask{{name: "a", named: named}, {name: "b"}})
+	for name, share := range got {
+		if len(share) != maxResources || !share.usable() {
+			t.Errorf("%s gets %d resources, want %d with cpu, memory and pods: %v", name, len(share), maxResources, share)
+		}
+	}
+	if n := len(got["a"].only(slices.Collect(maps.Keys(named)))); n != maxNamed {
+		t.Errorf("%d resources of the %d that were named", n, maxNamed)
+	}
+	spec := v1alpha1.ResourceRequestSpec{Resources: named.list()}
+	if err := checkRequest(spec); err != nil {
+		t.Errorf("%d resources: %v", maxNamed, err)
+	}
+	spec.Resources[cpu] = quantity(cpu, 1)
+	if err := checkRequest(spec); err == nil || !strings.Contains(err.Error(), "spec.resources") {
+		t.Errorf("%d resources: %v, want what is wrong with spec.resources", maxNamed+1, err)
 	}
 }
 

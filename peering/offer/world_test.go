@@ -98,7 +98,7 @@ func newWorld(t *testing.T) *world {
 	w.provider = &provider{
 		client: w.client, live: w.client, clock: w.clock, settings: func() home.Config { return w.settings },
 		reader: chain(guarded, func() home.Offer { return w.settings.Offer }),
-		events: w.recorded, metrics: measures, written: map[types.NamespacedName]time.Time{},
+		events: w.recorded, metrics: measures,
 	}
 	w.consumer = &consumer{client: w.client, clock: w.clock, fleet: w.peer, events: w.recorded}
 	w.namespace(v1alpha1.TenantNamespace(w.name), v1alpha1.LabelTenant)
@@ -180,11 +180,19 @@ func (w *world) consume(name string) ctrl.Result {
 // settle lets both sides work until a request is at rest.
 func (w *world) settle(name string) {
 	w.t.Helper()
-	for range 4 {
-		w.consume(name)
-		w.provide(name)
+	for range 6 {
+		w.pass(w.consume(name))
+		w.pass(w.provide(name))
 	}
+	w.pass(w.consume(name))
 	w.consume(name)
+}
+
+// pass lets the time pass that a write has to wait.
+func (w *world) pass(res ctrl.Result) {
+	if res.RequeueAfter <= writeEvery {
+		w.clock.Step(res.RequeueAfter)
+	}
 }
 
 func (w *world) request(key client.ObjectKey) *v1alpha1.ResourceRequest {

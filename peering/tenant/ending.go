@@ -2,6 +2,7 @@ package tenant
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ import (
 // +kubebuilder:rbac:groups=pelago.dev,resources=identities/status,verbs=patch
 // +kubebuilder:rbac:groups=pelago.dev,resources=resourcerequests;resourceoffers,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups=pelago.dev,resources=invitations,verbs=get;list;watch;delete
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=delete
 
 const (
 	// goodbyeFor is how long a consumer has to say goodbye when the provider ends.
@@ -50,7 +52,7 @@ func (r *reconciler) end(ctx context.Context, t *v1alpha1.Tenant) (ctrl.Result, 
 	if err := r.endRights(ctx, t, f); err != nil {
 		return ctrl.Result{}, err
 	}
-	if err := r.revoke(ctx, f.identity); err != nil {
+	if err := r.revoke(ctx, f.identity); err != nil && (apierrors.IsConflict(err) || !r.giveUp(ctx, t, "the notice in its identity", err)) {
 		return again(err)
 	}
 	if wait := r.goodbyeWait(t, f.identity); wait > 0 {
@@ -63,16 +65,24 @@ func (r *reconciler) end(ctx context.Context, t *v1alpha1.Tenant) (ctrl.Result, 
 		case err == nil:
 		case apierrors.IsConflict(err):
 			return again(err)
-		case r.clock.Since(t.DeletionTimestamp.Time) < giveUpAfter:
+		case !r.giveUp(ctx, t, step.name, err):
 			return ctrl.Result{}, err
 		default:
-			ctrl.LoggerFrom(ctx).Error(err, "giving up a step of removing a tenant", "step", step.name)
 			r.warn(t, "LeftBehind", "Remove", "could not remove "+step.name+" of the tenant; look for objects labelled "+v1alpha1.LabelTenant+"="+t.Name)
 		}
 	}
 	controllerutil.RemoveFinalizer(t, v1alpha1.FinalizerTenant)
 	r.gauges.forget(t.Name)
 	return ctrl.Result{}, nil
+}
+
+// giveUp says whether the end goes on without a step that has failed for too long.
+func (r *reconciler) giveUp(ctx context.Context, t *v1alpha1.Tenant, step string, cause error) bool {
+	if r.clock.Since(t.DeletionTimestamp.Time) < giveUpAfter {
+		return false
+	}
+	ctrl.LoggerFrom(ctx).Error(cause, "giving up a step of removing a tenant", "step", step)
+	return true
 }
 
 // again turns a conflict into another look soon.
@@ -105,25 +115,25 @@ func (r *reconciler) steps() []step {
 	}
 }
 
-// endRights leaves the consumer the right to say goodbye, and no other.
+// endRights leaves the consumer the right to say goodbye, and no other. The others go
+// even if that one cannot be given, which is given up in time.
 func (r *reconciler) endRights(ctx context.Context, t *v1alpha1.Tenant, f *facts) error {
 	var want []*rbacv1.RoleBinding
 	if judge(f.namespace, t) == ours && f.identity != nil {
 		want = append(want, farewell(t))
 	}
 	plan := planRights(f.bindings, want)
+	var failed []error
+	for _, b := range plan.remove {
+		failed = append(failed, remove(ctx, r.client, b))
+	}
 	for _, b := range plan.apply {
 		err := apply(ctx, r.client, b)
-		if err != nil && !leavingNamespace(err) {
-			return err
+		if err != nil && !leavingNamespace(err) && !r.giveUp(ctx, t, "its right to say goodbye", err) {
+			failed = append(failed, err)
 		}
 	}
-	for _, b := range plan.remove {
-		if err := remove(ctx, r.client, b); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // leavingNamespace reports that nothing can be made because the namespace goes or is
@@ -182,8 +192,8 @@ func (r *reconciler) endNamespaces(ctx context.Context, _ *v1alpha1.Tenant, f *f
 	return nil
 }
 
-// endRequests removes requests and offers, with finalizers of ours that nobody would
-// take off any more.
+// endRequests removes requests, offers and the Lease, whatever holds them: nobody would
+// let go of them any more.
 func (r *reconciler) endRequests(ctx context.Context, t *v1alpha1.Tenant, f *facts) error {
 	if f.namespace == nil || judge(f.namespace, t) == foreign {
 		return nil
@@ -195,32 +205,47 @@ func (r *reconciler) endRequests(ctx context.Context, t *v1alpha1.Tenant, f *fac
 		}
 	}
 	for i := range requests.Items {
-		if err := r.release(ctx, &requests.Items[i]); err != nil {
+		if err := r.release(ctx, &requests.Items[i], anyFinalizer); err != nil {
 			return err
 		}
 	}
 	for i := range offers.Items {
-		if err := r.release(ctx, &offers.Items[i]); err != nil {
+		if err := r.release(ctx, &offers.Items[i], anyFinalizer); err != nil {
 			return err
 		}
 	}
-	return nil
+	if f.lease == nil {
+		return nil
+	}
+	return r.release(ctx, f.lease, anyFinalizer)
 }
 
-// release takes our finalizers off an object and deletes it.
-func (r *reconciler) release(ctx context.Context, obj client.Object) error {
-	if err := unhold(ctx, r.client, obj); err != nil {
+// ourFinalizer picks Pelago's.
+func ourFinalizer(name string) bool {
+	return strings.HasPrefix(name, v1alpha1.GroupVersion.Group+"/")
+}
+
+// anyFinalizer picks all: a consumer may write what it likes into its objects, and
+// nothing in a tenant namespace may outlive it.
+func anyFinalizer(string) bool { return true }
+
+// release deletes an object and takes the finalizers off that are picked. No new ones
+// can be added to what is being deleted.
+func (r *reconciler) release(ctx context.Context, obj client.Object, pick func(string) bool) error {
+	if err := remove(ctx, r.client, obj); err != nil {
 		return err
 	}
-	return remove(ctx, r.client, obj)
+	now, err := read(ctx, r.live, obj.GetNamespace(), obj.GetName(), obj.DeepCopyObject().(client.Object))
+	if err != nil || now == nil || now.GetUID() != obj.GetUID() {
+		return err
+	}
+	return unhold(ctx, r.client, now, pick)
 }
 
-// unhold takes Pelago's finalizers off an object, unless it has changed since it was
-// read. That is a conflict.
-func unhold(ctx context.Context, c client.Client, obj client.Object) error {
-	held := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool {
-		return strings.HasPrefix(f, v1alpha1.GroupVersion.Group+"/")
-	})
+// unhold takes the finalizers off an object that are picked, unless it has changed
+// since it was read. That is a conflict.
+func unhold(ctx context.Context, c client.Client, obj client.Object, pick func(string) bool) error {
+	held := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), pick)
 	if len(held) == len(obj.GetFinalizers()) {
 		return nil
 	}
@@ -256,11 +281,15 @@ func (r *reconciler) endFlow(ctx context.Context, t *v1alpha1.Tenant, f *facts) 
 	return remove(ctx, r.client, f.flow)
 }
 
-func (r *reconciler) endIdentity(ctx context.Context, _ *v1alpha1.Tenant, f *facts) error {
+func (r *reconciler) endIdentity(ctx context.Context, t *v1alpha1.Tenant, f *facts) error {
 	if f.identity == nil {
 		return nil
 	}
-	return r.release(ctx, f.identity)
+	pick := ourFinalizer
+	if f.namespace != nil && judge(f.namespace, t) != foreign {
+		pick = anyFinalizer
+	}
+	return r.release(ctx, f.identity, pick)
 }
 
 // endFarewell takes the right to say goodbye, as there is nobody left to say it. The

@@ -8,10 +8,12 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -361,5 +363,57 @@ func TestInvitationsGo(t *testing.T) {
 	b.step(2*time.Hour + time.Minute)
 	if look() != nil {
 		t.Error("it is good for nothing any more")
+	}
+}
+
+// TestEndWithoutFarewell: what the consumer could do goes even if its last right cannot
+// be given, and the end comes all the same.
+func TestEndWithoutFarewell(t *testing.T) {
+	t.Parallel()
+	b := peered(t)
+	b.restart(interceptor.NewClient(b.c, interceptor.Funcs{
+		Apply: func(ctx context.Context, c client.WithWatch, obj runtime.ApplyConfiguration, o ...client.ApplyOption) error {
+			return errors.New("exceeded quota")
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, p client.Patch, o ...client.SubResourcePatchOption) error {
+			if _, ok := obj.(*v1alpha1.Identity); ok {
+				return errors.New("denied by a webhook")
+			}
+			return c.SubResource(sub).Patch(ctx, obj, p, o...)
+		},
+	}))
+	b.endTenant()
+	if _, err := b.Reconcile(t.Context(), request(b.name)); err == nil {
+		t.Error("nothing tries again")
+	}
+	if get(b, b.space(), v1alpha1.ConsumerRole, &rbacv1.RoleBinding{}) != nil {
+		t.Error("the consumer has its rights still")
+	}
+	b.step(giveUpAfter + time.Minute)
+	b.reconcile()
+	b.wantNothingLeft()
+}
+
+// TestEndWithForeignFinalizers: a consumer may write any finalizer into what it may
+// write, and must not hold its namespace by that.
+func TestEndWithForeignFinalizers(t *testing.T) {
+	t.Parallel()
+	b := peered(t)
+	held := `{"metadata":{"finalizers":["pelago.dev/goodbye","consumer.example/forever"]}}`
+	in := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: b.space(), Name: name} }
+	for _, obj := range []client.Object{
+		&v1alpha1.Identity{ObjectMeta: in(v1alpha1.IdentityName)}, &coordinationv1.Lease{ObjectMeta: in(v1alpha1.IdentityName)},
+		&v1alpha1.ResourceRequest{ObjectMeta: in("default")}, &v1alpha1.ResourceOffer{ObjectMeta: in("default")},
+	} {
+		if err := b.c.Patch(t.Context(), obj, client.RawPatch(types.MergePatchType, []byte(held))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.identityGoodbye()
+	b.reconcile()
+	b.reconcile()
+	b.wantNothingLeft()
+	if get(b, b.space(), v1alpha1.IdentityName, &coordinationv1.Lease{}) != nil {
+		t.Error("left behind: lease")
 	}
 }

@@ -3,6 +3,7 @@ package tenant
 import (
 	"context"
 
+	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,7 +37,15 @@ func (g *goodbye) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	if t != nil && t.Spec.PeeringUID == i.Spec.PeeringUID {
 		return ctrl.Result{}, nil
 	}
-	if err := unhold(ctx, g.client, i); err != nil {
+	n, err := read(ctx, g.live, "", i.Namespace, &corev1.Namespace{})
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	pick := ourFinalizer
+	if n != nil && contains(n.Labels, map[string]string{v1alpha1.LabelManagedBy: component, v1alpha1.LabelTenant: name}) {
+		pick = anyFinalizer
+	}
+	if err := unhold(ctx, g.client, i, pick); err != nil {
 		return again(err)
 	}
 	return ctrl.Result{}, nil

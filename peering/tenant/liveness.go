@@ -2,6 +2,7 @@ package tenant
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/status"
+	"github.com/pelago-dev/pelago/peering/claim"
 )
 
 const (
@@ -28,9 +30,7 @@ const (
 // observe sets what is known of the consumer's life, and says whether it has been
 // silent for longer than the owner wants to wait.
 func (r *reconciler) observe(t *v1alpha1.Tenant, f *facts, next *timer) bool {
-	if f.identity != nil && (t.Status.Cluster == nil || !equality.Semantic.DeepEqual(*t.Status.Cluster, f.identity.Spec.Cluster)) {
-		t.Status.Cluster = f.identity.Spec.Cluster.DeepCopy()
-	}
+	r.hear(t, f.identity)
 	now := r.clock.Now()
 	seen := r.memory.look(t, f.lease, now)
 	if !seen.contact.IsZero() {
@@ -58,6 +58,25 @@ func (r *reconciler) observe(t *v1alpha1.Tenant, f *facts, next *timer) bool {
 		return false
 	}
 	return true
+}
+
+// hear takes over what the consumer says of itself, if it can be shown to people and
+// it is who it was. Otherwise the last that it said stays.
+func (r *reconciler) hear(t *v1alpha1.Tenant, i *v1alpha1.Identity) {
+	if i == nil || (t.Status.Cluster != nil && equality.Semantic.DeepEqual(*t.Status.Cluster, i.Spec.Cluster)) {
+		return
+	}
+	err := claim.Cluster(&i.Spec.Cluster)
+	if err == nil && i.Spec.Cluster.ID != t.Spec.ClusterID {
+		err = errors.New("spec.cluster.id: of another cluster")
+	}
+	if err == nil {
+		t.Status.Cluster = i.Spec.Cluster.DeepCopy()
+		return
+	}
+	if r.memory.complain(t.Name, i.Generation) {
+		r.warn(t, v1alpha1.ReasonInvalid, "Hear", "what the consumer says of itself in its identity is not taken over: "+err.Error())
+	}
 }
 
 // count sets what the tenant uses, not more often than every few seconds.

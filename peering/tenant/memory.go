@@ -23,6 +23,7 @@ type recollection struct {
 	renewed      time.Time // the renewTime seen last, by the consumer's clock
 	usageWritten time.Time
 	quotaRemoved time.Time
+	complained   int64 // the generation of the Identity that was complained of last
 }
 
 // sighting is when a consumer was seen, by our clock.
@@ -97,4 +98,14 @@ func (m *memory) setQuotaRemoved(name string, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.of(name).quotaRemoved = at
+}
+
+// complain says whether a complaint about a generation of the tenant's Identity is new.
+func (m *memory) complain(name string, generation int64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	seen := m.of(name)
+	fresh := seen.complained != generation
+	seen.complained = generation
+	return fresh
 }

@@ -3,7 +3,6 @@ package tenant
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -177,8 +176,8 @@ func planQuota(have, want *corev1.ResourceQuota, now, removed time.Time) quotaPl
 	case len(have.Status.Hard) == 0:
 		return quotaPlan{} // not looked at, and so not enforced, yet
 	}
-	for name := range want.Spec.Hard {
-		if _, counted := have.Status.Used[name]; counted || !strings.HasSuffix(string(name), "."+v1alpha1.GroupVersion.Group) {
+	for name := range objectBounds {
+		if _, counted := have.Status.Used[corev1.ResourceName("count/"+name)]; counted || !ownKind(name) {
 			continue
 		}
 		if wait := quotaPatience - now.Sub(have.CreationTimestamp.Time); wait > 0 {

@@ -42,6 +42,21 @@ var objectBounds = map[string]int32{
 	"ingresses.networking.k8s.io": 0,
 }
 
+// objectNeeds are the fewest objects of each resource that Pelago itself needs in a
+// tenant namespace. Clusters add a service account to every namespace.
+var objectNeeds = map[string]int32{
+	"identities.pelago.dev":                  1,
+	"leases.coordination.k8s.io":             1,
+	"resourcequotas":                         1,
+	"rolebindings.rbac.authorization.k8s.io": 4,
+	"serviceaccounts":                        2,
+}
+
+// ownKind reports whether a resource is named as one of Pelago's.
+func ownKind(resource string) bool {
+	return strings.HasSuffix(resource, "."+v1alpha1.GroupVersion.Group)
+}
+
 // inNamespace is the metadata of what belongs to a tenant in its namespace.
 func inNamespace(t *v1alpha1.Tenant, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Namespace: v1alpha1.TenantNamespace(t.Name), Labels: childLabels(t)}
@@ -83,6 +98,11 @@ func quota(t *v1alpha1.Tenant) (*corev1.ResourceQuota, error) {
 			return nil, fmt.Errorf("spec.objects[%s] has the prefix count/; leave it out", name)
 		case strings.Contains(name, "/") || len(validation.IsQualifiedName("count/"+name)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0:
 			return nil, fmt.Errorf("spec.objects[%.60q] is not a resource; write secrets or resourcerequests.pelago.dev", name)
+		case bound < objectNeeds[name]:
+			return nil, fmt.Errorf("spec.objects[%s] is %d, and Pelago itself needs %d; set it to %d or more, or leave it out", name, bound, objectNeeds[name], objectNeeds[name])
+		}
+		if _, known := objectBounds[name]; ownKind(name) && !known {
+			return nil, fmt.Errorf("spec.objects[%.60s] is not a resource of a tenant namespace; write resourcerequests.pelago.dev, resourceoffers.pelago.dev or identities.pelago.dev", name)
 		}
 		bounds[name] = bound
 	}

@@ -1,6 +1,7 @@
 package tenant
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -65,14 +66,44 @@ type peeringPlan struct {
 	add      *v1alpha1.Peering // gets spec.provide
 	wait     bool              // one is going away
 	conflict string            // a sentence for people
+	unnamed  bool              // the conflict is that no invitation named the Peering
+}
+
+// welcome reports whether the owner has said that a tenant belongs into a Peering.
+func welcome(t *v1alpha1.Tenant, peering string, i *v1alpha1.Invitation) bool {
+	uid := t.Annotations[v1alpha1.AnnotationInvitation]
+	return uid == "" || (i != nil && string(i.UID) == uid && i.Spec.Consumer == peering)
+}
+
+// invitation reads the one that a tenant came of, past the cache; nil if it is gone.
+func (r *reconciler) invitation(ctx context.Context, t *v1alpha1.Tenant) (*v1alpha1.Invitation, error) {
+	list := &v1alpha1.InvitationList{}
+	if err := r.live.List(ctx, list); err != nil {
+		return nil, fmt.Errorf("listing invitations: %w", err)
+	}
+	for n := range list.Items {
+		if string(list.Items[n].UID) == t.Annotations[v1alpha1.AnnotationInvitation] {
+			return &list.Items[n], nil
+		}
+	}
+	return nil, nil
 }
 
 // planPeering finds the Peering of the tenant's cluster, whatever its name, among
-// those of its cluster or name.
-func planPeering(t *v1alpha1.Tenant, have []v1alpha1.Peering) peeringPlan {
+// those of its cluster or name. A consumer only claims the id of its cluster: it gets
+// into a Peering that the owner has made if the owner has named that one in the
+// invitation, or has made the Tenant too.
+func planPeering(t *v1alpha1.Tenant, have []v1alpha1.Peering, invitation *v1alpha1.Invitation) peeringPlan {
 	have = slices.Clone(have)
+	// The one that provides to the tenant already comes first, then the oldest.
+	other := func(p v1alpha1.Peering) int {
+		if p.Spec.ClusterID == t.Spec.ClusterID && p.Spec.Provide != nil && p.Spec.Provide.Tenant == t.Name {
+			return 0
+		}
+		return 1
+	}
 	slices.SortFunc(have, func(a, b v1alpha1.Peering) int {
-		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+		return cmp.Or(other(a)-other(b), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
 	})
 	for i := range have {
 		p := &have[i]
@@ -83,6 +114,9 @@ func planPeering(t *v1alpha1.Tenant, have []v1alpha1.Peering) peeringPlan {
 			return peeringPlan{wait: true}
 		case p.Spec.Provide != nil && p.Spec.Provide.Tenant == t.Name:
 			return peeringPlan{}
+		case !welcome(t, p.Name, invitation):
+			return peeringPlan{unnamed: true, conflict: fmt.Sprintf(
+				"peering %[1]s is with the cluster this one claims to be; if it is, delete this tenant and invite it by name: pelago generate peer-command --consumer %[1]s", p.Name)}
 		}
 		return peeringPlan{add: p}
 	}
@@ -101,7 +135,14 @@ func planPeering(t *v1alpha1.Tenant, have []v1alpha1.Peering) peeringPlan {
 // ensurePeering makes the tenant visible as a Peering, and returns a sentence if
 // another cluster has its name.
 func (r *reconciler) ensurePeering(ctx context.Context, t *v1alpha1.Tenant, f *facts, next *timer) (string, error) {
-	plan := planPeering(t, f.peerings)
+	plan := planPeering(t, f.peerings, nil)
+	if plan.unnamed {
+		i, err := r.invitation(ctx, t)
+		if err != nil {
+			return "", err
+		}
+		plan = planPeering(t, f.peerings, i)
+	}
 	switch {
 	case plan.wait:
 		next.in(soon)

@@ -59,18 +59,20 @@ func TestJudge(t *testing.T) {
 
 func TestQuota(t *testing.T) {
 	tenant := rome()
-	tenant.Spec.Objects = map[string]int32{"secrets": 3, "shadowpods.pelago.dev": 500}
+	tenant.Spec.Objects = map[string]int32{"secrets": 3, "resourceoffers.pelago.dev": 500}
 	q, err := quota(tenant)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[corev1.ResourceName]int64{"count/secrets": 3, "count/shadowpods.pelago.dev": 500, "count/pods": 0,
+	for name, want := range map[corev1.ResourceName]int64{"count/secrets": 3, "count/resourceoffers.pelago.dev": 500, "count/pods": 0,
 		"count/identities.pelago.dev": 1, "count/resourcerequests.pelago.dev": 16} {
 		if got, ok := q.Spec.Hard[name]; !ok || got.Value() != want {
 			t.Errorf("%s is %s, want %d", name, got.String(), want)
 		}
 	}
-	for name, bound := range map[string]int32{"secrets": -1, "count/secrets": 1, "Foo": 1, "a b": 1, "": 1, "a/b": 1} {
+	for name, bound := range map[string]int32{"secrets": -1, "count/secrets": 1, "Foo": 1, "a b": 1, "": 1, "a/b": 1,
+		"rolebindings.rbac.authorization.k8s.io": 1, "leases.coordination.k8s.io": 0, "serviceaccounts": 0, "identities.pelago.dev": 0, "resourcequotas": 0,
+		"resourcerequest.pelago.dev": 1} {
 		tenant.Spec.Objects = map[string]int32{name: bound}
 		if _, err := quota(tenant); err == nil || !strings.Contains(err.Error(), "spec.objects") {
 			t.Errorf("%q %d: %v, want an error that names the field", name, bound, err)
@@ -110,7 +112,12 @@ func TestPlanQuota(t *testing.T) {
 		{"uncounted", "the controller may need a moment", have(uncounted), time.Second, time.Time{}, quotaPlan{again: time.Second}},
 		{"uncounted for long", "it would refuse every Identity", have(uncounted), 3 * time.Second, time.Time{}, quotaPlan{remove: true, again: quotaPause}},
 		{"unknown resource", "an owner's slip blocks nothing", have(func(q *corev1.ResourceQuota) { delete(q.Status.Used, "count/jobs.batch") }), time.Hour, time.Time{}, quotaPlan{counted: true}},
+		{"uncounted for ever", "an owner's entry that nobody counts does not make the quota anew for ever", have(func(q *corev1.ResourceQuota) { q.Spec.Hard["count/others.pelago.dev"] = q.Spec.Hard["count/pods"] }), time.Hour, time.Time{}, quotaPlan{counted: true}},
 	} {
+		want := want.DeepCopy()
+		if c.name == "uncounted for ever" {
+			want.Spec.Hard["count/others.pelago.dev"] = want.Spec.Hard["count/pods"]
+		}
 		got := planQuota(c.have, want, noon.Add(c.after), c.removed)
 		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(quotaPlan{})); diff != "" {
 			t.Errorf("%s: %s\n%s", c.name, c.reason, diff)
@@ -187,7 +194,7 @@ func TestPlanPeering(t *testing.T) {
 		{"taken", "two clusters, one name", "conflict", []v1alpha1.Peering{make("rome", osloID, "", 0)}},
 		{"taken elsewhere", "ours has another name", "add capital", []v1alpha1.Peering{make("rome", osloID, "", time.Hour), make("capital", romeID, "", 0)}},
 	} {
-		got, plan := "", planPeering(rome(), c.have)
+		got, plan := "", planPeering(rome(), c.have, nil)
 		switch {
 		case plan.wait:
 			got = "wait"
@@ -200,6 +207,38 @@ func TestPlanPeering(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s: %q, want %q: %s", c.name, got, c.want, c.reason)
+		}
+	}
+}
+
+// TestWelcome: a cluster that only claims the id of a Peering does not get into it.
+func TestWelcome(t *testing.T) {
+	named := func(uid, consumer string) *v1alpha1.Invitation {
+		return &v1alpha1.Invitation{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}, Spec: v1alpha1.InvitationSpec{Consumer: consumer}}
+	}
+	mine := v1alpha1.Peering{ObjectMeta: metav1.ObjectMeta{Name: "capital"}, Spec: v1alpha1.PeeringSpec{ClusterID: romeID}}
+	older := mine
+	older.CreationTimestamp = metav1.NewTime(noon)
+	joined := mine
+	joined.Name, joined.CreationTimestamp, joined.Spec.Provide = "joined", metav1.NewTime(noon.Add(time.Hour)), &v1alpha1.Provide{Tenant: "rome"}
+	for _, c := range []struct {
+		name, reason string
+		invitation   *v1alpha1.Invitation
+		have         []v1alpha1.Peering
+		add, refuse  bool
+	}{
+		{"named", "the owner has said so", named("i-1", "capital"), []v1alpha1.Peering{mine}, true, false},
+		{"not named", "the id is only claimed", named("i-1", ""), []v1alpha1.Peering{mine}, false, true},
+		{"named another", "the id is only claimed", named("i-1", "rome"), []v1alpha1.Peering{mine}, false, true},
+		{"another invitation", "it is not the one used", named("i-2", "capital"), []v1alpha1.Peering{mine}, false, true},
+		{"no invitation", "it is gone", nil, []v1alpha1.Peering{mine}, false, true},
+		{"provides already", "it was decided before", nil, []v1alpha1.Peering{older, joined}, false, false},
+	} {
+		tenant := rome()
+		tenant.Annotations = map[string]string{v1alpha1.AnnotationInvitation: "i-1"}
+		plan := planPeering(tenant, c.have, c.invitation)
+		if (plan.add != nil) != c.add || (plan.conflict != "") != c.refuse || c.refuse && !strings.Contains(plan.conflict, "--consumer capital") || plan.create != nil {
+			t.Errorf("%s: %+v: %s", c.name, plan, c.reason)
 		}
 	}
 }

@@ -39,7 +39,6 @@ type reconciler struct {
 
 // +kubebuilder:rbac:groups=pelago.dev,resources=tenants,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups=pelago.dev,resources=tenants/status,verbs=patch
-// +kubebuilder:rbac:groups=pelago.dev,resources=tenants/finalizers,verbs=update
 // +kubebuilder:rbac:groups=pelago.dev,resources=identities,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
@@ -95,6 +94,9 @@ func (r *reconciler) keep(ctx context.Context, t *v1alpha1.Tenant, f *facts) (ct
 	conclude(t)
 	r.gauges.set(t)
 	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if gone, err := r.turnAway(ctx, t, f, next); err != nil || gone {
 		return ctrl.Result{}, err
 	}
 	if abandoned {

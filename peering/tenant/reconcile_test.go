@@ -425,6 +425,9 @@ func TestNamesOfChildren(t *testing.T) {
 		{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, ""},
 		{&v1alpha1.Identity{ObjectMeta: metav1.ObjectMeta{Namespace: "pelago-tenant-rome", Name: "consumer"}}, "rome"},
 		{&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "consumer"}}, ""},
+		{&v1alpha1.Identity{ObjectMeta: metav1.ObjectMeta{Namespace: "pelago-tenant-rome", Name: "consumer", Labels: map[string]string{v1alpha1.LabelTenant: "oslo"}}}, "rome"},
+		{&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "x", Labels: map[string]string{v1alpha1.LabelTenant: "rome"}}}, ""},
+		{&flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: "pelago-tenant-rome", Labels: map[string]string{v1alpha1.LabelTenant: "rome"}}}, "rome"},
 	} {
 		if got := tenantOf(c.obj); got != c.want {
 			t.Errorf("%T %s/%s is of %q, want %q", c.obj, c.obj.GetNamespace(), c.obj.GetName(), got, c.want)
@@ -432,5 +435,62 @@ func TestNamesOfChildren(t *testing.T) {
 	}
 	if got := request("rome").NamespacedName; got != (types.NamespacedName{Name: "rome"}) {
 		t.Error(got)
+	}
+}
+
+// TestRefusedTenantGoes: one that an invitation made under a name that cannot be.
+func TestRefusedTenantGoes(t *testing.T) {
+	t.Parallel()
+	for _, made := range []string{"by invitation", "by its owner"} {
+		b := newBench(t, func(t *v1alpha1.Tenant) {
+			if made == "by invitation" {
+				t.Annotations = map[string]string{v1alpha1.AnnotationInvitation: "i-1"}
+			}
+		})
+		if err := b.c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b.space()}}); err != nil {
+			t.Fatal(err)
+		}
+		b.settle()
+		if b.tenant().DeletionTimestamp != nil {
+			t.Errorf("%s: people cannot see why", made)
+		}
+		b.step(refusedFor + time.Minute)
+		b.reconcile()
+		if gone := b.tenant().DeletionTimestamp != nil; gone != (made == "by invitation") {
+			t.Errorf("%s: deleted is %v", made, gone)
+		}
+	}
+}
+
+// TestWhatConsumersSay is not taken over if people could not be shown it.
+func TestWhatConsumersSay(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.settle()
+	b.said("")
+	for _, change := range []func(*v1alpha1.ClusterInfo){
+		func(c *v1alpha1.ClusterInfo) { c.Version = "v1\x1b[2J" },
+		func(c *v1alpha1.ClusterInfo) { c.ID = osloID },
+		func(c *v1alpha1.ClusterInfo) { c.Features = []string{"a\nb"} },
+	} {
+		tenant := b.tenant()
+		good := v1alpha1.ClusterInfo{ID: tenant.Spec.ClusterID, Name: "rome"}
+		tenant.Status.Cluster = good.DeepCopy()
+		i := &v1alpha1.Identity{ObjectMeta: metav1.ObjectMeta{Generation: 1}, Spec: v1alpha1.IdentitySpec{Cluster: good}}
+		i.Spec.Cluster.Name = "roma"
+		b.hear(tenant, i)
+		if tenant.Status.Cluster.Name != "roma" {
+			t.Error("a new name is not taken over")
+		}
+		change(&i.Spec.Cluster)
+		i.Spec.Cluster.Name = "bad"
+		i.Generation++
+		b.restart(b.c)
+		b.hear(tenant, i)
+		b.hear(tenant, i)
+		if tenant.Status.Cluster.Name != "roma" || len(b.heard.Events) != 1 {
+			t.Errorf("%+v taken over, or %d events", tenant.Status.Cluster, len(b.heard.Events))
+		}
+		b.said("")
 	}
 }

@@ -15,9 +15,9 @@ import (
 // programs; a test keeps the two equal.
 //
 // +kubebuilder:rbac:groups=pelago.dev,resources=identities,resourceNames=consumer,verbs=get;list;watch;patch;delete,roleName=pelago-consumer
-// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=consumer,verbs=get;patch,roleName=pelago-consumer
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=consumer,verbs=patch,roleName=pelago-consumer
 // +kubebuilder:rbac:groups=pelago.dev,resources=resourcerequests,verbs=get;list;watch;create;patch;delete,roleName=pelago-consumer
-// +kubebuilder:rbac:groups=pelago.dev,resources=resourceoffers,verbs=get;list;watch,roleName=pelago-consumer
+// +kubebuilder:rbac:groups=pelago.dev,resources=resourceoffers,verbs=list;watch,roleName=pelago-consumer
 //
 // +kubebuilder:rbac:groups="",resources=serviceaccounts/token,resourceNames=consumer,verbs=create,roleName=pelago-consumer-token
 //
@@ -36,9 +36,9 @@ func Rights() map[string][]rbacv1.PolicyRule {
 	return map[string][]rbacv1.PolicyRule{
 		v1alpha1.ConsumerRole: {
 			{APIGroups: pelago, Resources: []string{"identities"}, ResourceNames: consumer, Verbs: []string{"get", "list", "watch", "patch", "delete"}},
-			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: consumer, Verbs: []string{"get", "patch"}},
+			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: consumer, Verbs: []string{"patch"}},
 			{APIGroups: pelago, Resources: []string{"resourcerequests"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
-			{APIGroups: pelago, Resources: []string{"resourceoffers"}, Verbs: []string{"get", "list", "watch"}},
+			{APIGroups: pelago, Resources: []string{"resourceoffers"}, Verbs: []string{"list", "watch"}},
 		},
 		v1alpha1.ConsumerTokenRole: {
 			{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, ResourceNames: consumer, Verbs: []string{"create"}},

@@ -36,20 +36,21 @@ func toTenant() handler.EventHandler {
 	})
 }
 
-// tenantOf names the tenant that an object belongs to, "" if none.
+// tenantOf names the tenant that an object belongs to, "" if none. The name of a tenant
+// namespace is what counts: consumers write labels too. Only cluster-scoped objects,
+// which they cannot write, are told by their label.
 func tenantOf(obj client.Object) string {
-	if name := obj.GetLabels()[v1alpha1.LabelTenant]; name != "" {
-		return name
-	}
 	namespace := obj.GetNamespace()
 	if _, ok := obj.(*corev1.Namespace); ok {
 		namespace = obj.GetName()
 	}
-	name, found := strings.CutPrefix(namespace, v1alpha1.TenantNamespacePrefix)
-	if !found {
-		return ""
+	if name, found := strings.CutPrefix(namespace, v1alpha1.TenantNamespacePrefix); found {
+		return name
 	}
-	return name
+	if obj.GetNamespace() == "" {
+		return obj.GetLabels()[v1alpha1.LabelTenant]
+	}
+	return ""
 }
 
 func request(name string) reconcile.Request {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	"syscall"
 
 	"github.com/pelago-dev/pelago/sandbox/cli"
 )
@@ -12,5 +13,8 @@ import (
 var version = "dev"
 
 func main() {
+	// Containers of other users must get into the file systems that are made below,
+	// whatever the shell of this command thinks of new files. What is secret says so.
+	syscall.Umask(0o022)
 	os.Exit(cli.Main(version, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

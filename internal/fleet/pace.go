@@ -1,0 +1,59 @@
+package fleet
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// A peer decides when its objects change, but not how often this cluster works
+// because of that.
+const (
+	paceRate  = 2.0 // requests a second
+	paceBurst = 20
+	// paceLag is how far the requests may be behind before the peer is read slower.
+	paceLag = time.Minute
+)
+
+// pacer spaces out the requests that one peer causes at one subscriber. It is never
+// asked to drop one: those that wait already stand for what comes after them.
+type pacer struct {
+	mu      sync.Mutex
+	limiter *rate.Limiter
+	waiting map[reconcile.Request]time.Time
+	last    time.Time // when the last one is due
+	swept   time.Time
+}
+
+func newPacer() *pacer {
+	return &pacer{limiter: rate.NewLimiter(paceRate, paceBurst), waiting: map[reconcile.Request]time.Time{}}
+}
+
+// delay is how long a request has to wait.
+func (p *pacer) delay(r reconcile.Request, now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if due := p.waiting[r]; due.After(now) {
+		return due.Sub(now)
+	}
+	if now.Sub(p.swept) >= time.Second {
+		maps.DeleteFunc(p.waiting, func(_ reconcile.Request, due time.Time) bool { return !due.After(now) })
+		p.swept = now
+	}
+	wait := p.limiter.ReserveN(now, 1).DelayFrom(now)
+	if wait > 0 {
+		p.last = now.Add(wait)
+		p.waiting[r] = p.last
+	}
+	return wait
+}
+
+// lag is by how much the requests are further behind than they may be.
+func (p *pacer) lag(now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return max(0, max(0, p.last.Sub(now))-paceLag)
+}
