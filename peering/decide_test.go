@@ -217,6 +217,7 @@ func TestAccepted(t *testing.T) {
 	}
 	yes := metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted}
 	no := metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNothingFree, Message: "full"}
+	bad := metav1.Condition{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonInvalid, Message: "there is no such resource"}
 	cases := []struct {
 		reason   string
 		requests []v1alpha1.ResourceRequest
@@ -225,6 +226,7 @@ func TestAccepted(t *testing.T) {
 		{"nothing asked for, nothing to say", nil, ""},
 		{"one accepted is enough", []v1alpha1.ResourceRequest{request("a", no), request("b", yes)}, "True Accepted "},
 		{"the default request's reason is shown", []v1alpha1.ResourceRequest{request("a"), request("default", no)}, "False NothingFree request default: full"},
+		{"a request that breaks a rule", []v1alpha1.ResourceRequest{request("a", bad)}, "False Invalid request a: there is no such resource"},
 		{"no answer yet", []v1alpha1.ResourceRequest{request("a")}, "False Pending request a: waiting for an offer"},
 	}
 	for _, c := range cases {

@@ -118,7 +118,12 @@ func (v *visit) accepted(requests []v1alpha1.ResourceRequest) {
 			return
 		}
 		c := meta.FindStatusCondition(q.Status.Conditions, v1alpha1.ConditionAccepted)
-		if c == nil {
+		for _, kind := range []string{v1alpha1.ConditionStalled, v1alpha1.ConditionOffered} { // why there is no word on it yet
+			if c == nil {
+				c = meta.FindStatusCondition(q.Status.Conditions, kind)
+			}
+		}
+		if c == nil || c.Message == "" {
 			c = &metav1.Condition{Reason: v1alpha1.ReasonPending, Message: "waiting for an offer"}
 		}
 		if worst == nil || q.Name == v1alpha1.DefaultRequestName {

@@ -21,7 +21,8 @@ type ResourceList map[string]resource.Quantity
 // +kubebuilder:printcolumn:name=CPU,type=string,JSONPath=`.spec.resources.cpu`
 // +kubebuilder:printcolumn:name=Memory,type=string,JSONPath=`.spec.resources.memory`
 // +kubebuilder:printcolumn:name=Accepted,type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
-// +kubebuilder:printcolumn:name=Reason,type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].reason`
+// +kubebuilder:printcolumn:name=Ready,type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name=Reason,type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 50",message="metadata.name: at most 50 characters"
 type ResourceRequest struct {

@@ -89,7 +89,7 @@ func clash(t *v1alpha1.Tenant, name string, named bool, a *applicant) error {
 	case t.Spec.ClusterID == a.spec.Cluster.ID && ending:
 		return waiting("the earlier peering as %s is still being removed", t.Name)
 	case t.Spec.ClusterID == a.spec.Cluster.ID:
-		return duplicate("already peered as %s; unpeer first", t.Name)
+		return duplicate("already peered as %s; unpeer first, or have the owner here end what is left of an earlier peering: pelago unpeer %[1]s", t.Name)
 	case t.Spec.PeeringUID == a.spec.PeeringUID:
 		return duplicate("spec.peeringUID: another tenant has it; delete the Peering at the consumer and make it again")
 	case !named && t.Name == name && ending:
