@@ -78,7 +78,7 @@ func (s *stage) say(change func(*v1alpha1.IdentityStatus)) {
 // and tries another one once a minute.
 func TestAddress(t *testing.T) {
 	s := newStage(t)
-	p := s.peer()
+	s.peer()
 	_, old := s.credential()
 	s.say(func(i *v1alpha1.IdentityStatus) { i.ServerURL = "https://127.0.0.1:1" })
 	said := func(p *v1alpha1.Peering) bool {
@@ -90,7 +90,7 @@ func TestAddress(t *testing.T) {
 		return false
 	}
 	s.until("it says that the address does not work", said)
-	if p = s.peering(); !ready(p) || p.Status.ServerURL != old.Server {
+	if p := s.peering(); !ready(p) || p.Status.ServerURL != old.Server {
 		t.Errorf("server %s, conditions %+v", p.Status.ServerURL, p.Status.Conditions)
 	}
 	s.restart(s.client) // what is stored works
