@@ -14,6 +14,9 @@ import (
 	"time"
 )
 
+// closeAgain is how soon connections that had just been used are closed.
+const closeAgain = time.Second
+
 // Bounds on what a peer may send.
 const (
 	maxAnswer = 4 << 20 // of one call
@@ -119,7 +122,7 @@ func (t *transport) end() {
 	last := t.retired && t.inFlight == 0
 	t.mu.Unlock()
 	if last {
-		t.base.CloseIdleConnections()
+		t.close()
 	}
 }
 
@@ -130,8 +133,15 @@ func (t *transport) retire() {
 	idle := t.inFlight == 0
 	t.mu.Unlock()
 	if idle {
-		t.base.CloseIdleConnections()
+		t.close()
 	}
+}
+
+// close closes the connections, and does so again: HTTP/2 lets go of a stream a moment
+// after its answer was closed, and until then the connection does not count as idle.
+func (t *transport) close() {
+	t.base.CloseIdleConnections()
+	time.AfterFunc(closeAgain, t.base.CloseIdleConnections)
 }
 
 // body is an answer that tells when it was closed, and ends where it is too long.
