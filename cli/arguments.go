@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -68,9 +70,43 @@ func unknownCommand(c *cobra.Command, args []string) error {
 }
 
 // outputFlag adds -o with the formats a command knows beside its own.
-func outputFlag(flags *pflag.FlagSet, output *string) {
-	flags.VarP(&format{output}, "output", "o", "json or yaml")
+func outputFlag(c *cobra.Command, output *string) {
+	c.Flags().VarP(&format{output}, "output", "o", "json or yaml")
+	offer := cobra.FixedCompletions([]string{"json", "yaml"}, cobra.ShellCompDirectiveNoFileComp)
+	if err := c.RegisterFlagCompletionFunc("output", offer); err != nil {
+		panic(err) // the flag is there, and registered once
+	}
 }
+
+// durationFlag adds a flag for a duration.
+func durationFlag(flags *pflag.FlagSet, value *time.Duration, name string, usual time.Duration, usage string) {
+	*value = usual
+	flags.Var(&duration{value}, name, usage)
+}
+
+// duration is a flag that explains itself to who writes 1d.
+type duration struct{ value *time.Duration }
+
+// String returns the duration.
+func (d *duration) String() string {
+	if d.value == nil {
+		return ""
+	}
+	return d.value.String()
+}
+
+// Set reads the duration.
+func (d *duration) Set(s string) error {
+	parsed, err := time.ParseDuration(s)
+	if err != nil {
+		return errors.New("this is not a duration; use h, m or s, like 24h")
+	}
+	*d.value = parsed
+	return nil
+}
+
+// Type is what help shows.
+func (d *duration) Type() string { return "duration" }
 
 // format is a flag that accepts json and yaml.
 type format struct{ value *string }

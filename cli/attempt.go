@@ -16,6 +16,7 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/cli/chain"
+	"github.com/pelago-dev/pelago/cli/screen"
 )
 
 // undoLimit bounds the removal of what a refused attempt has made.
@@ -50,8 +51,7 @@ func (r refusal) Error() string {
 func (a *attempt) run(ctx context.Context) error {
 	progress := a.e.progress()
 	defer progress.Stop()
-	progress.Step("Storing the invitation")
-	already, err := a.store(ctx)
+	already, err := a.store(ctx, progress)
 	if err != nil {
 		return describe(err, a.c)
 	}
@@ -65,6 +65,9 @@ func (a *attempt) run(ctx context.Context) error {
 		}
 		if r := refused(p); r != nil && !already {
 			return true, *r
+		}
+		if err := a.invalid(ctx, p); err != nil {
+			return true, err
 		}
 		ready, step := milestone(p, a.asks())
 		if state = step; !ready {
@@ -84,12 +87,33 @@ func (a *attempt) run(ctx context.Context) error {
 		fmt.Sprintf("Pelago goes on trying; see: pelago explain peering %s; to give up: pelago unpeer %[1]s", a.invitation.Name))
 }
 
+// invalid says that the provider does not take the default request as it is, which no
+// waiting changes. The peering itself stays.
+func (a *attempt) invalid(ctx context.Context, p *v1alpha1.Peering) error {
+	unmet := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionResourcesAccepted)
+	if !a.asks() || unmet == nil || unmet.Status == metav1.ConditionTrue || unmet.Reason != v1alpha1.ReasonInvalid ||
+		unmet.ObservedGeneration < p.Generation {
+		return nil
+	}
+	var r v1alpha1.ResourceRequest
+	key := client.ObjectKey{Namespace: v1alpha1.PeeringNamespace(p.Name), Name: v1alpha1.DefaultRequestName}
+	if a.c.Client.Get(ctx, key, &r) != nil {
+		return nil
+	}
+	why := hindrance(r)
+	if why == nil || why.Reason != v1alpha1.ReasonInvalid || why.ObservedGeneration < r.Generation {
+		return nil
+	}
+	return fmt.Errorf("%s is peered, but nothing is offered, for the request is invalid: %s; %s; or end it: pelago unpeer %[1]s",
+		p.Name, chain.Plain(why.Reason, why.Message), chain.Change(p.Name, r.Name))
+}
+
 // asks reports whether resources are asked for.
 func (a *attempt) asks() bool { return a.consume.DefaultRequest == nil || *a.consume.DefaultRequest }
 
 // store writes the token and the Peering. Already says that this cluster holds a
 // credential of that provider, so that nothing was written.
-func (a *attempt) store(ctx context.Context) (already bool, err error) {
+func (a *attempt) store(ctx context.Context, progress *screen.Progress) (already bool, err error) {
 	own, err := a.c.id(ctx)
 	if err != nil {
 		return false, fmt.Errorf("reading this cluster's id: %w", err)
@@ -108,6 +132,7 @@ func (a *attempt) store(ctx context.Context) (already bool, err error) {
 	if existing != nil && existing.Spec.Consume != nil && meta.IsStatusConditionTrue(existing.Status.Conditions, v1alpha1.ConditionIdentityReady) {
 		return true, nil
 	}
+	progress.Step("Storing the invitation")
 	objects := a.invitation.manifests(a.consume)
 	secret, peering := objects[0].(*corev1.Secret), objects[1].(*v1alpha1.Peering)
 	if err := a.c.Client.Create(ctx, secret, fieldOwner); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -236,6 +261,6 @@ func detail(c *metav1.Condition) string {
 	case c.Message == "":
 		return " (" + c.Reason + ")"
 	default:
-		return " (" + c.Reason + ": " + c.Message + ")"
+		return " (" + c.Reason + ": " + chain.Plain(c.Reason, c.Message) + ")"
 	}
 }

@@ -8,7 +8,9 @@ import (
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -18,6 +20,14 @@ var (
 	hashPattern  = regexp.MustCompile(`^[0-9a-f]{64}$`)
 	tokenPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
 	hostPattern  = regexp.MustCompile(`^[A-Za-z0-9.:\[\]-]+$`)
+)
+
+const (
+	// mostDigits bounds how an amount is written.
+	mostDigits = 24
+	// mostCPU and mostOfAny are what no provider believes to be there.
+	mostCPU   = int64(1) << 50
+	mostOfAny = int64(1) << 60
 )
 
 // checkURL wants SCHEME://HOST[:PORT] and nothing else.
@@ -49,13 +59,47 @@ func checkAuthURL(text string) error {
 	return nil
 }
 
+// checkResource accepts the names of resources that a provider can have.
+func checkResource(name string) error {
+	switch {
+	case slices.Contains([]string{"cpu", "memory", "pods", "ephemeral-storage"}, name):
+		return nil
+	case len(validation.IsQualifiedName(name)) == 0 && (strings.HasPrefix(name, corev1.ResourceHugePagesPrefix) || strings.Contains(name, "/")):
+		return nil
+	}
+	return fmt.Errorf("there is no resource %.80q; use cpu, memory, pods, ephemeral-storage, hugepages-SIZE or one with a domain like nvidia.com/gpu", name)
+}
+
+// checkAmount reads an amount of a resource as a request may have it.
+func checkAmount(name, text string) (resource.Quantity, error) {
+	quantity := resource.Quantity{}
+	if len(text) <= mostDigits {
+		var err error
+		if quantity, err = resource.ParseQuantity(text); err != nil {
+			quantity = resource.MustParse("-1")
+		}
+	}
+	switch {
+	case len(text) > mostDigits, quantity.Sign() < 0:
+		return quantity, fmt.Errorf("%.40q is not an amount; write one like 4, 500m or 8Gi", text)
+	case name == "cpu" && quantity.CmpInt64(mostCPU) >= 0, quantity.CmpInt64(mostOfAny) >= 0:
+		return quantity, fmt.Errorf("%q is more than any cluster has; ask for less, or leave it out to ask for all that is free", text)
+	case (name == "pods" || strings.Contains(name, "/")) && quantity.MilliValue()%1000 != 0:
+		return quantity, fmt.Errorf("%q is not a whole number, as %s have to be", text, name)
+	}
+	return quantity, nil
+}
+
 // resources makes a ResourceList of the flags --cpu, --memory, --pods and --resource.
 func resources(cpu, memory, pods string, others []string) (v1alpha1.ResourceList, error) {
 	list := v1alpha1.ResourceList{}
 	set := func(flag, name, amount string) error {
-		quantity, err := resource.ParseQuantity(amount)
-		if err != nil || quantity.Sign() < 0 {
-			return usage("%s %q is not an amount; write one like 4, 500m or 8Gi", flag, amount)
+		if err := checkResource(name); err != nil {
+			return usage("%s: %w", flag, err)
+		}
+		quantity, err := checkAmount(name, amount)
+		if err != nil {
+			return usage("%s %w", flag, err)
 		}
 		if _, twice := list[name]; twice {
 			return usage("%s: %s is given twice", flag, name)

@@ -138,6 +138,14 @@ func (e *Env) paintOn(w io.Writer) screen.Paint {
 	return screen.Paint(e.Getenv("NO_COLOR") == "" && screen.Terminal(w, e.Getenv))
 }
 
+// width is how many columns a table may take: no bound where a program reads it.
+func (e *Env) width() int {
+	if screen.Terminal(e.Out, e.Getenv) {
+		return screen.Width
+	}
+	return 0
+}
+
 // progress begins to tell on standard error what is going on.
 func (e *Env) progress() *screen.Progress {
 	return screen.Start(e.Err, screen.Terminal(e.Err, e.Getenv), e.Clock)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -34,7 +35,7 @@ NAME is the peering, the remote cluster's own name, or its id.`,
 			return explain(ctx, e, args[0], peeringOutput, (*Cluster).peeringChains)
 		}),
 	}
-	outputFlag(peering.Flags(), &peeringOutput)
+	outputFlag(peering, &peeringOutput)
 	tenant := &cobra.Command{
 		Use:   "tenant NAME",
 		Short: "Walk through what a consumer needs to use this cluster",
@@ -47,7 +48,7 @@ is not so, why and what to do. NAME is the tenant, the consumer's own name, or i
 			return explain(ctx, e, args[0], tenantOutput, (*Cluster).tenantChains)
 		}),
 	}
-	outputFlag(tenant.Flags(), &tenantOutput)
+	outputFlag(tenant, &tenantOutput)
 	group.AddCommand(peering, tenant)
 	return group
 }
@@ -91,14 +92,15 @@ func printChains(w io.Writer, paint screen.Paint, chains []chain.Chain) error {
 				fmt.Fprintf(w, "      %s\n", screen.Wrap(s.Evidence, "      ", screen.Width-6))
 			}
 		}
-		first := c.First()
-		if first == nil {
+		stops := c.Stops()
+		if len(stops) == 0 {
 			fmt.Fprintln(w, "\nAll is well.")
-			continue
 		}
-		fmt.Fprintf(w, "\nIt stops where %s.\n", screen.Wrap("\""+first.Fact+"\" is not so", "", screen.Width-16))
-		if first.Remedy != "" {
-			fmt.Fprintln(w, screen.Wrap("What to do: "+first.Remedy+".", "  ", screen.Width))
+		for _, stop := range stops {
+			fmt.Fprintf(w, "\nIt stops where %s.\n", screen.Wrap("\""+stop.Fact+"\" is not so", "", screen.Width-16))
+			if stop.Remedy != "" {
+				fmt.Fprintln(w, wrapRemedy("What to do: "+stop.Remedy+fullStop(stop.Remedy), "  "))
+			}
 		}
 	}
 	return nil
@@ -169,4 +171,12 @@ func (c *Cluster) negotiations(ctx context.Context, namespace string) ([]v1alpha
 		return nil, nil, describe(fmt.Errorf("listing offers: %w", err), c)
 	}
 	return requests.Items, offers.Items, nil
+}
+
+// fullStop ends a sentence, unless somebody may copy its end into a shell.
+func fullStop(remedy string) string {
+	if strings.Contains(remedy, "kubectl ") {
+		return ""
+	}
+	return "."
 }

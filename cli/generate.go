@@ -42,9 +42,9 @@ objects to apply in the consumer's cluster instead, a Secret and a Peering, for 
 		Args: exactly(),
 		RunE: e.does(g.run),
 	}
-	c.Flags().DurationVar(&g.terms.ttl, "ttl", ttlDefault, "how long the invitation can be used")
+	durationFlag(c.Flags(), &g.terms.ttl, "ttl", ttlDefault, "how long the invitation can be used")
 	c.Flags().StringVar(&g.terms.consumer, "consumer", "", "what the consumer will be called here, whatever it calls itself")
-	outputFlag(c.Flags(), &g.output)
+	outputFlag(c, &g.output)
 	group.AddCommand(c)
 	return group
 }

@@ -54,17 +54,20 @@ machine only, give --api-server-url, or the cluster can use others but not be us
 	f.StringVar(&i.apiServerURL, "api-server-url", "", "address of this cluster's API server for other clusters, https://HOST:PORT")
 	f.StringVar(&i.serviceType, "auth-service-type", "", "how others reach the authentication endpoint: LoadBalancer, NodePort or ClusterIP; found out if not given")
 	f.StringSliceVar(&i.labels, "labels", nil, "labels of this cluster that travel with its offers, KEY=VALUE")
-	f.StringVar(&i.image, "image", "", "image of Pelago's programs (default \"pelago.dev/pelago\" of this program's version)")
+	f.StringVar(&i.image, "image", "", "image of Pelago's programs; if not given this program's version, from where the installed image came or else pelago.dev/pelago")
 	f.StringArrayVar(&i.set, "set", nil, "a value of the chart, PATH=VALUE; repeatable")
 	f.StringVar(&i.valuesFile, "values", "", "file with values of the chart, in YAML; - reads standard input")
 	f.BoolVar(&i.dryRun, "dry-run", false, "print the objects instead of applying them")
-	f.DurationVar(&i.timeout, "timeout", waitDefault, "how long to wait until Pelago runs")
-	outputFlag(f, &i.output)
+	durationFlag(f, &i.timeout, "timeout", waitDefault, "how long to wait until Pelago runs")
+	outputFlag(c, &i.output)
 	f.Lookup("output").Usage = "with --dry-run: json or yaml"
 	return c
 }
 
 func (i *install) run(ctx context.Context, e *Env, _ []string) error {
+	if i.output != "" && !i.dryRun {
+		return usage("-o needs --dry-run; add it to print the objects, or leave out -o to apply them")
+	}
 	given, err := i.given(e)
 	if err != nil {
 		return err
@@ -129,9 +132,13 @@ func (i *install) plan(ctx context.Context, e *Env, c *Cluster, given map[string
 		return nil, err
 	}
 	overlay(p.values, installed)
-	overlay(p.values, map[string]any{"image": map[string]any{"ref": "pelago.dev/pelago:" + e.Version}})
+	before, _ := lookup(p.values, "image", "ref").(string)
+	put(p.values, imageOf(before, e.Version), "image", "ref")
 	overlay(p.values, given)
-	p.image, _ = lookup(p.values, "image", "ref").(string)
+	if p.image, _ = lookup(p.values, "image", "ref").(string); p.image == "" {
+		p.image = imageOf("", e.Version)
+		put(p.values, p.image, "image", "ref")
+	}
 	p.serviceType, _ = lookup(p.values, "auth", "service", "type").(string)
 	if p.objects, err = e.Render(p.values); err != nil {
 		return nil, fmt.Errorf("the values do not fit the chart: %w", err)

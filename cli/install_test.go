@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -117,6 +118,25 @@ func (s *stage) testUpgrade(t *testing.T) {
 	if err := s.c.Get(ctx, inSystem(v1alpha1.AuthService), &service); err != nil || service.Spec.Type != corev1.ServiceTypeClusterIP {
 		t.Errorf("the type of the Service is %s, %v; it was set to ClusterIP", service.Spec.Type, err)
 	}
+	image := func() string {
+		var d appsv1.Deployment
+		if err := s.c.Get(ctx, inSystem(managerDeployment), &d); err != nil {
+			t.Fatal(err)
+		}
+		return d.Spec.Template.Spec.Containers[0].Image
+	}
+	for _, one := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--image", "registry.example:5000/p/pelago:dev"}, "registry.example:5000/p/pelago:dev"},
+		{nil, "registry.example:5000/p/pelago:v1.2.3"},
+		{[]string{"--set", "image.ref="}, "pelago.dev/pelago:v1.2.3"},
+	} {
+		if got := s.run(append([]string{"install"}, one.args...)...); got.code != 0 || image() != one.want {
+			t.Errorf("the image after install %v is %s, want %s: %+v", one.args, image(), one.want, got)
+		}
+	}
 	if got := s.run("install", "--set", "config.offer.reserve=much"); got.code != 1 || !strings.Contains(got.err, "reserve") {
 		t.Errorf("settings with a mistake: %+v", got)
 	}
@@ -142,7 +162,8 @@ func (s *stage) testRefuse(t *testing.T) {
 	if got := s.run("uninstall"); got.code != 1 || !strings.Contains(got.err, "pelago unpeer turin --forget") {
 		t.Errorf("uninstalling with a tombstone: %+v", got)
 	}
-	if got := s.run("unpeer", "turin", "--forget"); got.code != 0 || got.out != "Forgot turin.\n" {
+	if got := s.run("unpeer", "turin", "--forget"); got.code != 0 || got.out != "Forgot turin.\n" ||
+		!strings.Contains(got.err, "turin may still hold a tenant of this cluster; its owner removes that with: pelago unpeer milan") {
 		t.Errorf("forgetting: %+v", got)
 	}
 	stuck := &v1alpha1.Invitation{ObjectMeta: metav1.ObjectMeta{Name: "stuck", Finalizers: []string{"pelago.dev/nobody-is-left"}},

@@ -170,6 +170,28 @@ func (i invitation) print(e *Env, format string, consume v1alpha1.Consume) error
 	return screen.Documents(e.Out, format, all)
 }
 
+// complete says which parts of an invitation were not given.
+func (i invitation) complete() error {
+	var missing []string
+	for _, part := range []struct{ name, value string }{
+		{"NAME", i.Name}, {"--cluster-id", i.ClusterID}, {"--auth-url", i.AuthURL}, {"--ca-sha256", i.CASHA256}, {"--token", i.Token},
+	} {
+		if part.value == "" {
+			missing = append(missing, part.name)
+		}
+	}
+	last := len(missing) - 1
+	switch {
+	case last < 0:
+		return nil
+	case last == 4:
+		return usage("there is no invitation; run at the provider: pelago generate peer-command, and here the line it prints")
+	case last == 0:
+		return usage("%s is missing; copy the whole line that pelago generate peer-command printed", missing[0])
+	}
+	return usage("%s and %s are missing; copy the whole line that pelago generate peer-command printed", strings.Join(missing[:last], ", "), missing[last])
+}
+
 // check says which part of an invitation cannot be right, in the words of the flags.
 func (i invitation) check() error {
 	if err := v1alpha1.CheckClusterName(i.Name); err != nil {

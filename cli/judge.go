@@ -3,9 +3,9 @@ package cli
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -17,7 +17,7 @@ import (
 // report makes of a snapshot what is shown. It decides alone what a problem is.
 func (s *snapshot) report(now time.Time) Report {
 	r := Report{
-		Problems: []Problem{}, Components: []ComponentReport{}, Peerings: []PeeringReport{},
+		Problems: []Problem{}, Pending: []Problem{}, Components: []ComponentReport{}, Peerings: []PeeringReport{},
 		Tenants: []TenantReport{}, Invitations: []InvitationReport{}, Tombstones: []string{},
 		Cluster: ClusterReport{Name: s.settings.Cluster.Name, ID: s.id, KubernetesVersion: s.kubernetes, ServerURL: s.settings.APIServer.URL},
 	}
@@ -25,8 +25,9 @@ func (s *snapshot) report(now time.Time) Report {
 	for _, p := range s.peerings {
 		s.judgePeering(&r, p, now)
 	}
+	s.strays(&r)
 	for _, t := range s.tenants {
-		judgeTenant(&r, t)
+		s.judgeTenant(&r, t)
 	}
 	for _, i := range s.invitations {
 		if i.Status.BoundTo == nil && now.Before(i.Spec.Expires.Time) {
@@ -77,8 +78,14 @@ func (s *snapshot) judgePeering(r *Report, p v1alpha1.Peering, now time.Time) {
 				Accepted: meta.IsStatusConditionTrue(offer.Status.Conditions, v1alpha1.ConditionAccepted)})
 		}
 	}
+	report.Requests = s.requestsIn(v1alpha1.PeeringNamespace(p.Name))
+	report.InContact = s.watched() && (meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionReachable) ||
+		meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionConsumerAlive))
 	r.Peerings = append(r.Peerings, report)
-	object := "peering " + p.Name
+	object, unmet := "peering "+p.Name, resourcesOnly(p)
+	if said := s.judgeRequests(r, p, report.Ready || unmet); said && unmet {
+		return
+	}
 	if problem := conditionProblem(object, p.Name, p.Status.Conditions); problem != nil {
 		r.Problems = append(r.Problems, *problem)
 		return
@@ -93,7 +100,7 @@ func (s *snapshot) judgePeering(r *Report, p v1alpha1.Peering, now time.Time) {
 	}
 }
 
-func judgeTenant(r *Report, t v1alpha1.Tenant) {
+func (s *snapshot) judgeTenant(r *Report, t v1alpha1.Tenant) {
 	report := TenantReport{Name: t.Name, ClusterID: t.Spec.ClusterID, State: t.Spec.State, Used: t.Status.Used, Contact: t.Status.LastContact}
 	if report.State == "" {
 		report.State = v1alpha1.TenantActive
@@ -102,10 +109,26 @@ func judgeTenant(r *Report, t v1alpha1.Tenant) {
 	if t.Spec.Limits != nil {
 		report.Limits = t.Spec.Limits.Resources
 	}
+	report.Requests = s.requestsIn(v1alpha1.TenantNamespace(t.Name))
+	report.InContact = s.watched() && meta.IsStatusConditionTrue(t.Status.Conditions, v1alpha1.ConditionConsumerAlive)
 	r.Tenants = append(r.Tenants, report)
+	pending := Problem{Object: "tenant " + t.Name, Remedy: "to lift that: pelago uncordon tenant " + t.Name}
+	switch report.State {
+	case v1alpha1.TenantCordoned:
+		pending.Reason, pending.Message = v1alpha1.ReasonCordoned, "is cordoned: it keeps what it has and gets nothing new"
+		r.Pending = append(r.Pending, pending)
+	case v1alpha1.TenantDrained:
+		pending.Reason, pending.Message = v1alpha1.ReasonDrained, "is drained: it gets nothing here"
+		r.Pending = append(r.Pending, pending)
+	}
 	if problem := conditionProblem("tenant "+t.Name, t.Name, t.Status.Conditions); problem != nil {
 		r.Problems = append(r.Problems, *problem)
 	}
+}
+
+// watched reports whether somebody keeps conditions true.
+func (s *snapshot) watched() bool {
+	return slices.ContainsFunc(s.deployments, func(d appsv1.Deployment) bool { return d.Name == managerDeployment && setup.RolledOut(&d) })
 }
 
 // readiness is the condition Ready in two words.
@@ -135,7 +158,7 @@ func conditionProblem(object, name string, conditions []metav1.Condition) *Probl
 }
 
 func problemOf(object, name string, c *metav1.Condition) Problem {
-	p := Problem{Object: object, Reason: c.Reason, Message: strings.Join(strings.Fields(c.Message), " "), Remedy: chain.Remedy(c.Reason, name)}
+	p := Problem{Object: object, Reason: c.Reason, Message: chain.Plain(c.Reason, c.Message), Remedy: chain.Remedy(c.Reason, name)}
 	if p.Message == "" {
 		p.Message = fmt.Sprintf("%s is %s", c.Type, c.Status)
 	}

@@ -72,8 +72,8 @@ both sides; with --bidirectional each cluster uses the other.`,
 	f.BoolVar(&p.bidirectional, "bidirectional", false, "let the remote cluster use this one as well")
 	f.BoolVar(&p.inBand, "in-band", false, "reach the provider's API server through the tunnel (not available yet)")
 	f.BoolVar(&p.dryRun, "dry-run", false, "print the objects instead of making them")
-	f.DurationVar(&p.timeout, "timeout", waitDefault, "how long to wait until the peering is ready")
-	outputFlag(f, &p.output)
+	durationFlag(f, &p.timeout, "timeout", waitDefault, "how long to wait until the peering is ready")
+	outputFlag(c, &p.output)
 	return c
 }
 
@@ -123,8 +123,10 @@ func (p *peer) check() (v1alpha1.Consume, error) {
 		return consume, usage("--dry-run makes no invitation, so it has none to show with --remote-kubeconfig; run there: pelago generate peer-command -o yaml")
 	case p.bidirectional && p.remote == (Access{}):
 		return consume, usage("--bidirectional needs --remote-kubeconfig; with lines, run one in each cluster")
-	case p.remote == (Access{}) && (i.Name == "" || i.ClusterID == "" || i.AuthURL == "" || i.CASHA256 == "" || i.Token == ""):
-		return consume, usage("an invitation has NAME, --cluster-id, --auth-url, --ca-sha256 and --token; run at the provider: pelago generate peer-command, and here the line it prints")
+	case p.remote == (Access{}):
+		if err := i.complete(); err != nil {
+			return consume, err
+		}
 	}
 	for _, one := range []struct{ flag, value string }{{"--server-url", f.serverURL}, {"--proxy-url", f.proxyURL}} {
 		schemes := []string{"https"}
@@ -170,7 +172,11 @@ func (a *attempt) report(ctx context.Context, output string) error {
 		fmt.Fprintf(a.e.Out, "Peered with %s.\n", name)
 		return nil
 	}
-	fmt.Fprintf(a.e.Out, "Peered with %s, which offers %s.\n", name, chain.Amounts(offer.Spec.Resources))
+	var request v1alpha1.ResourceRequest
+	if err := a.c.Client.Get(ctx, key, &request); err != nil {
+		request.Spec.Resources = nil // the offer is shown without what was asked for
+	}
+	fmt.Fprintf(a.e.Out, "Peered with %s, which offers %s.\n", name, chain.Answer(request.Spec.Resources, offer.Spec.Resources))
 	return nil
 }
 

@@ -54,7 +54,7 @@ func TestGenerate(t *testing.T) {
 	if len(documents) != 2 || yaml.UnmarshalStrict([]byte(documents[1]), &peering) != nil || peering.Name != "milan" || peering.Spec.Consume.TokenSecret == "" {
 		t.Errorf("as manifests: %+v", got)
 	}
-	if got := s.run("status"); got.code != 0 || !strings.Contains(got.out, "for rome, ends in") {
+	if got := s.run("status"); got.code != 0 || !strings.Contains(got.out, "for anybody, who will be called rome here, ends in") {
 		t.Errorf("status with an invitation: %+v", got)
 	}
 }
@@ -109,7 +109,7 @@ func TestPeer(t *testing.T) {
 	if got := s.run(peerArgs(other)...); got.code != 1 || !strings.Contains(got.err, "another cluster ("+id1+")") || !strings.Contains(got.err, "pelago peer OTHER") {
 		t.Errorf("a name that is taken: %+v", got)
 	}
-	if got := s.run(peerArgs(id2)...); got.code != 1 || !strings.Contains(got.err, "of this cluster itself") {
+	if got := s.run(peerArgs(id2)...); got.code != 1 || !strings.Contains(got.err, "of this cluster itself") || strings.Contains(got.err, "Storing") {
 		t.Errorf("peering with itself: %+v", got)
 	}
 	if got := s.run("unpeer", id1); got.code != 0 || got.out != "Peering milan is gone.\n" || s.peering("milan") != nil {
@@ -157,6 +157,34 @@ func TestPeerRefused(t *testing.T) {
 			s.sweep()
 		})
 	}
+}
+
+// TestPeerInvalid holds that a request nobody can answer is not waited for, and costs no
+// invitation.
+func TestPeerInvalid(t *testing.T) {
+	s := newStage(t, 0)
+	s.install("rome", id2)
+	ctx := t.Context()
+	request := &v1alpha1.ResourceRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "pelago-peering-milan", Name: v1alpha1.DefaultRequestName}}
+	s.c.Create(ctx, newNamespace(request.Namespace))
+	s.create(request)
+	conditions(&request.Status.Conditions, request.Generation, isNot(v1alpha1.ConditionOffered, v1alpha1.ReasonInvalid, "the provider has no such thing"))
+	if err := s.c.Status().Update(ctx, request); err != nil {
+		t.Fatal(err)
+	}
+	stop := s.manager(func(*v1alpha1.Peering) []metav1.Condition {
+		return []metav1.Condition{is(v1alpha1.ConditionIdentityReady), is(v1alpha1.ConditionReachable), is(v1alpha1.ConditionCompatible),
+			isNot(v1alpha1.ConditionResourcesAccepted, v1alpha1.ReasonInvalid, "request default: the provider has no such thing")}
+	})
+	got := s.run(peerArgs(id1)...)
+	if got.code != 1 || !strings.Contains(got.err, "milan is peered, but nothing is offered, for the request is invalid: the provider has no such thing; change spec.consume.resources: kubectl edit peering milan; or end it: pelago unpeer milan") {
+		t.Errorf("%+v", got)
+	}
+	if s.peering("milan") == nil {
+		t.Error("the peering is gone, and its invitation with it")
+	}
+	stop()
+	s.sweep()
 }
 
 // TestPeerRefusedKeepsProviding holds that undoing takes out only what was put in.

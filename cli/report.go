@@ -13,6 +13,8 @@ import (
 type Report struct {
 	// Problems come first. There are none when all is well.
 	Problems []Problem `json:"problems"`
+	// Pending is what waits for somebody or something, and is not broken.
+	Pending []Problem `json:"pending"`
 	// Cluster is the one the kubeconfig names.
 	Cluster ClusterReport `json:"cluster"`
 	// Components are Pelago's programs in it.
@@ -64,8 +66,11 @@ type PeeringReport struct {
 	Reason    string                `json:"reason,omitempty"`
 	Remote    *v1alpha1.ClusterInfo `json:"remote,omitempty"`
 	Offers    []OfferReport         `json:"offers,omitempty"`
-	Contact   *metav1.Time          `json:"lastContact,omitempty"`
-	Expires   *metav1.Time          `json:"credentialNotAfter,omitempty"`
+	Requests  []RequestReport       `json:"requests,omitempty"`
+	// InContact says that the remote cluster is heard of now.
+	InContact bool         `json:"inContact"`
+	Contact   *metav1.Time `json:"lastContact,omitempty"`
+	Expires   *metav1.Time `json:"credentialNotAfter,omitempty"`
 }
 
 // OfferReport is what a provider offers this cluster.
@@ -73,6 +78,17 @@ type OfferReport struct {
 	Name      string                `json:"name"`
 	Resources v1alpha1.ResourceList `json:"resources"`
 	Accepted  bool                  `json:"accepted"`
+}
+
+// RequestReport is a request for resources, and what has become of it.
+type RequestReport struct {
+	Name string `json:"name"`
+	// Asked is what it asks for; all that is free if empty.
+	Asked    v1alpha1.ResourceList `json:"asked,omitempty"`
+	Offered  v1alpha1.ResourceList `json:"offered,omitempty"`
+	Accepted bool                  `json:"accepted"`
+	// Reason says why it is not whole.
+	Reason string `json:"reason,omitempty"`
 }
 
 // TenantReport is a Tenant.
@@ -84,7 +100,10 @@ type TenantReport struct {
 	Reason    string                `json:"reason,omitempty"`
 	Used      v1alpha1.ResourceList `json:"used,omitempty"`
 	Limits    v1alpha1.ResourceList `json:"limits,omitempty"`
-	Contact   *metav1.Time          `json:"lastContact,omitempty"`
+	Requests  []RequestReport       `json:"requests,omitempty"`
+	// InContact says that the consumer is heard of now.
+	InContact bool         `json:"inContact"`
+	Contact   *metav1.Time `json:"lastContact,omitempty"`
 }
 
 // InvitationReport is an Invitation that can still be used.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -13,58 +14,91 @@ import (
 	"github.com/pelago-dev/pelago/cli/screen"
 )
 
-// printReport shows a report for people: what is wrong, then what there is.
-func printReport(w io.Writer, paint screen.Paint, r Report, now time.Time) error {
+// view is how a report is shown to people.
+type view struct {
+	out   io.Writer
+	paint screen.Paint
+	now   time.Time
+	// width bounds tables; 0 is no bound.
+	width int
+	// detailed shows each request.
+	detailed bool
+}
+
+// report shows what is wrong, then what waits, then what there is.
+func (v view) report(r Report) error {
 	for _, p := range r.Problems {
-		reason := ""
-		if p.Reason != "" {
-			reason = " (" + p.Reason + ")"
-		}
-		text := screen.Wrap(p.Object+": "+p.Message+reason, "  ", screen.Width-2)
-		fmt.Fprintf(w, "%s %s\n", paint.Text(screen.Red, "✗"), text)
-		if p.Remedy != "" {
-			fmt.Fprintf(w, "  %s\n", screen.Wrap("→ "+p.Remedy, "    ", screen.Width))
-		}
+		v.line("✗", screen.Red, p)
 	}
-	if len(r.Problems) == 0 {
-		fmt.Fprintf(w, "%s All is well.\n", paint.Text(screen.Green, "✓"))
+	for _, p := range r.Pending {
+		v.line("…", screen.Yellow, p)
 	}
-	fmt.Fprintln(w)
-	id := r.Cluster.ID
-	if id == "" {
-		id = "no id yet"
+	if len(r.Problems)+len(r.Pending) == 0 {
+		fmt.Fprintf(v.out, "%s All is well.\n", v.paint.Text(screen.Green, "✓"))
 	}
-	fmt.Fprintf(w, "Cluster %s (%s), Kubernetes %s\n", r.Cluster.Name, id, r.Cluster.KubernetesVersion)
-	for _, c := range r.Components {
-		state := paint.Text(screen.Green, "ready")
-		if !c.Ready {
-			state = paint.Text(screen.Red, "not ready")
-		}
-		fmt.Fprintf(w, "  %s %s, %s\n", c.Name, state, c.Image)
-	}
-	if err := printPeerings(w, paint, r.Peerings, now); err != nil {
+	fmt.Fprintln(v.out)
+	v.home(r)
+	if err := v.peerings(r.Peerings); err != nil {
 		return err
 	}
-	if err := printTenants(w, paint, r.Tenants, now); err != nil {
+	if err := v.tenants(r.Tenants); err != nil {
 		return err
 	}
 	for i, invitation := range r.Invitations {
 		if i == 0 {
-			fmt.Fprintln(w, "\nInvitations that wait to be used:")
+			fmt.Fprintln(v.out, "\nInvitations that wait to be used:")
 		}
-		whom := "for " + invitation.Consumer
-		if invitation.Consumer == "" {
-			whom = "for anybody"
+		whom := "for anybody"
+		if invitation.Consumer != "" {
+			whom += ", who will be called " + invitation.Consumer + " here"
 		}
-		fmt.Fprintf(w, "  %s %s, ends in %s\n", invitation.Name, whom, span(invitation.Expires.Sub(now)))
+		fmt.Fprintf(v.out, "  %s %s, ends in %s\n", invitation.Name, whom, span(invitation.Expires.Sub(v.now)))
 	}
 	return nil
 }
 
-func printPeerings(w io.Writer, paint screen.Paint, peerings []PeeringReport, now time.Time) error {
-	fmt.Fprintln(w)
+// line shows what is wrong with something, or what it waits for, and what to do.
+func (v view) line(mark string, colour screen.Colour, p Problem) {
+	reason := ""
+	if p.Reason != "" {
+		reason = " (" + p.Reason + ")"
+	}
+	text := screen.Wrap(p.Object+": "+p.Message+reason, "  ", screen.Width-2)
+	fmt.Fprintf(v.out, "%s %s\n", v.paint.Text(colour, mark), text)
+	if p.Remedy != "" {
+		fmt.Fprintf(v.out, "  %s\n", wrapRemedy("→ "+p.Remedy, "    "))
+	}
+}
+
+// wrapRemedy wraps a remedy. A line to copy in it stays whole.
+func wrapRemedy(text, indent string) string {
+	head, line, found := strings.Cut(text, "kubectl ")
+	if wrapped := screen.Wrap(text, indent, screen.Width); !found || !strings.Contains(wrapped, "\n") {
+		return wrapped
+	}
+	return screen.Wrap(head, indent, screen.Width) + "\n" + indent + "kubectl " + screen.Clean(line)
+}
+
+// home shows this cluster and Pelago in it.
+func (v view) home(r Report) {
+	id := r.Cluster.ID
+	if id == "" {
+		id = "no id yet"
+	}
+	fmt.Fprintf(v.out, "Cluster %s (%s), Kubernetes %s\n", r.Cluster.Name, id, r.Cluster.KubernetesVersion)
+	for _, c := range r.Components {
+		state := v.paint.Text(screen.Green, "ready")
+		if !c.Ready {
+			state = v.paint.Text(screen.Red, "not ready")
+		}
+		fmt.Fprintf(v.out, "  %s %s, %s\n", c.Name, state, c.Image)
+	}
+}
+
+func (v view) peerings(peerings []PeeringReport) error {
+	fmt.Fprintln(v.out)
 	if len(peerings) == 0 {
-		fmt.Fprintln(w, "No peerings. To begin: pelago generate peer-command")
+		fmt.Fprintln(v.out, "No peerings. To begin: pelago generate peer-command")
 		return nil
 	}
 	var rows [][]screen.Cell
@@ -78,25 +112,68 @@ func printPeerings(w io.Writer, paint screen.Paint, peerings []PeeringReport, no
 		}
 		rows = append(rows, []screen.Cell{
 			{Text: p.Name}, {Text: roles(p.Roles)}, readyCell(p.Ready), {Text: version},
-			{Text: offered}, {Text: ago(p.Contact, now)}, {Text: ahead(p.Expires, now)},
+			{Text: offered}, {Text: contact(p.InContact, p.Contact, v.now)}, {Text: ahead(p.Expires, v.now)},
 		})
 	}
-	return screen.Table(w, paint, []string{"PEERING", "ROLES", "READY", "VERSION", "OFFERED", "CONTACT", "EXPIRES"}, rows)
+	if err := screen.Table(v.out, v.paint, v.width, []string{"PEERING", "ROLES", "READY", "VERSION", "OFFERED", "CONTACT", "CREDENTIAL"}, rows); err != nil {
+		return err
+	}
+	for _, p := range peerings {
+		if err := v.requests("Requests to "+p.Name, p.Requests); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func printTenants(w io.Writer, paint screen.Paint, tenants []TenantReport, now time.Time) error {
+func (v view) tenants(tenants []TenantReport) error {
 	if len(tenants) == 0 {
 		return nil
 	}
-	fmt.Fprintln(w)
+	fmt.Fprintln(v.out)
 	var rows [][]screen.Cell
 	for _, t := range tenants {
 		rows = append(rows, []screen.Cell{
 			{Text: t.Name}, {Text: string(t.State), Colour: stateColour(t.State)}, readyCell(t.Ready),
-			{Text: share(t, "cpu")}, {Text: share(t, "memory")}, {Text: share(t, "pods")}, {Text: ago(t.Contact, now)},
+			{Text: share(t, "cpu")}, {Text: share(t, "memory")}, {Text: share(t, "pods")}, {Text: contact(t.InContact, t.Contact, v.now)},
 		})
 	}
-	return screen.Table(w, paint, []string{"TENANT", "STATE", "READY", "CPU", "MEMORY", "PODS", "CONTACT"}, rows)
+	if err := screen.Table(v.out, v.paint, v.width, []string{"TENANT", "STATE", "READY", "CPU", "MEMORY", "PODS", "CONTACT"}, rows); err != nil {
+		return err
+	}
+	for _, t := range tenants {
+		if err := v.requests("Requests of "+t.Name, t.Requests); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// requests shows each request, if they are to be shown.
+func (v view) requests(title string, list []RequestReport) error {
+	if !v.detailed || len(list) == 0 {
+		return nil
+	}
+	fmt.Fprintf(v.out, "\n%s:\n", title)
+	var rows [][]screen.Cell
+	for _, r := range list {
+		asked, offered, accepted := "all that is free", "-", screen.Cell{Text: "no", Colour: screen.Yellow}
+		if len(r.Asked) > 0 {
+			asked = chain.Amounts(r.Asked)
+		}
+		if len(r.Offered) > 0 {
+			offered = chain.Amounts(r.Offered)
+		}
+		if r.Accepted {
+			accepted = screen.Cell{Text: "yes", Colour: screen.Green}
+		}
+		reason := r.Reason
+		if reason == "" {
+			reason = "-"
+		}
+		rows = append(rows, []screen.Cell{{Text: r.Name}, {Text: asked}, {Text: offered}, accepted, {Text: reason}})
+	}
+	return screen.Table(v.out, v.paint, v.width, []string{"REQUEST", "ASKED", "OFFERED", "ACCEPTED", "REASON"}, rows)
 }
 
 func stateColour(s v1alpha1.TenantState) screen.Colour {
@@ -123,23 +200,28 @@ func roles(list []v1alpha1.Role) string {
 	return "both"
 }
 
-// offers is what is offered in all, by the resources people look for first.
+// offers is the sum of what is offered, by the resources people look for first.
 func offers(list []OfferReport) string {
-	var parts []string
+	cpu, memory, open := resource.Quantity{}, resource.Quantity{}, 0
 	for _, offer := range list {
-		short := v1alpha1.ResourceList{}
-		for _, name := range []string{"cpu", "memory"} {
-			if quantity, has := offer.Resources[name]; has {
-				short[name] = quantity
-			}
-		}
-		text := chain.Amounts(short)
+		cpu.Add(offer.Resources["cpu"])
+		memory.Add(offer.Resources["memory"])
 		if !offer.Accepted {
-			text = strings.TrimSpace(text + " (open)")
+			open++
 		}
-		parts = append(parts, text)
 	}
-	return strings.Join(parts, "; ")
+	tenths := cpu.MilliValue() / 100
+	text := strings.TrimSuffix(fmt.Sprintf("%d.%d", tenths/10, tenths%10), ".0") + " cpu, " + chain.Amount("memory", memory)
+	if len(list) > 1 {
+		text = fmt.Sprintf("%d offers: %s", len(list), text)
+	}
+	switch {
+	case open == 0:
+		return text
+	case len(list) == 1:
+		return text + " (open)"
+	}
+	return fmt.Sprintf("%s (%d open)", text, open)
 }
 
 // share is what a tenant uses of its limit.
@@ -152,6 +234,14 @@ func share(t TenantReport, name string) string {
 		text += "/" + chain.Amount(name, limit)
 	}
 	return text
+}
+
+// contact is when a cluster was last heard of.
+func contact(live bool, last *metav1.Time, now time.Time) string {
+	if live {
+		return "now"
+	}
+	return ago(last, now)
 }
 
 func ago(t *metav1.Time, now time.Time) string {

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
@@ -20,9 +21,10 @@ func newStatus(e *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status [NAME]",
 		Short: "Show what is wrong, then what there is: peerings, tenants, invitations",
-		Long: `Shows problems first, each with what to do about it; then this cluster, its peerings, the
-tenants that use it and what is pending. With NAME it shows what concerns one remote cluster:
-the peering, that cluster's own name, or its id.`,
+		Long: `Shows problems first, then what waits for somebody, each with what to do about it; then
+this cluster, its peerings, the tenants that use it and its invitations. With NAME, which is
+the peering, the remote cluster's own name, or its id, it shows what concerns that cluster,
+and each request.`,
 		Example:           "  pelago status\n  pelago status milan\n  pelago status -o json",
 		Args:              atMost("NAME"),
 		ValidArgsFunction: e.completePeerings,
@@ -30,7 +32,7 @@ the peering, that cluster's own name, or its id.`,
 			return runStatus(ctx, e, args, output)
 		}),
 	}
-	outputFlag(c.Flags(), &output)
+	outputFlag(c, &output)
 	return c
 }
 
@@ -54,7 +56,8 @@ func runStatus(ctx context.Context, e *Env, args []string, output string) error 
 	if output != "" {
 		return screen.Document(e.Out, output, report)
 	}
-	return printReport(e.Out, e.paint(), report, e.Clock.Now())
+	v := view{out: e.Out, paint: e.paint(), now: e.Clock.Now(), width: e.width(), detailed: len(args) > 0}
+	return v.report(report)
 }
 
 // snapshot is all that status looks at.
@@ -67,6 +70,7 @@ type snapshot struct {
 	peerings    []v1alpha1.Peering
 	tenants     []v1alpha1.Tenant
 	invitations []v1alpha1.Invitation
+	requests    []v1alpha1.ResourceRequest
 	offers      []v1alpha1.ResourceOffer
 	tombstones  []string
 }
@@ -88,6 +92,7 @@ func (c *Cluster) gather(ctx context.Context) (*snapshot, error) {
 		peerings    v1alpha1.PeeringList
 		tenants     v1alpha1.TenantList
 		invitations v1alpha1.InvitationList
+		requests    v1alpha1.ResourceRequestList
 		offers      v1alpha1.ResourceOfferList
 		tombstones  corev1.SecretList
 		deployments appsv1.DeploymentList
@@ -101,6 +106,7 @@ func (c *Cluster) gather(ctx context.Context) (*snapshot, error) {
 		{"peerings", &peerings, nil},
 		{"tenants", &tenants, nil},
 		{"invitations", &invitations, nil},
+		{"requests", &requests, nil},
 		{"offers", &offers, nil},
 		{"tombstones", &tombstones, []client.ListOption{home, client.HasLabels{v1alpha1.LabelTombstone}}},
 		{"deployments", &deployments, []client.ListOption{home, client.MatchingLabels{v1alpha1.LabelManagedBy: setup.Installed}}},
@@ -110,6 +116,7 @@ func (c *Cluster) gather(ctx context.Context) (*snapshot, error) {
 		}
 	}
 	s.peerings, s.tenants, s.invitations, s.offers = peerings.Items, tenants.Items, invitations.Items, offers.Items
+	s.requests = requests.Items
 	s.deployments = deployments.Items
 	for _, t := range tombstones.Items {
 		s.tombstones = append(s.tombstones, t.Labels[v1alpha1.LabelTombstone])
@@ -151,6 +158,10 @@ func (s *snapshot) narrow(word string) error {
 	name, id := known[i].name, known[i].id
 	s.peerings = keep(s.peerings, func(p v1alpha1.Peering) bool { return p.Spec.ClusterID == id || p.Name == name })
 	s.tenants = keep(s.tenants, func(t v1alpha1.Tenant) bool { return t.Spec.ClusterID == id || t.Name == name })
+	s.requests = keep(s.requests, func(r v1alpha1.ResourceRequest) bool {
+		return slices.ContainsFunc(s.peerings, func(p v1alpha1.Peering) bool { return r.Namespace == v1alpha1.PeeringNamespace(p.Name) }) ||
+			slices.ContainsFunc(s.tenants, func(t v1alpha1.Tenant) bool { return r.Namespace == v1alpha1.TenantNamespace(t.Name) })
+	})
 	s.invitations = keep(s.invitations, func(i v1alpha1.Invitation) bool { return i.Spec.Consumer == name })
 	s.tombstones = keep(s.tombstones, func(t string) bool { return t == name })
 	return nil

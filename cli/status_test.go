@@ -60,6 +60,7 @@ func busy() *snapshot {
 			{ObjectMeta: metav1.ObjectMeta{Name: "over"}, Spec: v1alpha1.InvitationSpec{Expires: at(-time.Minute)}},
 			used,
 		},
+		requests:   []v1alpha1.ResourceRequest{requestIn("pelago-peering-milan", "default", agreed...), requestIn("pelago-peering-milan", "batch", isNot(v1alpha1.ConditionOffered, v1alpha1.ReasonNothingFree, "full"))},
 		tombstones: []string{"genoa"},
 	}
 }
@@ -67,6 +68,7 @@ func busy() *snapshot {
 func TestReport(t *testing.T) {
 	well := busy()
 	well.deployments, well.peerings, well.invitations, well.tombstones = well.deployments[1:], well.peerings[:1], nil, nil
+	well.requests, well.tenants[0].Spec.State = well.requests[:1], ""
 	narrow := busy()
 	if err := narrow.narrow("milan"); err != nil {
 		t.Fatal(err)
@@ -75,12 +77,12 @@ func TestReport(t *testing.T) {
 	for name, s := range map[string]*snapshot{"busy": busy(), "well": well, "narrow": narrow, "fresh": fresh} {
 		var out bytes.Buffer
 		report := s.report(now)
-		if err := printReport(&out, false, report, now); err != nil {
+		if err := (view{out: &out, now: now, width: screen.Width, detailed: name == "narrow"}).report(report); err != nil {
 			t.Fatal(err)
 		}
 		golden(t, "status-"+name+".txt", out.String())
 		for line := range strings.Lines(out.String()) {
-			if n := len([]rune(line)) - 1; n > screen.Width {
+			if n := len([]rune(line)) - 1; n > screen.Width && !strings.HasPrefix(line, "    kubectl ") {
 				t.Errorf("%s: a line of %d columns: %q", name, n, line)
 			}
 		}
@@ -91,6 +93,11 @@ func TestReport(t *testing.T) {
 			}
 			golden(t, "status.json", out.String())
 		}
+	}
+	var out bytes.Buffer
+	if err := (view{out: &out, now: now}).report(busy().report(now)); err != nil || strings.Contains(out.String(), "fort…") ||
+		!strings.Contains(out.String(), "\nparis-with-a-name-of-forty-characters-ok  ") {
+		t.Errorf("a program reads %q, %v", out.String(), err)
 	}
 	if err := busy().narrow("nobody"); err == nil || !strings.Contains(err.Error(), "there is genoa, milan") {
 		t.Errorf("a name there is not: %v", err)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -53,7 +54,7 @@ func newTenantVerb(e *Env, v *tenantVerb, verb, short, long string) *cobra.Comma
 		ValidArgsFunction: e.completeTenants,
 		RunE:              e.does(v.run),
 	}
-	c.Flags().DurationVar(&v.timeout, "timeout", waitDefault, "how long to wait until it is so")
+	durationFlag(c.Flags(), &v.timeout, "timeout", waitDefault, "how long to wait until it is so")
 	group.AddCommand(c)
 	return group
 }
@@ -66,6 +67,11 @@ func (v *tenantVerb) run(ctx context.Context, e *Env, args []string) error {
 	ctx, cancel := bound(ctx, v.timeout)
 	defer cancel()
 	t, err := c.tenant(ctx, args[0])
+	if errors.Is(err, errUnknown) {
+		if p, _ := c.peering(ctx, args[0]); p != nil && p.Spec.Consume != nil && p.Spec.Provide == nil {
+			return fmt.Errorf("%s is a provider: this cluster uses it, and it uses nothing here; to stop using it: pelago unpeer %[1]s", p.Name)
+		}
+	}
 	if err != nil {
 		return err
 	}

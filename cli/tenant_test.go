@@ -66,7 +66,15 @@ func TestTenantVerbs(t *testing.T) {
 	if got := s.run("cordon", "tenant", "paris"); got.code != 1 || !strings.Contains(got.err, `no tenant "paris" here; there is rome`) {
 		t.Errorf("a tenant there is not: %+v", got)
 	}
+	s.create(&v1alpha1.Peering{ObjectMeta: metav1.ObjectMeta{Name: "genoa"}, Spec: v1alpha1.PeeringSpec{ClusterID: id1,
+		Consume: &v1alpha1.Consume{AuthURL: "https://genoa:1", CASHA256: hash}}})
+	if got := s.run("cordon", "tenant", "genoa"); got.code != 1 || !strings.Contains(got.err, "genoa is a provider") || !strings.Contains(got.err, "pelago unpeer genoa") {
+		t.Errorf("a provider is no tenant: %+v", got)
+	}
 	s.testCompletion(t)
+	if got := s.run("__complete", "status", "-o", ""); !strings.HasPrefix(got.out, "json\nyaml\n") {
+		t.Errorf("completing a format: %+v", got)
+	}
 }
 
 // testCompletion asks as shells do.

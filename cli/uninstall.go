@@ -34,7 +34,7 @@ unless --purge is given.`,
 		RunE:    e.does(u.run),
 	}
 	c.Flags().BoolVar(&u.purge, "purge", false, "remove the definitions of Pelago's kinds too, with all objects of these kinds")
-	c.Flags().DurationVar(&u.timeout, "timeout", waitDefault, "how long to wait until everything is gone")
+	durationFlag(c.Flags(), &u.timeout, "timeout", waitDefault, "how long to wait until everything is gone")
 	return c
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +15,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/cli/chain"
+)
+
+// goodbyeFor is how long a provider waits for the goodbye of its consumer.
+const (
+	goodbyeFor   = 10 * time.Second
+	goodbyeWords = "10 s"
 )
 
 // unpeer is the command's flags.
@@ -42,7 +50,7 @@ small Secret, a tombstone, by which Pelago goes on telling the other side until 
 	}
 	c.Flags().BoolVar(&u.force, "force", false, "do not wait for the remote cluster; tell it later")
 	c.Flags().BoolVar(&u.forget, "forget", false, "give up telling a remote cluster that was left with --force")
-	c.Flags().DurationVar(&u.timeout, "timeout", waitDefault, "how long to wait until the peering is gone")
+	durationFlag(c.Flags(), &u.timeout, "timeout", waitDefault, "how long to wait until the peering is gone")
 	return c
 }
 
@@ -77,7 +85,9 @@ func (u *unpeer) run(ctx context.Context, e *Env, args []string) error {
 		return err
 	}
 	fmt.Fprintf(e.Out, "Peering %s is gone.\n", name)
-	if len(left) > 0 {
+	if len(left) > 0 && u.forget {
+		u.noteTenant(ctx, e, c, name)
+	} else if len(left) > 0 {
 		e.note("%s has not been told yet; Pelago goes on trying. If that cluster is gone for good: pelago unpeer %[1]s --forget", name)
 	}
 	return nil
@@ -90,8 +100,8 @@ func (u *unpeer) wait(ctx context.Context, e *Env, c *Cluster, name string) erro
 	progress.Step("Removing peering %s", name)
 	state := ""
 	err := remove(ctx, e, c, name, func(p *v1alpha1.Peering) {
-		if ready := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Message != "" {
-			state = ready.Message
+		if doing := leaving(p, e.Clock.Now(), u.force); doing != "" {
+			state = doing
 			progress.Step("%s: %s", name, state)
 		}
 	})
@@ -100,6 +110,19 @@ func (u *unpeer) wait(ctx context.Context, e *Env, c *Cluster, name string) erro
 		remedy = "see whether pelago-manager runs: pelago status"
 	}
 	return ended(describe(err, c), "removing peering "+name, u.timeout, state, remedy)
+}
+
+// leaving says what the end of a Peering waits for, without remedies: the command has its own.
+func leaving(p *v1alpha1.Peering, now time.Time, forced bool) string {
+	ready := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady)
+	if ready == nil {
+		return ""
+	}
+	message := without(chain.Plain(ready.Reason, ready.Message), "pelago unpeer")
+	if p.Spec.Provide != nil && !forced && strings.HasPrefix(message, "waiting until Tenant ") && now.Sub(p.DeletionTimestamp.Time) < goodbyeFor {
+		return "waiting up to " + goodbyeWords + " for " + p.Name + " to say goodbye"
+	}
+	return message
 }
 
 // remove deletes a Peering and waits until it is gone.
@@ -146,6 +169,7 @@ func (u *unpeer) leftover(ctx context.Context, e *Env, c *Cluster, name string, 
 			return fmt.Errorf("there is no tombstone of %s; nothing is left to forget", name)
 		}
 		fmt.Fprintf(e.Out, "Forgot %s.\n", name)
+		u.noteTenant(ctx, e, c, name)
 		return nil
 	}
 	t, err := c.tenant(ctx, name)
@@ -168,6 +192,15 @@ func (u *unpeer) leftover(ctx context.Context, e *Env, c *Cluster, name string, 
 	}
 	fmt.Fprintf(e.Out, "Tenant %s is gone.\n", t.Name)
 	return nil
+}
+
+// noteTenant says what forgetting may leave at a provider.
+func (u *unpeer) noteTenant(ctx context.Context, e *Env, c *Cluster, name string) {
+	own := "THIS-CLUSTER"
+	if settings, err := c.settings(ctx); err == nil && settings.Cluster.Name != "" {
+		own = settings.Cluster.Name
+	}
+	e.note("%s may still hold a tenant of this cluster; its owner removes that with: pelago unpeer %s", name, own)
 }
 
 // tombstones returns the tombstones of a peering, after deleting them if they are to be

@@ -4,14 +4,15 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -24,6 +25,8 @@ const (
 	valuesName = "pelago-install"
 	// valuesKey is its key.
 	valuesKey = "values.yaml"
+	// defaultImage is where Pelago's programs are published.
+	defaultImage = "pelago.dev/pelago"
 	// mostValues bounds a file of values, in bytes.
 	mostValues = 1 << 20
 )
@@ -166,16 +169,9 @@ func overlay(base, values map[string]any) {
 	}
 }
 
-// storedValues is the ConfigMap that remembers values for the next time. The image is not
-// among them: installing again upgrades.
+// storedValues is the ConfigMap that remembers values for the next time.
 func storedValues(values map[string]any) (*unstructured.Unstructured, error) {
-	kept := maps.Clone(values)
-	if image, ok := kept["image"].(map[string]any); ok {
-		image = maps.Clone(image)
-		delete(image, "ref")
-		kept["image"] = image
-	}
-	text, err := yaml.Marshal(kept)
+	text, err := yaml.Marshal(values)
 	if err != nil {
 		return nil, fmt.Errorf("writing the values: %w", err)
 	}
@@ -214,5 +210,36 @@ func (c *Cluster) installed(ctx context.Context) (map[string]any, error) {
 	if yaml.Unmarshal([]byte(config.Data[home.ConfigKey]), &settings) == nil && len(settings) > 0 {
 		values["config"] = settings
 	}
+	if ref, _ := lookup(values, "image", "ref").(string); ref == "" {
+		if ref, err = c.running(ctx); err != nil {
+			return nil, err
+		}
+		put(values, ref, "image", "ref")
+	}
 	return values, nil
+}
+
+// running is the image of pelago-manager, empty if it is not there.
+func (c *Cluster) running(ctx context.Context) (string, error) {
+	var d appsv1.Deployment
+	if err := c.Client.Get(ctx, inSystem(managerDeployment), &d); client.IgnoreNotFound(err) != nil {
+		return "", describe(fmt.Errorf("reading Deployment %s: %w", managerDeployment, err), c)
+	}
+	for _, container := range d.Spec.Template.Spec.Containers {
+		return container.Image, nil
+	}
+	return "", nil
+}
+
+// imageOf is the image of a version from where the image before came, Pelago's own place
+// if there was none.
+func imageOf(before, version string) string {
+	repository, _, _ := strings.Cut(before, "@")
+	if colon := strings.LastIndexByte(repository, ':'); colon > strings.LastIndexByte(repository, '/') {
+		repository = repository[:colon]
+	}
+	if repository == "" {
+		repository = defaultImage
+	}
+	return repository + ":" + version
 }

@@ -65,7 +65,7 @@ func newVersion(e *Env) *cobra.Command {
 		}),
 	}
 	c.Flags().BoolVar(&clientOnly, "client", false, "do not ask the cluster")
-	outputFlag(c.Flags(), &output)
+	outputFlag(c, &output)
 	return c
 }
 
@@ -126,7 +126,7 @@ func printVersions(e *Env, output string, v Versions) error {
 			rows = append(rows, screen.Row("pelago", orDash(p.Version), p.Name), screen.Row("kubernetes", orDash(p.Kubernetes), p.Name))
 		}
 	}
-	return screen.Table(e.Out, e.paint(), []string{"PROGRAM", "VERSION", "WHERE"}, rows)
+	return screen.Table(e.Out, e.paint(), e.width(), []string{"PROGRAM", "VERSION", "WHERE"}, rows)
 }
 
 func orDash(s string) string {

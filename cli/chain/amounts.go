@@ -2,6 +2,7 @@ package chain
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +17,17 @@ var first = []string{"cpu", "memory", "pods"}
 
 // Amounts writes resources for people: cpu, memory and pods first, bytes in the
 // largest unit that needs few digits.
-func Amounts(list v1alpha1.ResourceList) string {
+func Amounts(list v1alpha1.ResourceList) string { return Answer(nil, list) }
+
+// Answer is Amounts of what is offered, with what was asked for where that is more.
+func Answer(asked, offered v1alpha1.ResourceList) string {
+	list := v1alpha1.ResourceList{}
+	maps.Copy(list, offered)
+	for name := range asked {
+		if _, has := list[name]; !has {
+			list[name] = resource.Quantity{}
+		}
+	}
 	names := make([]string, 0, len(list))
 	for name := range list {
 		names = append(names, name)
@@ -27,6 +38,9 @@ func Amounts(list v1alpha1.ResourceList) string {
 	parts := make([]string, len(names))
 	for i, name := range names {
 		parts[i] = Amount(name, list[name]) + " " + name
+		if wanted, has := asked[name]; has && wanted.Cmp(list[name]) > 0 {
+			parts[i] = Amount(name, list[name]) + " of the " + Amount(name, wanted) + " " + name + " asked for"
+		}
 	}
 	return strings.Join(parts, ", ")
 }
@@ -41,8 +55,12 @@ func rank(name string) int {
 // Amount writes one quantity for people. Bytes are rounded down: what is shown is
 // never more than what is there.
 func Amount(name string, q resource.Quantity) string {
-	if name != "memory" && !strings.HasSuffix(name, "storage") {
+	switch {
+	case name == "memory", strings.HasSuffix(name, "storage"), strings.HasPrefix(name, "hugepages-"):
+	case q.MilliValue()%1000 != 0:
 		return q.String()
+	default:
+		return strconv.FormatInt(q.Value(), 10) // 1000, not 1k
 	}
 	value := q.Value()
 	units := []string{"", "Ki", "Mi", "Gi", "Ti", "Pi"}

@@ -4,8 +4,6 @@
 package chain
 
 import (
-	"strings"
-
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -57,6 +55,30 @@ func (c Chain) First() *Step {
 	return nil
 }
 
+// Stops returns the steps at which the chain and its branches stop, none if all is done.
+func (c Chain) Stops() []Step {
+	var stops []Step
+	for _, s := range c.Steps {
+		if s.State == Waiting || s.State == Broken {
+			stops = append(stops, s)
+		}
+	}
+	return stops
+}
+
+// branch appends steps that depend on those before, and on each other, but on which nothing
+// outside depends.
+func (c *Chain) branch(grow func(*Chain), whole bool) {
+	var b Chain
+	grow(&b)
+	for _, s := range b.Steps {
+		if !whole {
+			s = Step{Fact: s.Fact, State: Unknown}
+		}
+		c.Steps = append(c.Steps, s)
+	}
+}
+
 // add appends a step; after the first one that is not done the rest is unknown.
 func (c *Chain) add(s Step) {
 	if c.First() != nil {
@@ -93,7 +115,7 @@ func evidenceOf(c *metav1.Condition) string {
 	if c.Message == "" {
 		return c.Reason
 	}
-	return c.Reason + ": " + strings.Join(strings.Fields(c.Message), " ")
+	return c.Reason + ": " + Plain(c.Reason, c.Message)
 }
 
 // passing reports whether a reason goes away by itself.

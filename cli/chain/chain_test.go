@@ -143,6 +143,37 @@ func TestPeering(t *testing.T) {
 	}
 }
 
+// TestBranches holds that a broken request hides no other one, and that one which gets
+// nothing says who has it.
+func TestBranches(t *testing.T) {
+	f := whole()
+	for i := range f.Requests {
+		f.Requests[i].Namespace, f.Offers[i].Namespace = "pelago-peering-milan", "pelago-peering-milan"
+	}
+	bad, full := f.Requests[0].DeepCopy(), f.Requests[0].DeepCopy()
+	bad.Name, full.Name = "bad", "full"
+	bad.Status.Conditions = []metav1.Condition{no(v1alpha1.ConditionSent, v1alpha1.ReasonInvalid, "x")}
+	full.Status.Conditions[1] = no(v1alpha1.ConditionOffered, v1alpha1.ReasonNothingFree, "nothing free")
+	f.Requests = []v1alpha1.ResourceRequest{*bad, f.Requests[0], *full}
+	f.Peering.Status.TenantNamespace = "pelago-tenant-rome"
+	c := Peering(f)[0]
+	golden(t, "branches", []Chain{c})
+	if stops := c.Stops(); len(stops) != 2 || !strings.Contains(stops[1].Evidence, "default (4 cpu, 8Gi memory)") || !strings.Contains(stops[1].Remedy, "kubectl edit peering milan") {
+		t.Errorf("it stops at %+v", stops)
+	}
+	if got := RemedyAt(v1alpha1.ReasonDrained, f.Peering); !strings.HasSuffix(got, "pelago uncordon tenant rome") {
+		t.Errorf("the remedy of Drained is %q", got)
+	}
+	f.Peering.Status.TenantNamespace = "pelago-tenant-$(reboot)"
+	if got := RemedyAt(v1alpha1.ReasonDrained, f.Peering); !strings.HasSuffix(got, "pelago uncordon tenant") {
+		t.Errorf("the provider's word comes into a line to copy: %q", got)
+	}
+	f.Peering.Status.Conditions[1] = no(v1alpha1.ConditionReachable, v1alpha1.ReasonPeerUnreachable, "x")
+	if stops := Peering(f)[0].Stops(); len(stops) != 1 {
+		t.Errorf("an unreachable provider stops at %+v", stops)
+	}
+}
+
 func TestNoRequest(t *testing.T) {
 	f := whole()
 	f.Requests, f.Peering.Spec.Consume.DefaultRequest = nil, new(bool)
@@ -175,6 +206,10 @@ func TestAmounts(t *testing.T) {
 		"memory": resource.MustParse("16319380Ki"), "ephemeral-storage": resource.MustParse("0")}
 	if d := cmp.Diff("3500m cpu, 15Gi memory, 110 pods, 0 ephemeral-storage, 2 nvidia.com/gpu", Amounts(list)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+	asked := v1alpha1.ResourceList{"cpu": resource.MustParse("1000"), "memory": resource.MustParse("1Gi"), "example.com/a": resource.MustParse("2")}
+	if d := cmp.Diff("3500m of the 1000 cpu asked for, 15Gi memory, 0 of the 2 example.com/a asked for", Answer(asked, v1alpha1.ResourceList{"cpu": list["cpu"], "memory": list["memory"]})); d != "" {
+		t.Errorf("less than asked (-want +got):\n%s", d)
 	}
 	for in, want := range map[string]string{"8Gi": "8Gi", "1": "1", "10239": "10239", "10240": "10Ki", "128974848": "123Mi", "1Pi": "1Pi"} {
 		if got := Amount("memory", resource.MustParse(in)); got != want {

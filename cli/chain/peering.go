@@ -60,8 +60,9 @@ func consume(f Facts) Chain {
 		return c // peered without asking for anything
 	}
 	c.add(requested(f))
+	whole := c.First() == nil
 	for _, request := range f.Requests {
-		negotiation(&c, request, f)
+		c.branch(func(b *Chain) { negotiation(b, request, f) }, whole)
 	}
 	return c
 }
@@ -161,9 +162,35 @@ func negotiation(c *Chain, r v1alpha1.ResourceRequest, f Facts) {
 		}
 	}
 	name := f.Peering.Name
-	c.add(step("request "+r.Name+" has reached the provider", name, conditions, r.Generation, v1alpha1.ConditionSent, ""))
-	c.add(step("request "+r.Name+" has an offer", name, conditions, r.Generation, v1alpha1.ConditionOffered, offered))
-	c.add(step("offer "+r.Name+" is accepted", name, conditions, r.Generation, v1alpha1.ConditionAccepted, ""))
+	sent := step("request "+r.Name+" has reached the provider", name, conditions, r.Generation, v1alpha1.ConditionSent, "")
+	answer := step("request "+r.Name+" has an offer", name, conditions, r.Generation, v1alpha1.ConditionOffered, offered)
+	decision := step("offer "+r.Name+" is accepted", name, conditions, r.Generation, v1alpha1.ConditionAccepted, "")
+	advise(&sent, v1alpha1.ConditionSent, r, f)
+	advise(&answer, v1alpha1.ConditionOffered, r, f)
+	advise(&decision, v1alpha1.ConditionAccepted, r, f)
+	c.add(sent)
+	c.add(answer)
+	c.add(decision)
+}
+
+// advise says what to do about a request in particular.
+func advise(s *Step, kind string, r v1alpha1.ResourceRequest, f Facts) {
+	c := meta.FindStatusCondition(r.Status.Conditions, kind)
+	if c == nil || s.State == Done || c.ObservedGeneration < r.Generation && c.ObservedGeneration != 0 {
+		return
+	}
+	s.Remedy = RemedyAt(c.Reason, f.Peering)
+	switch c.Reason {
+	case v1alpha1.ReasonInvalid:
+		s.Remedy = Change(f.Peering.Name, r.Name)
+	case v1alpha1.ReasonUndecided:
+		s.Remedy = Decide(f.Peering.Name, r.Name)
+	case v1alpha1.ReasonNothingFree:
+		if others, remedy := Others(f.Peering.Name, r.Name, f.Requests, f.Offers); others != "" {
+			s.Evidence += "; other requests of this cluster hold " + others
+			s.Remedy = remedy
+		}
+	}
 }
 
 // provide is the chain of the other direction.
@@ -203,6 +230,7 @@ func tenantSteps(c *Chain, f Facts) {
 	}
 	c.add(step("the consumer is heard of", t.Name, conditions, t.Generation, v1alpha1.ConditionConsumerAlive, heard))
 	c.add(open(t))
+	whole := c.First() == nil
 	for _, r := range f.TenantRequests {
 		offered := ""
 		for _, offer := range f.TenantOffers {
@@ -210,8 +238,10 @@ func tenantSteps(c *Chain, f Facts) {
 				offered = Amounts(offer.Spec.Resources)
 			}
 		}
-		c.add(step("request "+r.Name+" has an offer", t.Name, r.Status.Conditions, r.Generation, v1alpha1.ConditionOffered, offered))
-		c.add(step("offer "+r.Name+" is accepted", t.Name, r.Status.Conditions, r.Generation, v1alpha1.ConditionAccepted, ""))
+		c.branch(func(b *Chain) {
+			b.add(step("request "+r.Name+" has an offer", t.Name, r.Status.Conditions, r.Generation, v1alpha1.ConditionOffered, offered))
+			b.add(step("offer "+r.Name+" is accepted", t.Name, r.Status.Conditions, r.Generation, v1alpha1.ConditionAccepted, ""))
+		}, whole)
 	}
 }
 

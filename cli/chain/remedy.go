@@ -27,8 +27,8 @@ var remedies = map[string]string{
 	v1alpha1.ReasonForbidden:       "the provider has taken the rights away: pelago unpeer NAME --force, then peer with a new line",
 	v1alpha1.ReasonUnsupported:     "upgrade the older side (pelago version shows both): pelago install",
 
-	v1alpha1.ReasonCordoned:    "the provider takes nothing new from this cluster; its owner lifts that with: pelago uncordon tenant",
-	v1alpha1.ReasonDrained:     "the provider has drained this cluster; its owner lifts that with: pelago uncordon tenant",
+	v1alpha1.ReasonCordoned:    "the provider takes nothing new from this cluster; its owner lifts that with: pelago uncordon tenant TENANT",
+	v1alpha1.ReasonDrained:     "the provider has drained this cluster; its owner lifts that with: pelago uncordon tenant TENANT",
 	v1alpha1.ReasonNothingFree: "the provider is full now; the offer comes by itself when there is room",
 	v1alpha1.ReasonFiltered:    "the provider's rules give this cluster nothing; its owner changes them in config.offer.rules",
 	v1alpha1.ReasonDeclined:    "the offer was declined here; to take it, set spec.decision of the ResourceRequest to Accepted",
@@ -43,5 +43,9 @@ var remedies = map[string]string{
 // Remedy says what to do about a reason of a condition of the object name; it is
 // empty if there is nothing to do.
 func Remedy(reason, name string) string {
-	return strings.ReplaceAll(remedies[reason], "NAME", name)
+	return fill(reason, name, "")
+}
+
+func fill(reason, name, tenant string) string {
+	return strings.NewReplacer("NAME", name, " TENANT", tenant).Replace(remedies[reason])
 }

@@ -28,10 +28,12 @@ func TestClean(t *testing.T) {
 
 func TestNothingHostileIsShown(t *testing.T) {
 	for reason, write := range map[string]func(*bytes.Buffer){
-		"table": func(out *bytes.Buffer) { _ = Table(out, false, []string{"VERSION"}, [][]Cell{Row("a\n" + hostile)}) },
-		"wrap":  func(out *bytes.Buffer) { out.WriteString(Wrap(hostile, "  ", 40)) },
-		"step":  func(out *bytes.Buffer) { Start(out, false, clock.RealClock{}).Step("%s", hostile) },
-		"note":  func(out *bytes.Buffer) { Start(out, false, clock.RealClock{}).Note("%s", hostile) },
+		"table": func(out *bytes.Buffer) {
+			_ = Table(out, false, Width, []string{"VERSION"}, [][]Cell{Row("a\n" + hostile)})
+		},
+		"wrap": func(out *bytes.Buffer) { out.WriteString(Wrap(hostile, "  ", 40)) },
+		"step": func(out *bytes.Buffer) { Start(out, false, clock.RealClock{}).Step("%s", hostile) },
+		"note": func(out *bytes.Buffer) { Start(out, false, clock.RealClock{}).Note("%s", hostile) },
 	} {
 		var out bytes.Buffer
 		write(&out)

@@ -31,7 +31,7 @@ func TestTable(t *testing.T) {
 	}
 	for _, c := range cases {
 		var out bytes.Buffer
-		if err := Table(&out, c.paint, []string{"NAME", "READY"}, c.rows); err != nil {
+		if err := Table(&out, c.paint, Width, []string{"NAME", "READY"}, c.rows); err != nil {
 			t.Fatal(err)
 		}
 		if d := cmp.Diff(c.want, out.String()); d != "" {

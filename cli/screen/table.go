@@ -6,11 +6,11 @@ import (
 	"unicode/utf8"
 )
 
-// Width is how many columns a table may take.
+// Width is how many columns a terminal has.
 const Width = 80
 
-// narrowest is the fewest characters a column is cut down to, narrowestName those of the
-// first one.
+// narrowest is the fewest characters a column is cut down to, if its heading is no wider,
+// narrowestName those of the first one.
 const (
 	narrowest     = 8
 	narrowestName = 20
@@ -31,9 +31,10 @@ func Row(texts ...string) []Cell {
 	return cells
 }
 
-// Table writes a heading and rows in columns, without control characters. A table that is too wide is cut, in its
-// widest columns first, in the first one last: names are what people type again.
-func Table(w io.Writer, paint Paint, heading []string, rows [][]Cell) error {
+// Table writes a heading and rows in columns, without control characters. A table that is wider than
+// width is cut, in its widest columns first, in the first one last: names are what people type again. A
+// width of 0 cuts nothing.
+func Table(w io.Writer, paint Paint, width int, heading []string, rows [][]Cell) error {
 	all := [][]Cell{Row(heading...)}
 	for _, row := range rows {
 		cleaned := make([]Cell, len(row))
@@ -42,7 +43,7 @@ func Table(w io.Writer, paint Paint, heading []string, rows [][]Cell) error {
 		}
 		all = append(all, cleaned)
 	}
-	widths := columnWidths(all, len(heading))
+	widths := columnWidths(all, len(heading), width)
 	var out strings.Builder
 	for _, row := range all {
 		var line strings.Builder
@@ -59,7 +60,7 @@ func Table(w io.Writer, paint Paint, heading []string, rows [][]Cell) error {
 	return err
 }
 
-func columnWidths(rows [][]Cell, columns int) []int {
+func columnWidths(rows [][]Cell, columns, limit int) []int {
 	widths := make([]int, columns)
 	for _, row := range rows {
 		for i, cell := range row {
@@ -70,15 +71,15 @@ func columnWidths(rows [][]Cell, columns int) []int {
 	for _, width := range widths {
 		total += width
 	}
-	for ; total > Width; total-- {
+	for ; limit > 0 && total > limit; total-- {
 		widest := 0
 		for i := 1; i < columns; i++ {
-			if widest == 0 || widths[i] > widths[widest] {
+			least := max(narrowest, utf8.RuneCountInString(rows[0][i].Text))
+			if widths[i] > least && (widest == 0 || widths[i] > widths[widest]) {
 				widest = i
 			}
 		}
-		if widest == 0 || widths[widest] <= narrowest {
-			widest = 0
+		if widest == 0 {
 			if widths[0] <= narrowestName {
 				break
 			}
