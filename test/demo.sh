@@ -60,6 +60,7 @@ at rome pelago status
 at rome pelago-sandbox kubectl rome -- get resourceoffers -A
 
 say "What milan sees: a tenant with its own namespace and no other right."
+pelago-sandbox kubectl milan -- wait -n pelago-tenant-rome resourcerequest/default --for=condition=Accepted --timeout=30s >/dev/null
 at milan pelago status
 at milan pelago-sandbox kubectl milan -- get tenants,identities,resourcerequests -A
 
