@@ -238,7 +238,8 @@ func bareConsumer(t *testing.T, c *continuum, name string) string {
 	return ready.Kubeconfig
 }
 
-// end stops a process as one would by hand, and kills it when that does not help.
+// end stops a process as one would by hand, and kills it when that does not help. Twenty
+// API servers that stop at once take their time; what is killed leaves its children.
 func end(cmd *exec.Cmd) {
 	cmd.Process.Signal(syscall.SIGTERM)
 	ended := make(chan struct{})
@@ -248,7 +249,7 @@ func end(cmd *exec.Cmd) {
 	}()
 	select {
 	case <-ended:
-	case <-time.After(15 * time.Second):
+	case <-time.After(2 * time.Minute):
 		cmd.Process.Kill()
 		<-ended
 	}
