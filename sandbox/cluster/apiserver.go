@@ -74,7 +74,8 @@ func runUnit(ctx context.Context, unit machine.Unit, dir string, end context.Can
 	defer log.Close()
 	command := exec.CommandContext(ctx, unit.Args[0], unit.Args[1:]...)
 	command.Stdout, command.Stderr = log, log
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// Killed as well when this program is killed without a chance to stop it.
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := command.Start(); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", unit.Name, err)
 	}
