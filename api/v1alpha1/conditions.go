@@ -38,8 +38,13 @@ const (
 	ConditionSent = "Sent"
 	// ConditionOffered: the provider has answered a request with an offer.
 	ConditionOffered = "Offered"
-	// ConditionAccepted: the offer is accepted.
+	// ConditionAccepted: the offer is accepted; of a ShadowPod, the provider runs it.
 	ConditionAccepted = "Accepted"
+
+	// ConditionNodeReady: the virtual node of a request is there and Ready.
+	ConditionNodeReady = "NodeReady"
+	// ConditionOffloadingRequired: a cluster is selected by an offloading.
+	ConditionOffloadingRequired = "OffloadingRequired"
 )
 
 // Reasons of conditions, with what they mean.
@@ -112,4 +117,39 @@ const (
 	ReasonAbandoned = "Abandoned"
 	// ReasonSilent: the consumer has not been heard of lately.
 	ReasonSilent = "Silent"
+
+	// ReasonSelected: the cluster's virtual nodes match.
+	ReasonSelected = "Selected"
+	// ReasonNotSelected: none of the cluster's virtual nodes matches.
+	ReasonNotSelected = "NotSelected"
+	// ReasonNoClusterSelected: no virtual node matches, or there is none.
+	ReasonNoClusterSelected = "NoClusterSelected"
+	// ReasonSomeFailed: some clusters refuse.
+	ReasonSomeFailed = "SomeFailed"
+	// ReasonAllFailed: all clusters refuse.
+	ReasonAllFailed = "AllFailed"
+
+	// ReasonNameTaken: something that is not this tenant's has the name.
+	ReasonNameTaken = "NameTaken"
+	// ReasonNameTooLong: the name would have more than 63 characters.
+	ReasonNameTooLong = "NameTooLong"
+	// ReasonNameForbidden: the tenant may not choose this name.
+	ReasonNameForbidden = "NameForbidden"
+	// ReasonLimitExceeded: the tenant's limits leave no room.
+	ReasonLimitExceeded = "LimitExceeded"
+	// ReasonVolumesKept: the namespace is kept because it holds volume claims.
+	ReasonVolumesKept = "VolumesKept"
+
+	// ReasonRefused: the provider does not run a pod like this; the message names the field.
+	ReasonRefused = "Refused"
+	// ReasonNotAdmitted: the provider's API server does not admit the pod.
+	ReasonNotAdmitted = "NotAdmitted"
+	// ReasonUnschedulable: no node of the provider had room in time.
+	ReasonUnschedulable = "Unschedulable"
+	// ReasonNamespaceMissing: the namespace mapped for the pod is not there yet.
+	ReasonNamespaceMissing = "NamespaceMissing"
+	// ReasonRunning: the provider runs the pod, or has run it to its end.
+	ReasonRunning = "Running"
+	// ReasonVirtualNode: a pod of a DaemonSet is aimed at a virtual node, where it has nothing to do.
+	ReasonVirtualNode = "VirtualNode"
 )

@@ -14,6 +14,42 @@ const (
 	LabelType = "pelago.dev/type"
 	// TypeVirtualNode is the value of LabelType on virtual nodes.
 	TypeVirtualNode = "virtual-node"
+	// LabelRemoteClusterID is on virtual nodes: the id of the cluster behind.
+	LabelRemoteClusterID = "pelago.dev/remote-cluster-id"
+	// LabelRequest names the ResourceRequest: on virtual nodes and, at the provider, on
+	// the pods that run for one.
+	LabelRequest = "pelago.dev/request"
+	// LabelOffload on a namespace with the value "true", set by people, offloads it with
+	// the defaults.
+	LabelOffload = "pelago.dev/offload"
+	// LabelOffloaded is on namespaces with a NamespaceOffloading, with the value "true";
+	// Pelago sets it, and admission goes by it.
+	LabelOffloaded = "pelago.dev/offloaded"
+	// LabelHomeUID is on pods that a provider runs: the UID of the home pod, which is the
+	// name of the ShadowPod.
+	LabelHomeUID = "pelago.dev/home-uid"
+	// LabelHomeNamespace is on mapped namespaces: their name at home.
+	LabelHomeNamespace = "pelago.dev/home-namespace"
+
+	// TaintVirtualNode keeps pods off virtual nodes that were not admitted there; its
+	// effect is NoExecute.
+	TaintVirtualNode = "pelago.dev/virtual-node"
+
+	// AnnotationApplied on ShadowPods and on the pods made for them is a hash of what
+	// they were last made of.
+	AnnotationApplied = "pelago.dev/applied"
+	// AnnotationHomeNamespace, AnnotationHomeName, AnnotationHomeUID, AnnotationHomeLabels
+	// and AnnotationHomeAnnotations on pods that a provider runs hold what the downward
+	// API shows them: values of the home pod.
+	AnnotationHomeNamespace = "pelago.dev/home-namespace"
+	// AnnotationHomeName: see AnnotationHomeNamespace.
+	AnnotationHomeName = "pelago.dev/home-name"
+	// AnnotationHomeUID: see AnnotationHomeNamespace.
+	AnnotationHomeUID = "pelago.dev/home-uid"
+	// AnnotationHomeLabels: see AnnotationHomeNamespace.
+	AnnotationHomeLabels = "pelago.dev/home-labels"
+	// AnnotationHomeAnnotations: see AnnotationHomeNamespace.
+	AnnotationHomeAnnotations = "pelago.dev/home-annotations"
 
 	// AnnotationForce on a Peering or Tenant that is being deleted: "true" gives up on
 	// the other side, which is then told by a tombstone.
@@ -32,4 +68,13 @@ const (
 	FinalizerGoodbye = "pelago.dev/goodbye"
 	// FinalizerWithdraw keeps a ResourceRequest until the provider's copy is gone.
 	FinalizerWithdraw = "pelago.dev/withdraw"
+	// FinalizerNode keeps a ResourceRequest until its virtual node has been drained and is
+	// gone.
+	FinalizerNode = "pelago.dev/node"
+	// FinalizerOffloading keeps a NamespaceOffloading until the pods are home and the
+	// providers have been told.
+	FinalizerOffloading = "pelago.dev/offloading"
+	// FinalizerShadowPod keeps a ShadowPod until its pod is gone and, at the provider, a
+	// pod that may end by itself until its end is recorded.
+	FinalizerShadowPod = "pelago.dev/shadow-pod"
 )

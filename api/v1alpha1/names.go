@@ -37,6 +37,29 @@ const (
 	// AuthPath is the path of the authentication endpoint that accepts invitations.
 	AuthPath = "/v1alpha1/identity"
 
+	// OffloadingName is the name of every NamespaceOffloading.
+	OffloadingName = "offloading"
+	// NamespaceMapName is the name of every NamespaceMap.
+	NamespaceMapName = "namespaces"
+	// RuntimeClass is the name of the RuntimeClass whose pods run at other clusters only.
+	RuntimeClass = "pelago"
+	// AdmissionName is the name of the ConfigMap that the admission policies read: in
+	// AdmissionCluster this cluster's name; in AdmissionNodes the virtual nodes, and in
+	// AdmissionDaemons NAMESPACE/NAME of the pods of DaemonSets that may be bound to them,
+	// separated by spaces.
+	AdmissionName = "pelago-admission"
+	// AdmissionCluster, AdmissionNodes and AdmissionDaemons are keys of that ConfigMap.
+	AdmissionCluster = "cluster"
+	// AdmissionNodes: see AdmissionCluster.
+	AdmissionNodes = "nodes"
+	// AdmissionDaemons: see AdmissionCluster.
+	AdmissionDaemons = "daemons"
+	// ManagerService is the name of the Service by which the API server calls the manager,
+	// and of its webhook configuration.
+	ManagerService = "pelago-manager"
+
+	// ConsumerPodsRole is the ClusterRole of a tenant in the namespaces mapped for it.
+	ConsumerPodsRole = "pelago-consumer-pods"
 	// ConsumerRole is the ClusterRole of a tenant in its namespace.
 	ConsumerRole = "pelago-consumer"
 	// ConsumerTokenRole is the ClusterRole that lets a tenant renew its own token.
@@ -59,6 +82,18 @@ func TenantNamespace(tenant string) string { return TenantNamespacePrefix + tena
 
 // PeeringNamespace is the namespace of a consumer's requests to one provider.
 func PeeringNamespace(peering string) string { return PeeringNamespacePrefix + peering }
+
+// VirtualNodeName is the name of the virtual node of a request.
+func VirtualNodeName(peering, request string) string {
+	if request == DefaultRequestName {
+		return peering
+	}
+	return peering + "-" + request
+}
+
+// DefaultRemoteNamespace is what a namespace is called at a provider by the strategy
+// DefaultName; tenant is the consumer's name there.
+func DefaultRemoteNamespace(namespace, tenant string) string { return namespace + "-" + tenant }
 
 // reserved are names that mean something else where a cluster's name is used.
 var reserved = []string{"all", "any", "cluster", "default", "home", "local", "none", "remote", "self", "system"}

@@ -33,6 +33,12 @@ type ResourceOfferSpec struct {
 	// Resources that are free for the consumer, within what it asked for.
 	Resources ResourceList `json:"resources"`
 
+	// Used is what the pods request that run for this request now. It is counted at the
+	// same moment as Resources and not part of them: the two together are the size of
+	// the virtual node.
+	// +optional
+	Used ResourceList `json:"used,omitempty"`
+
 	// Shapes are the kinds of nodes behind the offer, with the largest pods that fit.
 	//
 	// +optional

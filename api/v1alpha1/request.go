@@ -87,7 +87,11 @@ type ResourceRequestStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions: Offered, Accepted; at the consumer also Sent, and Ready.
+	// Node is the virtual node, at the consumer.
+	// +optional
+	Node string `json:"node,omitempty"`
+
+	// Conditions: Offered, Accepted; at the consumer also Sent, NodeReady, and Ready.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

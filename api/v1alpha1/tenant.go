@@ -71,6 +71,16 @@ type TenantTerms struct {
 	// +optional
 	PodSecurity PodSecurity `json:"podSecurity,omitempty"`
 
+	// NamespaceNames are the names, other than the default ones, that the tenant may give
+	// its namespaces here: names, or beginnings of names that end in *. None if empty.
+	// Names that clusters or Pelago use themselves are never given away.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:Pattern=`^([a-z0-9]([-a-z0-9]{0,62})?\*?|\*)$`
+	NamespaceNames []string `json:"namespaceNames,omitempty"`
+
 	// Objects bounds how many objects the tenant may have in its tenant namespace, by
 	// resource, as in ResourceQuota without the prefix count/, e.g. "secrets" or
 	// "resourcerequests.pelago.dev". What is not named keeps its default.

@@ -25,6 +25,9 @@ func AddToScheme(s *runtime.Scheme) error {
 		&Tenant{}, &TenantList{},
 		&ResourceRequest{}, &ResourceRequestList{},
 		&ResourceOffer{}, &ResourceOfferList{},
+		&NamespaceOffloading{}, &NamespaceOffloadingList{},
+		&NamespaceMap{}, &NamespaceMapList{},
+		&ShadowPod{}, &ShadowPodList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
