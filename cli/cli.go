@@ -89,10 +89,12 @@ func New(e *Env) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "pelago",
 		Short: "Kubernetes clusters that use each other's resources",
-		Long: `pelago installs Pelago into a Kubernetes cluster, peers it with others and shows how
-it is. It works on the cluster that kubectl would: --kubeconfig, KUBECONFIG, --context.`,
+		Long: `pelago installs Pelago into a Kubernetes cluster, peers it with others, offloads namespaces
+to them and shows how it is. It works on the cluster that kubectl would: --kubeconfig,
+KUBECONFIG, --context.`,
 		Example: `  pelago install
   pelago generate peer-command
+  pelago offload namespace shop
   pelago status
   pelago unpeer milan`,
 		Version:               e.Version,
@@ -110,7 +112,7 @@ it is. It works on the cluster that kubectl would: --kubeconfig, KUBECONFIG, --c
 	})
 	root.AddCommand(
 		newInstall(e), newUninstall(e), newGenerate(e), newPeer(e), newUnpeer(e),
-		newCordon(e), newUncordon(e), newDrain(e), newStatus(e), newExplain(e), newVersion(e), newDocs(root),
+		newOffload(e), newUnoffload(e), newCordon(e), newUncordon(e), newDrain(e), newStatus(e), newExplain(e), newVersion(e), newDocs(root),
 	)
 	for _, command := range root.Commands() {
 		if command.HasSubCommands() {

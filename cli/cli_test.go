@@ -139,6 +139,19 @@ func TestMistakesInWords(t *testing.T) {
 		{"a type of Service there is not", []string{"install", "--auth-service-type", "Ingress"}, "LoadBalancer, NodePort, ClusterIP"},
 		{"a label without a value", []string{"install", "--labels", "x"}, "KEY=VALUE"},
 		{"an address of the API server without TLS", []string{"install", "--api-server-url", "http://x"}, "--api-server-url"},
+		{"a namespace nobody can have", []string{"offload", "namespace", "Shop"}, "is not the name of a namespace"},
+		{"the cluster's own namespace", []string{"offload", "namespace", "kube-system"}, "is the cluster's own and cannot be offloaded"},
+		{"Pelago's own namespace", []string{"offload", "namespace", "pelago-system"}, "is the cluster's own"},
+		{"a strategy there is not", []string{"offload", "namespace", "shop", "--pod-offloading-strategy", "remote"}, "use LocalAndRemote, Remote, Local"},
+		{"a mapping there is not", []string{"offload", "namespace", "shop", "--namespace-mapping-strategy", "Same"}, "use DefaultName, EnforceSameName, SelectedName"},
+		{"a name for a strategy that has none", []string{"offload", "namespace", "shop", "--remote-name", "x"}, "--remote-name is for --namespace-mapping-strategy SelectedName"},
+		{"a strategy without its name", []string{"offload", "namespace", "shop", "--namespace-mapping-strategy", "SelectedName"}, "add --remote-name NAME"},
+		{"a name there that none can have", []string{"offload", "namespace", "shop", "--namespace-mapping-strategy", "SelectedName", "--remote-name", "a.b"}, `--remote-name "a.b"`},
+		{"a selector nobody reads", []string{"offload", "namespace", "shop", "--cluster-selector", "region in eu"}, "write it like region=eu"},
+		{"an empty selector beside another", []string{"offload", "namespace", "shop", "--cluster-selector", "a=b", "--cluster-selector", ""}, "leave out the others or it"},
+		{"a number that is none", []string{"offload", "namespace", "shop", "--cluster-selector", "size>big"}, "--cluster-selector"},
+		{"an object and rolled workloads", []string{"offload", "namespace", "shop", "-o", "json", "--restart-workloads"}, "-o prints one object"},
+		{"a noun unoffload does not have", []string{"unoffload", "pod", "x"}, "say: namespace"},
 		{"a name nobody can have", []string{"install", "--cluster-name", "pelago-1"}, "reserved word"},
 	}
 	for _, c := range cases {
@@ -167,7 +180,8 @@ func TestNoCluster(t *testing.T) {
 			return newCluster(&rest.Config{Host: "https://" + listener.Addr().String()}, nil)
 		}
 	}
-	for _, args := range [][]string{{"status"}, {"install"}, {"uninstall"}, {"generate", "peer-command"}, {"unpeer", "milan"}, {"cordon", "tenant", "x"}, {"explain", "peering", "x"}, {"version"}} {
+	for _, args := range [][]string{{"status"}, {"install"}, {"uninstall"}, {"generate", "peer-command"}, {"unpeer", "milan"}, {"cordon", "tenant", "x"}, {"explain", "peering", "x"}, {"version"},
+		{"offload", "namespace", "x"}, {"unoffload", "namespace", "x"}, {"explain", "pod", "x"}, {"explain", "namespace", "x"}} {
 		if got := programWith(t.Context(), dead, args...); got.code != 1 || !strings.Contains(got.err, "does not answer") || !strings.Contains(got.err, "see that it runs") {
 			t.Errorf("%s without an API server: %+v", args, got)
 		}

@@ -48,6 +48,8 @@ type Cluster struct {
 	Server string
 	// Names are those of context and cluster in the kubeconfig, context first.
 	Names []string
+	// Namespace is the one that the context names, default if it names none.
+	Namespace string
 }
 
 // Connect opens the cluster that Access means. It does not talk to it yet.
@@ -73,7 +75,14 @@ func Connect(a Access) (*Cluster, error) {
 			names = append(names, c.Cluster)
 		}
 	}
-	return newCluster(config, names)
+	c, err := newCluster(config, names)
+	if err != nil {
+		return nil, err
+	}
+	if c.Namespace, _, err = loader.Namespace(); err != nil {
+		return nil, fmt.Errorf("reading the namespace in the kubeconfig: %w", err)
+	}
+	return c, nil
 }
 
 func newCluster(config *rest.Config, names []string) (*Cluster, error) {

@@ -19,7 +19,7 @@ func newExplain(e *Env) *cobra.Command {
 	group := &cobra.Command{
 		Use:     "explain",
 		Short:   "Tell why something is as it is",
-		Example: "  pelago explain peering milan\n  pelago explain tenant rome",
+		Example: "  pelago explain peering milan\n  pelago explain tenant rome\n  pelago explain namespace shop\n  pelago explain pod web-0 -n shop",
 	}
 	var peeringOutput, tenantOutput string
 	peering := &cobra.Command{
@@ -49,11 +49,11 @@ is not so, why and what to do. NAME is the tenant, the consumer's own name, or i
 		}),
 	}
 	outputFlag(tenant, &tenantOutput)
-	group.AddCommand(peering, tenant)
+	group.AddCommand(peering, tenant, newExplainNamespace(e), newExplainPod(e))
 	return group
 }
 
-func explain(ctx context.Context, e *Env, word, output string, gather func(*Cluster, context.Context, *Env, string) ([]chain.Chain, error)) error {
+func explain(ctx context.Context, e *Env, word, output string, gather gatherer) error {
 	c, err := e.open()
 	if err != nil {
 		return err
@@ -86,6 +86,8 @@ func printChains(w io.Writer, paint screen.Paint, chains []chain.Chain) error {
 				mark, colour = "…", screen.Yellow
 			case chain.Unknown:
 				mark, colour = "·", screen.Faint
+			case chain.Aside:
+				mark, colour = "–", screen.Faint
 			}
 			fmt.Fprintf(w, "  %s %s\n", paint.Text(colour, mark), screen.Clean(s.Fact))
 			if s.Evidence != "" {

@@ -37,7 +37,7 @@ func TestInstallAndUninstall(t *testing.T) {
 	if got := s.run(append(install, "--dry-run")...); got.code != 0 || !strings.Contains(got.out, "kind: CustomResourceDefinition") || !strings.Contains(got.out, "name: pelago-system") {
 		t.Errorf("a dry run: %+v", got)
 	}
-	if got := s.run(append(install, "--timeout", "3s")...); got.code != 1 || !strings.Contains(got.err, "it has no pod yet") || !strings.Contains(got.err, "run pelago install again") {
+	if got := s.run(append(install, "--timeout", "15s")...); got.code != 1 || !strings.Contains(got.err, "it has no pod yet") || !strings.Contains(got.err, "run pelago install again") {
 		t.Errorf("an installation that does not start: %+v", got)
 	}
 	stop = s.kubernetes()
@@ -157,6 +157,16 @@ func (s *stage) testRefuse(t *testing.T) {
 	}
 	s.drop(peering)
 	s.drop(tenant)
+	s.space("uninstalled-shop", nil)
+	offloaded := &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "uninstalled-shop", Name: v1alpha1.OffloadingName}}
+	s.create(offloaded)
+	for _, args := range [][]string{{"uninstall"}, {"uninstall", "--purge"}} {
+		if got := s.run(args...); got.code != 1 || !strings.Contains(got.err, "run: pelago unoffload namespace uninstalled-shop") {
+			t.Errorf("uninstalling while a namespace is offloaded: %+v", got)
+		}
+	}
+	s.drop(offloaded)
+	s.asks()
 	stone := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "stone", Labels: map[string]string{v1alpha1.LabelTombstone: "turin"}}}
 	s.create(stone)
 	if got := s.run("uninstall"); got.code != 1 || !strings.Contains(got.err, "pelago unpeer turin --forget") {
@@ -169,6 +179,35 @@ func (s *stage) testRefuse(t *testing.T) {
 	stuck := &v1alpha1.Invitation{ObjectMeta: metav1.ObjectMeta{Name: "stuck", Finalizers: []string{"pelago.dev/nobody-is-left"}},
 		Spec: v1alpha1.InvitationSpec{TokenSHA256: hash, Expires: metav1.Now()}}
 	s.create(stuck)
+}
+
+// asks makes objects by which the API server asks programs, or refuses, as an installation has them.
+func (s *stage) asks() {
+	s.t.Helper()
+	policy := map[string]any{"matchConstraints": map[string]any{"resourceRules": []any{map[string]any{
+		"apiGroups": []any{"example.com"}, "apiVersions": []any{"v1"}, "operations": []any{"CREATE"}, "resources": []any{"things"}}}},
+		"validations": []any{map[string]any{"expression": "true"}}}
+	for _, one := range []struct {
+		version, kind, name string
+		fields              map[string]any
+	}{
+		{"admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "pelago-of-a-test", nil},
+		{"admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", "pelago-of-a-test", map[string]any{"spec": policy}},
+		{"admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", "pelago-of-a-test", map[string]any{"spec": map[string]any{"policyName": "pelago-of-a-test", "validationActions": []any{"Deny"}}}},
+		{"node.k8s.io/v1", "RuntimeClass", "pelago-of-a-test", map[string]any{"handler": "pelago"}},
+		{"apiregistration.k8s.io/v1", "APIService", "v1alpha1.test.pelago.dev", map[string]any{"spec": map[string]any{"group": "test.pelago.dev", "version": "v1alpha1",
+			"groupPriorityMinimum": int64(100), "versionPriority": int64(100), "service": map[string]any{"name": "nobody", "namespace": v1alpha1.SystemNamespace}}}},
+	} {
+		o := &unstructured.Unstructured{Object: one.fields}
+		if one.fields == nil {
+			o.Object = map[string]any{}
+		}
+		o.SetAPIVersion(one.version)
+		o.SetKind(one.kind)
+		o.SetName(one.name)
+		o.SetLabels(map[string]string{v1alpha1.LabelManagedBy: "install"})
+		s.create(o)
+	}
 }
 
 // leftovers lists all that has our name or label.
@@ -186,6 +225,11 @@ func (s *stage) leftovers(t *testing.T) []string {
 		{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Kind: "PriorityLevelConfiguration"},
 		{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"},
 		{Version: "v1", Kind: "ConfigMap"},
+		{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "MutatingWebhookConfiguration"},
+		{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingAdmissionPolicy"},
+		{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingAdmissionPolicyBinding"},
+		{Group: "node.k8s.io", Version: "v1", Kind: "RuntimeClass"},
+		{Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"},
 	} {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(kind)
@@ -194,6 +238,9 @@ func (s *stage) leftovers(t *testing.T) []string {
 		}
 		for _, object := range list.Items {
 			_, ours := object.GetLabels()[v1alpha1.LabelManagedBy]
+			if kind.Kind == "APIService" && object.GetName() == v1alpha1.GroupVersion.Version+"."+v1alpha1.GroupVersion.Group {
+				continue // the API server's own, for definitions of kinds
+			}
 			if ours || strings.Contains(object.GetName(), "pelago") || strings.HasPrefix(object.GetNamespace(), "pelago") {
 				left = append(left, kind.Kind+" "+object.GetName())
 			}

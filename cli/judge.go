@@ -19,6 +19,7 @@ func (s *snapshot) report(now time.Time) Report {
 	r := Report{
 		Problems: []Problem{}, Pending: []Problem{}, Components: []ComponentReport{}, Peerings: []PeeringReport{},
 		Tenants: []TenantReport{}, Invitations: []InvitationReport{}, Tombstones: []string{},
+		VirtualNodes: []VirtualNodeReport{}, OffloadedNamespaces: []OffloadedReport{},
 		Cluster: ClusterReport{Name: s.settings.Cluster.Name, ID: s.id, KubernetesVersion: s.kubernetes, ServerURL: s.settings.APIServer.URL},
 	}
 	s.judgeHome(&r)
@@ -26,6 +27,8 @@ func (s *snapshot) report(now time.Time) Report {
 		s.judgePeering(&r, p, now)
 	}
 	s.strays(&r)
+	s.judgeNodes(&r)
+	s.judgeOffloadings(&r)
 	for _, t := range s.tenants {
 		s.judgeTenant(&r, t)
 	}

@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"net/http"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	nodev1 "k8s.io/api/node/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,16 +24,20 @@ import (
 // kinds are those the command line works with, so that it need not ask for them before
 // every command: that would be three round trips, which no context ends.
 var kinds = map[schema.GroupVersion]struct{ clustered, namespaced []string }{
-	v1alpha1.GroupVersion: {[]string{"Peering", "Invitation", "Tenant"}, []string{"Identity", "ResourceRequest", "ResourceOffer"}},
+	v1alpha1.GroupVersion: {[]string{"Peering", "Invitation", "Tenant"},
+		[]string{"Identity", "ResourceRequest", "ResourceOffer", "NamespaceOffloading", "NamespaceMap", "ShadowPod"}},
 	corev1.SchemeGroupVersion: {[]string{"Namespace", "Node"},
 		[]string{"ConfigMap", "Secret", "Service", "ServiceAccount", "Pod", "Event"}},
-	appsv1.SchemeGroupVersion:                      {nil, []string{"Deployment"}},
-	coordinationv1.SchemeGroupVersion:              {nil, []string{"Lease"}},
-	networkingv1.SchemeGroupVersion:                {[]string{"ServiceCIDR"}, []string{"NetworkPolicy"}},
-	rbacv1.SchemeGroupVersion:                      {[]string{"ClusterRole", "ClusterRoleBinding"}, []string{"Role", "RoleBinding"}},
-	flowcontrolv1.SchemeGroupVersion:               {[]string{"FlowSchema", "PriorityLevelConfiguration"}, nil},
-	certificatesv1.SchemeGroupVersion:              {[]string{"CertificateSigningRequest"}, nil},
-	{Group: "apiextensions.k8s.io", Version: "v1"}: {[]string{"CustomResourceDefinition"}, nil},
+	appsv1.SchemeGroupVersion:                        {nil, []string{"Deployment", "StatefulSet", "ReplicaSet"}},
+	coordinationv1.SchemeGroupVersion:                {nil, []string{"Lease"}},
+	networkingv1.SchemeGroupVersion:                  {[]string{"ServiceCIDR"}, []string{"NetworkPolicy"}},
+	rbacv1.SchemeGroupVersion:                        {[]string{"ClusterRole", "ClusterRoleBinding"}, []string{"Role", "RoleBinding"}},
+	flowcontrolv1.SchemeGroupVersion:                 {[]string{"FlowSchema", "PriorityLevelConfiguration"}, nil},
+	certificatesv1.SchemeGroupVersion:                {[]string{"CertificateSigningRequest"}, nil},
+	admissionregistrationv1.SchemeGroupVersion:       {[]string{"MutatingWebhookConfiguration", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}, nil},
+	nodev1.SchemeGroupVersion:                        {[]string{"RuntimeClass"}, nil},
+	{Group: "apiextensions.k8s.io", Version: "v1"}:   {[]string{"CustomResourceDefinition"}, nil},
+	{Group: "apiregistration.k8s.io", Version: "v1"}: {[]string{"APIService"}, nil},
 }
 
 // newMapper knows these kinds, and asks the server for others.

@@ -23,6 +23,12 @@ type Report struct {
 	Peerings []PeeringReport `json:"peerings"`
 	// Tenants are the clusters that use this one.
 	Tenants []TenantReport `json:"tenants"`
+	// VirtualNodes are what this cluster has of others.
+	VirtualNodes []VirtualNodeReport `json:"virtualNodes"`
+	// OffloadedNamespaces are those whose pods may run at other clusters.
+	OffloadedNamespaces []OffloadedReport `json:"offloadedNamespaces"`
+	// OffloadedPods counts the pods of these namespaces that are at other clusters.
+	OffloadedPods int `json:"offloadedPods"`
 	// Invitations that nobody has used yet.
 	Invitations []InvitationReport `json:"invitations"`
 	// Tombstones are remote clusters that were left and have not been told.

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,6 +42,12 @@ func (v view) report(r Report) error {
 	if err := v.peerings(r.Peerings); err != nil {
 		return err
 	}
+	if err := v.nodes(r.VirtualNodes); err != nil {
+		return err
+	}
+	if err := v.offloaded(r.OffloadedNamespaces); err != nil {
+		return err
+	}
 	if err := v.tenants(r.Tenants); err != nil {
 		return err
 	}
@@ -70,13 +77,14 @@ func (v view) line(mark string, colour screen.Colour, p Problem) {
 	}
 }
 
-// wrapRemedy wraps a remedy. A line to copy in it stays whole.
+// wrapRemedy wraps a remedy, which may stand behind two columns. A line to copy in it
+// stays whole.
 func wrapRemedy(text, indent string) string {
 	head, line, found := strings.Cut(text, "kubectl ")
-	if wrapped := screen.Wrap(text, indent, screen.Width); !found || !strings.Contains(wrapped, "\n") {
+	if wrapped := screen.Wrap(text, indent, screen.Width-2); !found || !strings.Contains(wrapped, "\n") {
 		return wrapped
 	}
-	return screen.Wrap(head, indent, screen.Width) + "\n" + indent + "kubectl " + screen.Clean(line)
+	return screen.Wrap(head, indent, screen.Width-2) + "\n" + indent + "kubectl " + screen.Clean(line)
 }
 
 // home shows this cluster and Pelago in it.
@@ -147,6 +155,54 @@ func (v view) tenants(tenants []TenantReport) error {
 		}
 	}
 	return nil
+}
+
+// nodes shows virtual nodes: what the pods of this cluster use of each.
+func (v view) nodes(nodes []VirtualNodeReport) error {
+	if len(nodes) == 0 {
+		return nil
+	}
+	fmt.Fprintln(v.out)
+	var rows [][]screen.Cell
+	for _, n := range nodes {
+		ready := readyCell(n.Ready)
+		if n.Ready && n.Cordoned {
+			ready = screen.Cell{Text: "cordoned", Colour: screen.Yellow}
+		}
+		use := TenantReport{Used: n.Used, Limits: n.Allocatable}
+		rows = append(rows, []screen.Cell{{Text: n.Name}, {Text: n.Peering}, ready, {Text: share(use, "cpu")}, {Text: share(use, "memory")}, {Text: share(use, "pods")}})
+	}
+	return screen.Table(v.out, v.paint, v.width, []string{"VIRTUAL NODE", "PEERING", "READY", "CPU", "MEMORY", "PODS"}, rows)
+}
+
+// offloaded shows offloaded namespaces.
+func (v view) offloaded(namespaces []OffloadedReport) error {
+	if len(namespaces) == 0 {
+		return nil
+	}
+	fmt.Fprintln(v.out)
+	var rows [][]screen.Cell
+	for _, n := range namespaces {
+		phase := screen.Cell{Text: string(n.Phase), Colour: screen.Yellow}
+		switch n.Phase {
+		case v1alpha1.OffloadingPhaseReady:
+			phase.Colour = screen.Green
+		case v1alpha1.OffloadingPhaseAllFailed, v1alpha1.OffloadingPhaseSomeFailed:
+			phase.Colour = screen.Red
+		case "":
+			phase.Text = "-"
+		}
+		var names []string
+		for _, at := range n.Clusters {
+			names = append(names, at.Name)
+		}
+		if len(names) == 0 {
+			names = []string{"-"}
+		}
+		rows = append(rows, []screen.Cell{{Text: n.Namespace}, {Text: string(n.Strategy)}, phase, {Text: strings.Join(names, ", ")},
+			{Text: strconv.Itoa(n.Pods)}, {Text: strconv.Itoa(n.Offloaded)}, {Text: strconv.Itoa(n.Outdated)}})
+	}
+	return screen.Table(v.out, v.paint, v.width, []string{"NAMESPACE", "STRATEGY", "PHASE", "CLUSTERS", "PODS", "AWAY", "OLDER"}, rows)
 }
 
 // requests shows each request, if they are to be shown.

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -20,9 +21,10 @@ func newStatus(e *Env) *cobra.Command {
 	var output string
 	c := &cobra.Command{
 		Use:   "status [NAME]",
-		Short: "Show what is wrong, then what there is: peerings, tenants, invitations",
+		Short: "Show what is wrong, then what there is: peerings, virtual nodes, tenants",
 		Long: `Shows problems first, then what waits for somebody, each with what to do about it; then
-this cluster, its peerings, the tenants that use it and its invitations. With NAME, which is
+this cluster, its peerings, virtual nodes and offloaded namespaces, the tenants that use it
+and its invitations. With NAME, which is
 the peering, the remote cluster's own name, or its id, it shows what concerns that cluster,
 and each request.`,
 		Example:           "  pelago status\n  pelago status milan\n  pelago status -o json",
@@ -73,6 +75,9 @@ type snapshot struct {
 	requests    []v1alpha1.ResourceRequest
 	offers      []v1alpha1.ResourceOffer
 	tombstones  []string
+	nodes       []corev1.Node // virtual ones
+	offloadings []v1alpha1.NamespaceOffloading
+	pods        []corev1.Pod // of offloaded namespaces
 }
 
 // gather reads a snapshot.
@@ -121,6 +126,9 @@ func (c *Cluster) gather(ctx context.Context) (*snapshot, error) {
 	for _, t := range tombstones.Items {
 		s.tombstones = append(s.tombstones, t.Labels[v1alpha1.LabelTombstone])
 	}
+	if err := c.offloadings(ctx, s); err != nil {
+		return nil, err
+	}
 	return s, c.diagnose(ctx, s)
 }
 
@@ -161,6 +169,12 @@ func (s *snapshot) narrow(word string) error {
 	s.requests = keep(s.requests, func(r v1alpha1.ResourceRequest) bool {
 		return slices.ContainsFunc(s.peerings, func(p v1alpha1.Peering) bool { return r.Namespace == v1alpha1.PeeringNamespace(p.Name) }) ||
 			slices.ContainsFunc(s.tenants, func(t v1alpha1.Tenant) bool { return r.Namespace == v1alpha1.TenantNamespace(t.Name) })
+	})
+	s.nodes = keep(s.nodes, func(n corev1.Node) bool { return n.Labels[v1alpha1.LabelPeering] == name })
+	s.offloadings = keep(s.offloadings, func(o v1alpha1.NamespaceOffloading) bool {
+		return slices.ContainsFunc(o.Status.Clusters, func(at v1alpha1.ClusterOffloading) bool {
+			return at.Name == name && meta.IsStatusConditionTrue(at.Conditions, v1alpha1.ConditionOffloadingRequired)
+		})
 	})
 	s.invitations = keep(s.invitations, func(i v1alpha1.Invitation) bool { return i.Spec.Consumer == name })
 	s.tombstones = keep(s.tombstones, func(t string) bool { return t == name })

@@ -60,15 +60,56 @@ func busy() *snapshot {
 			{ObjectMeta: metav1.ObjectMeta{Name: "over"}, Spec: v1alpha1.InvitationSpec{Expires: at(-time.Minute)}},
 			used,
 		},
-		requests:   []v1alpha1.ResourceRequest{requestIn("pelago-peering-milan", "default", agreed...), requestIn("pelago-peering-milan", "batch", isNot(v1alpha1.ConditionOffered, v1alpha1.ReasonNothingFree, "full"))},
-		tombstones: []string{"genoa"},
+		requests:    []v1alpha1.ResourceRequest{requestIn("pelago-peering-milan", "default", agreed...), requestIn("pelago-peering-milan", "batch", isNot(v1alpha1.ConditionOffered, v1alpha1.ReasonNothingFree, "full"))},
+		tombstones:  []string{"genoa"},
+		nodes:       []corev1.Node{virtualNode("milan", "milan", corev1.ConditionTrue), virtualNode("paris", "paris-with-a-name-of-forty-characters-ok", corev1.ConditionFalse), virtualNode("milan-batch", "milan", corev1.ConditionFalse)},
+		offloadings: offloadings(),
+		pods:        []corev1.Pod{podOn("shop", "a", "milan"), podOn("shop", "b", "milan"), podOn("shop", "c", "node1"), podOn("shop", "d", "")},
 	}
+}
+
+// virtualNode is one with eight CPUs.
+func virtualNode(name, peering string, ready corev1.ConditionStatus) corev1.Node {
+	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelType: v1alpha1.TypeVirtualNode, v1alpha1.LabelPeering: peering, v1alpha1.LabelRequest: "default"}}}
+	n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("16Gi"), "pods": resource.MustParse("110")}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, Reason: "Ready"}}
+	if ready != corev1.ConditionTrue {
+		n.Status.Conditions[0].Reason, n.Status.Conditions[0].Message = v1alpha1.ReasonPeerUnreachable, "no answer for 12 s"
+	}
+	return n
+}
+
+// offloadings are one that is well, one that some refuse, and one that nothing matches.
+func offloadings() []v1alpha1.NamespaceOffloading {
+	one := func(namespace string, phase v1alpha1.OffloadingPhase, clusters ...v1alpha1.ClusterOffloading) v1alpha1.NamespaceOffloading {
+		return v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.OffloadingName},
+			Status: v1alpha1.NamespaceOffloadingStatus{Phase: phase, Clusters: clusters}}
+	}
+	milan := atCluster("milan", is(v1alpha1.ConditionReady))
+	taken := atCluster("paris", isNot(v1alpha1.ConditionReady, v1alpha1.ReasonNameTaken, "bank-rome is not this tenant's"))
+	return []v1alpha1.NamespaceOffloading{
+		one("bank", v1alpha1.OffloadingPhaseSomeFailed, milan, taken),
+		one("lab", v1alpha1.OffloadingPhaseNoClusterSelected),
+		one("new", ""),
+		one("shop", v1alpha1.OffloadingPhaseReady, milan, v1alpha1.ClusterOffloading{Name: "paris"}),
+	}
+}
+
+// podOn is a pod that asks for half a CPU; those without a node are older than the offloading.
+func podOn(namespace, name, node string) corev1.Pod {
+	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: corev1.PodSpec{NodeName: node,
+		Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("500m")}}}}}}
+	if node != "" {
+		p.Spec.Tolerations = []corev1.Toleration{{Key: v1alpha1.TaintVirtualNode, Operator: corev1.TolerationOpExists}}
+	}
+	return p
 }
 
 func TestReport(t *testing.T) {
 	well := busy()
 	well.deployments, well.peerings, well.invitations, well.tombstones = well.deployments[1:], well.peerings[:1], nil, nil
 	well.requests, well.tenants[0].Spec.State = well.requests[:1], ""
+	well.nodes, well.offloadings, well.pods = well.nodes[:1], well.offloadings[3:], well.pods[:3]
 	narrow := busy()
 	if err := narrow.narrow("milan"); err != nil {
 		t.Fatal(err)

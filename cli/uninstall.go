@@ -27,7 +27,7 @@ func newUninstall(e *Env) *cobra.Command {
 		Use:   "uninstall",
 		Short: "Remove Pelago from a cluster",
 		Long: `Removes all that "pelago install" made and waits until it is gone. It refuses while there
-are peerings. The definitions of Pelago's kinds stay, with the objects that people wrote,
+are peerings or offloaded namespaces. The definitions of Pelago's kinds stay, with the objects that people wrote,
 unless --purge is given.`,
 		Example: "  pelago uninstall\n  pelago uninstall --purge",
 		Args:    exactly(),
@@ -97,6 +97,16 @@ func (u *uninstall) refuse(ctx context.Context, c *Cluster) error {
 	}
 	if len(names) > 0 {
 		return fmt.Errorf("this cluster is peered, and the other side has to be told first; run: pelago unpeer %s", strings.Join(names, "; pelago unpeer "))
+	}
+	var offloadings v1alpha1.NamespaceOffloadingList
+	if err := c.Client.List(ctx, &offloadings); err != nil && !notServed(err) {
+		return describe(fmt.Errorf("listing offloadings: %w", err), c)
+	}
+	for _, o := range offloadings.Items {
+		names = append(names, o.Namespace)
+	}
+	if len(names) > 0 {
+		return fmt.Errorf("namespaces are offloaded, and nobody would be left to bring them home; run: pelago unoffload namespace %s", strings.Join(names, "; pelago unoffload namespace "))
 	}
 	if u.purge {
 		return nil

@@ -36,7 +36,9 @@ func newUnpeer(e *Env) *cobra.Command {
 		Use:   "unpeer NAME",
 		Short: "End a peering, at both sides",
 		Long: `Ends what this cluster uses of NAME and what it gives to NAME, and waits until both
-sides are as before. NAME is the peering, the remote cluster's own name, or its id.
+sides are as before. Pods of this cluster that run there are evicted first, as far as their
+disruption budgets let them within a minute; their controllers make them again elsewhere.
+NAME is the peering, the remote cluster's own name, or its id.
 
 If the remote cluster does not answer, --force cleans up this side at once and leaves a
 small Secret, a tombstone, by which Pelago goes on telling the other side until it has heard;
@@ -77,6 +79,7 @@ func (u *unpeer) run(ctx context.Context, e *Env, args []string) error {
 			return describe(err, c)
 		}
 	}
+	u.notePods(ctx, e, c, p)
 	if err := u.wait(ctx, e, c, name); err != nil {
 		return err
 	}
@@ -91,6 +94,34 @@ func (u *unpeer) run(ctx context.Context, e *Env, args []string) error {
 		e.note("%s has not been told yet; Pelago goes on trying. If that cluster is gone for good: pelago unpeer %[1]s --forget", name)
 	}
 	return nil
+}
+
+// notePods says whose pods will move. What cannot be read is not said.
+func (u *unpeer) notePods(ctx context.Context, e *Env, c *Cluster, p *v1alpha1.Peering) {
+	var nodes corev1.NodeList
+	if err := c.Client.List(ctx, &nodes, client.MatchingLabels{v1alpha1.LabelType: v1alpha1.TypeVirtualNode, v1alpha1.LabelPeering: p.Name}); err != nil {
+		return
+	}
+	moving := 0
+	for _, n := range nodes.Items {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
+		if err := c.Client.List(ctx, list, client.MatchingFields{"spec.nodeName": n.Name}); err != nil {
+			return
+		}
+		moving += len(list.Items)
+	}
+	if moving > 0 {
+		e.note("%s of this cluster %s bound to %s and will move.", pods(moving), choose(moving, "is", "are"), p.Name)
+	}
+	var t v1alpha1.Tenant
+	if p.Spec.Provide == nil || c.Client.Get(ctx, client.ObjectKey{Name: p.Spec.Provide.Tenant}, &t) != nil {
+		return
+	}
+	if running := t.Status.Used["pods"]; running.Value() > 0 {
+		n := int(running.Value())
+		e.note("%s of %s %s here and will end.", pods(n), p.Name, choose(n, "runs", "run"))
+	}
 }
 
 // wait deletes the Peering and follows its end.

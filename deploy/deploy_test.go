@@ -121,7 +121,7 @@ func TestGlobalLabels(t *testing.T) {
 func TestFilledObjectsHaveNoData(t *testing.T) {
 	filled := 0
 	for _, o := range render(t, minimal(), Release{}) {
-		if o.GetName() != "pelago-cluster-id" && o.GetName() != "pelago-auth-tls" {
+		if !slices.Contains([]string{"pelago-cluster-id", "pelago-auth-tls", "pelago-manager-tls", "pelago-admission"}, o.GetName()) {
 			continue
 		}
 		filled++
@@ -131,8 +131,8 @@ func TestFilledObjectsHaveNoData(t *testing.T) {
 			}
 		}
 	}
-	if filled != 2 {
-		t.Errorf("found %d of the 2 objects", filled)
+	if filled != 4 {
+		t.Errorf("found %d of the 4 objects", filled)
 	}
 }
 
@@ -148,7 +148,7 @@ func TestRenderOrder(t *testing.T) {
 			t.Errorf("%s has no place in the order", o.GetKind())
 		}
 	}
-	if objects[0].GetKind() != "CustomResourceDefinition" || objects[len(objects)-1].GetKind() != "Deployment" {
+	if objects[0].GetKind() != "CustomResourceDefinition" || objects[len(objects)-1].GetKind() != "MutatingWebhookConfiguration" {
 		t.Errorf("begins with %s, ends with %s", objects[0].GetKind(), objects[len(objects)-1].GetKind())
 	}
 }

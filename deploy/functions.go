@@ -71,11 +71,16 @@ func plain(err error) error {
 	return err
 }
 
-// order is the kinds in the order in which to apply them; others follow.
+// order is the kinds in the order in which to apply them; others follow, and last those
+// by which the API server asks our programs or refuses what others do.
 var order = []string{
 	"Namespace", "CustomResourceDefinition", "PriorityLevelConfiguration", "ServiceAccount",
 	"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ConfigMap", "Secret",
 	"NetworkPolicy", "Service", "Deployment",
+}
+
+var last = []string{
+	"RuntimeClass", "APIService", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "MutatingWebhookConfiguration",
 }
 
 // inOrder compares objects by when to apply them, then by name.
@@ -90,6 +95,11 @@ func rank(kind string) int {
 	for i, k := range order {
 		if k == kind {
 			return i
+		}
+	}
+	for i, k := range last {
+		if k == kind {
+			return len(order) + 1 + i
 		}
 	}
 	return len(order)

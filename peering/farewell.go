@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -46,6 +47,9 @@ func (r *reconciler) farewell(ctx context.Context, v *visit) error {
 		if err := r.save(ctx, v, &c); err != nil {
 			return err
 		}
+	}
+	if left, err := r.drainRequests(ctx, v); err != nil || left > 0 {
+		return err
 	}
 	cleared, err := r.clearNamespace(ctx, v)
 	if err != nil {
@@ -171,6 +175,42 @@ func (r *reconciler) clearNamespace(ctx context.Context, v *visit) (bool, error)
 	}
 	left, err := r.releaseRequests(ctx, n.Name)
 	return left == 0, err
+}
+
+// drainRequests deletes the requests and counts those that still have a virtual node:
+// their pods end before the provider is told goodbye, for which the connection is needed.
+// Whoever keeps the nodes sees to it that this ends.
+func (r *reconciler) drainRequests(ctx context.Context, v *visit) (int, error) {
+	namespace := v1alpha1.PeeringNamespace(v.Name)
+	list := &v1alpha1.ResourceRequestList{}
+	if err := r.client.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		return 0, fmt.Errorf("listing requests: %w", err)
+	}
+	left := 0
+	var errs []error
+	for i := range list.Items {
+		q := &list.Items[i]
+		if !slices.Contains(q.Finalizers, v1alpha1.FinalizerNode) {
+			continue
+		}
+		left++
+		if q.DeletionTimestamp == nil {
+			errs = append(errs, r.remove(ctx, q))
+		}
+	}
+	if left == 0 {
+		return 0, nil
+	}
+	if v.cred != nil && v.cred.issued() && v.now.Before(v.cred.NotAfter) {
+		// After a restart there is none. A malformed one is found out by the goodbye.
+		if err := r.fleet.Set(ctx, v.cred.connection(v.Name, v.Spec.Consume)); err != nil {
+			ctrl.LoggerFrom(ctx).V(1).Info("no connection while draining", "error", err.Error())
+		}
+	}
+	v.no(v1alpha1.ConditionReady, v1alpha1.ReasonTerminating, fmt.Sprintf(
+		"waiting until the virtual nodes of %d requests in %s are drained and gone; to give up their pods: pelago unpeer %s --force", left, namespace, v.Name))
+	v.soon(goodbyeSlow) // the requests tell earlier
+	return left, errors.Join(errs...)
 }
 
 // releaseRequests deletes the requests and takes our finalizer off: the provider

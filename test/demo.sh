@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The demo: from nothing to two Kubernetes clusters that have agreed that one may use
-# what the other has free. It shows every command it runs, both sides of the result,
-# and ends with what is running and what to try. Run it again at any time. Needs root.
+# The demo: from nothing to a small Kubernetes cluster whose pods also run in another
+# one that has room. It shows every command it runs, both sides of the result, and ends
+# with what is running and what to try. Run it again at any time. Needs root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/bin:$PATH"
@@ -35,7 +35,7 @@ keys=$(mktemp -d)
 trap 'rm -rf "$keys"' EXIT
 
 say "Two complete Kubernetes clusters on this machine, with Pelago in both. The first time, Kubernetes is compiled: some minutes."
-show pelago-sandbox up --clusters rome,milan --nodes 2 --pelago
+show pelago-sandbox up --file test/demo/sandbox.yaml --pelago
 for cluster in rome milan; do
   pelago-sandbox kubeconfig "$cluster" >"$keys/$cluster" # mktemp made the folder ours alone
 done
@@ -64,14 +64,52 @@ pelago-sandbox kubectl milan -- wait -n pelago-tenant-rome resourcerequest/defau
 at milan pelago status
 at milan pelago-sandbox kubectl milan -- get tenants,identities,resourcerequests -A
 
-say "Why it works, link by link."
-at rome pelago explain peering milan
+say "Rome has one small node; milan appears as one more. A namespace is offloaded, and everything in it may run on either."
+pelago-sandbox image build pelago.demo/box:1 --from-packages busybox-static >/dev/null
+pelago-sandbox image load pelago.demo/box:1 rome milan >/dev/null
+pelago-sandbox kubectl rome -- wait node/milan --for=condition=Ready --timeout=60s >/dev/null
+at rome pelago-sandbox kubectl rome -- get nodes -L region
+pelago-sandbox kubectl rome -- get namespace shop >/dev/null 2>&1 || at rome pelago-sandbox kubectl rome -- create namespace shop
+at rome pelago offload namespace shop
+
+say "A plain Deployment that is larger than rome. The scheduler is Kubernetes' own; the pods that rome has no room for run in milan."
+at rome pelago-sandbox kubectl rome -- apply -n shop -f test/demo/web.yaml
+at rome pelago-sandbox kubectl rome -- rollout status -n shop deployment/web --timeout=120s
+at rome pelago-sandbox kubectl rome -- get pods -n shop -o wide
+at milan pelago-sandbox kubectl milan -- get pods -n shop-rome -o wide
+
+say "From home they are like any other: logs, exec, and why a pod is where it is."
+away=$(pelago-sandbox kubectl rome -- get pods -n shop -l app=web --field-selector spec.nodeName=milan -o name | head -1)
+at rome pelago-sandbox kubectl rome -- logs -n shop "$away"
+at rome pelago-sandbox kubectl rome -- exec -n shop "$away" -- sh -c 'echo I am $(hostname), and it is $(date)'
+at rome pelago explain pod "${away#pod/}" -n shop
+
+say "Labels of clusters are labels of nodes: a pod that wants the region north runs in milan."
+at rome pelago-sandbox kubectl rome -- apply -n shop -f test/demo/north.yaml
+at rome pelago-sandbox kubectl rome -- wait -n shop pod/north --for=condition=Ready --timeout=60s
+at rome pelago-sandbox kubectl rome -- get pod north -n shop -o wide
+
+say "Milan's owner stays master in his house: he drains the tenant, and its pods leave. What rome has no room for waits."
+at milan pelago drain tenant rome
+at rome pelago-sandbox kubectl rome -- get pods -n shop -o wide
+at milan pelago uncordon tenant rome
+at rome pelago-sandbox kubectl rome -- rollout status -n shop deployment/web --timeout=120s
+
+say "They part: pods come home, and both clusters are as they were. Then they peer again, for you to play."
+at rome pelago unpeer milan
+at rome pelago-sandbox kubectl rome -- get nodes
+at milan pelago-sandbox kubectl milan -- get namespaces
+printf '%smilan$ pelago generate peer-command --ttl 1h%s\n' "$dim" "$plain"
+KUBECONFIG=$keys/rome sh -c "$(KUBECONFIG=$keys/milan pelago generate peer-command --ttl 1h)"
+at rome pelago-sandbox kubectl rome -- rollout status -n shop deployment/web --timeout=120s
+at rome pelago status
 
 cat <<TEXT
 
 ${bold}Try${plain}   (export PATH=$PWD/bin:\$PATH; pelago-sandbox kubeconfig rome > rome.kubeconfig; the same for milan)
-  KUBECONFIG=milan.kubeconfig pelago cordon tenant rome        nothing new for rome; uncordon ends it
-  pelago-sandbox link cut rome milan                           rome notices in seconds; heal ends it
+  pelago-sandbox kubectl rome -- scale -n shop deployment/web --replicas=10
+  pelago-sandbox link cut rome milan                           rome notices in seconds, the pods run on; heal ends it
+  KUBECONFIG=rome.kubeconfig pelago unoffload namespace shop   the pods come home
   KUBECONFIG=rome.kubeconfig pelago unpeer milan               both sides as they were before
   pelago-sandbox down                                          remove everything
 TEXT

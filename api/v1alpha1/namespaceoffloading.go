@@ -23,14 +23,14 @@ type NamespaceOffloading struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// +kubebuilder:default={}
+	// +kubebuilder:default={namespaceMappingStrategy: "DefaultName", podOffloadingStrategy: "LocalAndRemote"}
 	Spec   NamespaceOffloadingSpec   `json:"spec,omitempty"`
 	Status NamespaceOffloadingStatus `json:"status,omitempty"`
 }
 
 // NamespaceOffloadingSpec says where pods may run, and in which namespace there.
 //
-// +kubebuilder:validation:XValidation:rule="self.namespaceMappingStrategy == oldSelf.namespaceMappingStrategy && self.?remoteNamespaceName == oldSelf.?remoteNamespaceName",message="spec.namespaceMappingStrategy and spec.remoteNamespaceName cannot be changed; unoffload the namespace and offload it again"
+// +kubebuilder:validation:XValidation:rule="self.namespaceMappingStrategy == oldSelf.namespaceMappingStrategy && has(self.remoteNamespaceName) == has(oldSelf.remoteNamespaceName) && (!has(self.remoteNamespaceName) || self.remoteNamespaceName == oldSelf.remoteNamespaceName)",message="spec.namespaceMappingStrategy and spec.remoteNamespaceName cannot be changed; unoffload the namespace and offload it again"
 // +kubebuilder:validation:XValidation:rule="(self.namespaceMappingStrategy == 'SelectedName') == (self.?remoteNamespaceName.orValue('') != '')",message="spec.remoteNamespaceName: needed for the strategy SelectedName, and for no other"
 type NamespaceOffloadingSpec struct {
 	// NamespaceMappingStrategy: DefaultName, the remote namespace is called NAME-CLUSTER

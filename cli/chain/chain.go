@@ -23,6 +23,8 @@ const (
 	Broken State = "Broken"
 	// Unknown: an earlier step has to be done first.
 	Unknown State = "Unknown"
+	// Aside: it is not so and need not be; it explains what is.
+	Aside State = "Aside"
 )
 
 // Step is one fact in a chain.
@@ -48,7 +50,7 @@ type Chain struct {
 // First returns the first step that is not done, nil if all are.
 func (c Chain) First() *Step {
 	for i := range c.Steps {
-		if c.Steps[i].State != Done {
+		if c.Steps[i].State != Done && c.Steps[i].State != Aside {
 			return &c.Steps[i]
 		}
 	}
@@ -78,6 +80,9 @@ func (c *Chain) branch(grow func(*Chain), whole bool) {
 		c.Steps = append(c.Steps, s)
 	}
 }
+
+// note appends a step that is known whatever is before it.
+func (c *Chain) note(s Step) { c.Steps = append(c.Steps, s) }
 
 // add appends a step; after the first one that is not done the rest is unknown.
 func (c *Chain) add(s Step) {

@@ -35,6 +35,18 @@ var remedies = map[string]string{
 	v1alpha1.ReasonUndecided:   "acceptance is Manual: set spec.decision of the ResourceRequest to Accepted or Declined",
 	v1alpha1.ReasonWithdrawn:   "the provider has taken the offer back and makes a new one if it can; ask its owner",
 
+	v1alpha1.ReasonNoClusterSelected: "peer with a cluster (pelago peer), or change the selector; clusters that match later join by themselves",
+	v1alpha1.ReasonNameTaken:         "something else has that name there: its owner removes it, or offload under another name (pelago unoffload, then pelago offload --namespace-mapping-strategy SelectedName --remote-name OTHER)",
+	v1alpha1.ReasonNameTooLong:       "the name there would have more than 63 characters: offload under a shorter one, which the provider has to allow: --namespace-mapping-strategy SelectedName --remote-name SHORTER",
+	v1alpha1.ReasonNameForbidden:     "the provider's owner allows the name in spec.namespaceNames of tenant TENANT, or offload with --namespace-mapping-strategy DefaultName",
+	v1alpha1.ReasonLimitExceeded:     "the provider's owner raises spec.limits of tenant TENANT, or ask for less",
+	v1alpha1.ReasonVolumesKept:       "its volume claims are kept; once they are not needed, the provider's owner deletes that namespace",
+
+	v1alpha1.ReasonRefused:          "change what the message names in the pod's template; docs/offloading-fields.md says of each field what travels",
+	v1alpha1.ReasonNotAdmitted:      "the provider's rules refuse the pod: change what the message names, or ask the provider's owner",
+	v1alpha1.ReasonUnschedulable:    "no node of the provider had room in time; Pelago tries other nodes first and this one again later",
+	v1alpha1.ReasonNamespaceMissing: "the namespace is being made there; this takes a moment",
+
 	v1alpha1.ReasonEndedByProvider: "the provider has ended the peering; this side cleans up by itself",
 	v1alpha1.ReasonAbandoned:       "the consumer was silent for too long; it has to peer again",
 	v1alpha1.ReasonSilent:          "see whether the consumer runs and reaches this cluster's API server; if it is gone for good: pelago unpeer NAME --force",

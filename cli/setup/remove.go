@@ -25,7 +25,7 @@ const domain = "pelago.dev"
 // of kinds, with all objects of these kinds, go only if purge is set. It waits until
 // everything is gone.
 func (s Site) Remove(ctx context.Context, rendered []*unstructured.Unstructured, purge bool) error {
-	// Programs first: they would make again what goes.
+	// What asks our programs, then the programs: they would make again what goes.
 	for _, kind := range pruned {
 		found, err := s.labelled(ctx, kind, client.HasLabels{v1alpha1.LabelManagedBy})
 		if err != nil {

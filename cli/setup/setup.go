@@ -159,8 +159,14 @@ func (s Site) after(d time.Duration) <-chan struct{} {
 }
 
 // pruned are the kinds that versions of Pelago have installed, besides definitions of
-// kinds, which go with --purge only. A kind that the cluster does not know is no error.
+// kinds, which go with --purge only, in the order in which to remove them: what the API
+// server asks our programs for goes before they do, so that nothing waits for an answer
+// that does not come. A kind that the cluster does not know is no error.
 var pruned = []schema.GroupVersionKind{
+	{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "MutatingWebhookConfiguration"},
+	{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingAdmissionPolicyBinding"},
+	{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingAdmissionPolicy"},
+	{Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"},
 	{Group: "apps", Version: "v1", Kind: "Deployment"},
 	{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"},
 	{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"},
@@ -174,6 +180,7 @@ var pruned = []schema.GroupVersionKind{
 	{Version: "v1", Kind: "ServiceAccount"},
 	{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Kind: "FlowSchema"},
 	{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Kind: "PriorityLevelConfiguration"},
+	{Group: "node.k8s.io", Version: "v1", Kind: "RuntimeClass"},
 	{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"},
 	{Group: "certificates.k8s.io", Version: "v1", Kind: "CertificateSigningRequest"},
 }

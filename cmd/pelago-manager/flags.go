@@ -14,6 +14,7 @@ import (
 type settings struct {
 	rooms     []room
 	address   string
+	listen    string
 	namespace string
 	level     string
 	registry  metrics.RegistererGatherer
@@ -23,8 +24,9 @@ func parse(args []string) (settings, error) {
 	s := settings{registry: metrics.Registry}
 	var names string
 	flags := flag.NewFlagSet("pelago-manager", flag.ContinueOnError)
-	flags.StringVar(&names, "rooms", "peering", "what to run, separated by commas: "+strings.Join(roomNames(), ", "))
+	flags.StringVar(&names, "rooms", "peering,offloading", "what to run, separated by commas: "+strings.Join(roomNames(), ", "))
 	flags.StringVar(&s.address, "metrics-address", ":8443", "address for /healthz, /readyz and /metrics")
+	flags.StringVar(&s.listen, "api-address", ":9443", "address for what the API server calls: admission of pods, and what pods use")
 	flags.StringVar(&s.namespace, "namespace", v1alpha1.SystemNamespace, "namespace of Pelago")
 	flags.StringVar(&s.level, "log-level", "info", "info or debug")
 	if err := flags.Parse(args); err != nil {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/pelago-dev/pelago/internal/fleet"
 	"github.com/pelago-dev/pelago/internal/home"
+	"github.com/pelago-dev/pelago/offloading"
+	"github.com/pelago-dev/pelago/offloading/provider"
 	"github.com/pelago-dev/pelago/peering"
 	"github.com/pelago-dev/pelago/peering/auth"
 	"github.com/pelago-dev/pelago/peering/offer"
@@ -30,32 +32,47 @@ type room struct {
 	register func(mgr ctrl.Manager, d deps) error
 }
 
-// deps is what rooms get of this program.
+// deps is what rooms get of this program, and share.
 type deps struct {
 	home      *home.Home
+	direct    client.Client // without a cache
 	namespace string
+	// listen is where the API server calls, address the one that it reaches us by.
+	listen, address string
+	// fleet is the connections to providers, usage what tenants are counted for.
+	fleet *fleet.Fleet
+	usage *tenant.Usage
 }
 
 // rooms is all there are, in the order of registering.
 var rooms = []room{
 	{name: "peering", leads: true, cache: tenant.Cache, register: registerPeering},
+	{name: "offloading", leads: true, register: registerOffloading},
 	{name: "auth", register: registerAuth},
 }
 
 // registerPeering runs both sides of peerings: what this cluster provides and what it
 // consumes.
 func registerPeering(mgr ctrl.Manager, d deps) error {
-	peers := fleet.New(fleet.Options{Scheme: mgr.GetScheme(), Logger: mgr.GetLogger().WithName("fleet")})
-	if err := tenant.Register(mgr, tenant.Options{Namespace: d.namespace}); err != nil {
+	drainers := []tenant.Drainer{provider.Drainer{Client: mgr.GetClient()}}
+	if err := tenant.Register(mgr, tenant.Options{Namespace: d.namespace, Usage: d.usage, Drainers: drainers}); err != nil {
 		return err
 	}
-	if err := offer.Register(mgr, offer.Options{Home: d.home, Fleet: offer.Connections(peers)}); err != nil {
+	if err := offer.Register(mgr, offer.Options{Home: d.home, Fleet: offer.Connections(d.fleet)}); err != nil {
 		return err
 	}
-	if err := peering.Register(mgr, peering.Options{Home: d.home, Fleet: peers, Namespace: d.namespace}); err != nil {
+	if err := peering.Register(mgr, peering.Options{Home: d.home, Fleet: d.fleet, Namespace: d.namespace}); err != nil {
 		return err
 	}
-	return mgr.Add(peers)
+	return mgr.Add(d.fleet)
+}
+
+// registerOffloading runs both sides of offloading, on the peerings of the same program.
+func registerOffloading(mgr ctrl.Manager, d deps) error {
+	return offloading.Register(mgr, offloading.Options{
+		Home: d.home, Fleet: d.fleet, Limits: limits{d.usage}, Direct: d.direct,
+		Namespace: d.namespace, Version: version, Address: d.address, Listen: d.listen,
+	})
 }
 
 // registerAuth runs the endpoint for strangers and the approver.

@@ -25,12 +25,17 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/fleet"
 	"github.com/pelago-dev/pelago/internal/home"
 	"github.com/pelago-dev/pelago/internal/vitals"
+	"github.com/pelago-dev/pelago/peering/tenant"
 )
 
 // leaseName is the Lease that one replica holds.
 const leaseName = "pelago-manager"
+
+// addressVariable holds the address of this pod.
+const addressVariable = "POD_IP"
 
 // endLimit is how long parts of the program may take to end.
 const endLimit = 10 * time.Second
@@ -117,8 +122,13 @@ func runRooms(ctx context.Context, config *rest.Config, direct client.Client, s 
 	if err := errors.Join(h.Register(mgr), mgr.Add(ready)); err != nil {
 		return err
 	}
+	shared := deps{
+		home: h, direct: direct, namespace: s.namespace, listen: s.listen, address: os.Getenv(addressVariable),
+		fleet: fleet.New(fleet.Options{Scheme: mgr.GetScheme(), Logger: mgr.GetLogger().WithName("fleet")}),
+		usage: tenant.NewUsage(),
+	}
 	for _, r := range s.rooms {
-		if err := r.register(probed{mgr, shown}, deps{home: h, namespace: s.namespace}); err != nil {
+		if err := r.register(probed{mgr, shown}, shared); err != nil {
 			return fmt.Errorf("starting %s: %w", r.name, err)
 		}
 	}

@@ -22,9 +22,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/fleet"
 	"github.com/pelago-dev/pelago/internal/home"
 	"github.com/pelago-dev/pelago/internal/kubetest"
 	"github.com/pelago-dev/pelago/internal/vitals"
+	"github.com/pelago-dev/pelago/peering/tenant"
 )
 
 const waitLimit = 60 * time.Second
@@ -37,7 +39,7 @@ func TestParse(t *testing.T) {
 	}{
 		{"defaults suffice", nil, ""},
 		{"the endpoint runs alone", []string{"--rooms=auth"}, ""},
-		{"a typing mistake names what there is", []string{"--rooms=peerings"}, `--rooms: there is no room "peerings"; there is peering, auth`},
+		{"a typing mistake names what there is", []string{"--rooms=peerings"}, `--rooms: there is no room "peerings"; there is peering, offloading, auth`},
 		{"what approves certificates shares no process with what has other rights", []string{"--rooms", "peering,auth"}, "peering and auth need different rights"},
 		{"arguments without a flag are a mistake", []string{"peering"}, `unknown argument "peering"`},
 	}
@@ -82,19 +84,27 @@ func TestTrim(t *testing.T) {
 	always := corev1.ContainerRestartPolicyAlways
 	container := corev1.Container{Name: "c", Image: "i", Env: []corev1.EnvVar{{Name: "PASSWORD", Value: "x"}}, RestartPolicy: &always}
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d", v1alpha1.AnnotationApplied: "x"}},
 		Spec:       corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{container}, InitContainers: []corev1.Container{container}},
 		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
 	}
 	got, err := trimPod(pod)
-	small := corev1.Container{Name: "c", RestartPolicy: &always}
+	small := corev1.Container{Name: "c", Image: "i", RestartPolicy: &always}
 	want := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "b"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "b"}, Annotations: map[string]string{v1alpha1.AnnotationApplied: "x"}},
 		Spec:       corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{small}, InitContainers: []corev1.Container{small}},
 		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
 	}
 	if diff := cmp.Diff(any(want), got); diff != "" || err != nil {
 		t.Error(err, diff)
+	}
+	ready := pod.DeepCopy()
+	ready.Annotations = map[string]string{"c": "d"}
+	ready.Spec.Containers[0].Env = container.Env
+	ready.Spec.Tolerations = []corev1.Toleration{{Key: v1alpha1.TaintVirtualNode, Operator: corev1.TolerationOpExists}}
+	whole := ready.DeepCopy()
+	if got, err := trimPod(ready); err != nil || !cmp.Equal(any(whole), got) {
+		t.Errorf("a pod that may run elsewhere is not whole: %v, %+v", err, got)
 	}
 	if got, err := trimPod("gone"); got != "gone" || err != nil {
 		t.Errorf("what is no pod became %v, %v", got, err)
@@ -215,14 +225,22 @@ func TestRoomsRegister(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range rooms {
-		s := settings{rooms: []room{r}, namespace: namespace}
+	shared := deps{home: h, direct: c, namespace: namespace, listen: "127.0.0.1:0", address: "127.0.0.1", usage: tenant.NewUsage()}
+	for _, chosen := range [][]string{{"peering", "offloading"}, {"auth"}} {
+		together, err := choose(chosen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := settings{rooms: together, namespace: namespace}
 		mgr, err := ctrl.NewManager(server.Config, managerOptions(logr.NewContext(t.Context(), logr.Discard()), kubetest.Scheme(), s))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.register(probed{mgr, shown}, deps{home: h, namespace: namespace}); err != nil {
-			t.Errorf("%s: %v", r.name, err)
+		shared.fleet = fleet.New(fleet.Options{Scheme: mgr.GetScheme(), Logger: logr.Discard()})
+		for _, r := range together {
+			if err := r.register(probed{mgr, shown}, shared); err != nil {
+				t.Errorf("%s: %v", r.name, err)
+			}
 		}
 	}
 }

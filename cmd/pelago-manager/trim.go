@@ -2,6 +2,7 @@ package main
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -24,7 +25,7 @@ func trim(obj any) (any, error) {
 		return obj, nil
 	}
 	switch o.(type) {
-	case *v1alpha1.Identity, *v1alpha1.ResourceRequest, *v1alpha1.ResourceOffer, *coordinationv1.Lease:
+	case *v1alpha1.Identity, *v1alpha1.ResourceRequest, *v1alpha1.ResourceOffer, *v1alpha1.NamespaceMap, *v1alpha1.ShadowPod, *coordinationv1.Lease:
 		o.SetLabels(ours(o.GetLabels()))
 		o.SetAnnotations(ours(o.GetAnnotations()))
 	}
@@ -42,23 +43,33 @@ func ours(all map[string]string) map[string]string {
 }
 
 // trimPod takes out of a cached pod what no room reads and what is large: a manager
-// holds the pods of the whole cluster. Whoever needs a whole pod reads it directly.
+// holds the pods of the whole cluster. Pods that may run at another cluster stay whole,
+// as they are carried there. Whoever else needs a whole pod reads it directly.
 func trimPod(obj any) (any, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return obj, nil
 	}
 	pod.ManagedFields = nil
-	pod.Annotations = nil
+	if toleratesVirtualNodes(pod) {
+		return pod, nil
+	}
+	pod.Annotations = ours(pod.Annotations)
 	pod.Spec.Volumes = nil
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
 			c := &list[i]
-			list[i] = corev1.Container{Name: c.Name, Resources: c.Resources, RestartPolicy: c.RestartPolicy}
+			list[i] = corev1.Container{Name: c.Name, Image: c.Image, Resources: c.Resources, RestartPolicy: c.RestartPolicy}
 		}
 	}
 	pod.Spec.EphemeralContainers = nil
 	return pod, nil
+}
+
+// toleratesVirtualNodes says whether a pod names our taint, as admission lets pods of
+// offloaded namespaces do.
+func toleratesVirtualNodes(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == v1alpha1.TaintVirtualNode })
 }
 
 // trimNode takes out of a cached node what grows with what it runs.

@@ -30,6 +30,8 @@ func TestTrimOfConsumers(t *testing.T) {
 		{"a request of a consumer", &v1alpha1.ResourceRequest{ObjectMeta: theirs}, true},
 		{"an identity", &v1alpha1.Identity{ObjectMeta: theirs}, true},
 		{"an offer", &v1alpha1.ResourceOffer{ObjectMeta: theirs}, true},
+		{"a shadow pod", &v1alpha1.ShadowPod{ObjectMeta: theirs}, true},
+		{"a namespace map", &v1alpha1.NamespaceMap{ObjectMeta: theirs}, true},
 		{"a lease", &coordinationv1.Lease{ObjectMeta: theirs}, true},
 		{"a request of our own people", &v1alpha1.ResourceRequest{ObjectMeta: own}, false},
 		{"what a consumer cannot write", &corev1.ResourceQuota{ObjectMeta: theirs}, false},

@@ -80,6 +80,7 @@ type watched struct {
 	gvk      schema.GroupVersionKind
 	resource schema.GroupVersionResource
 	name     string // only the object of this name, if not empty
+	bounds   Bounds
 }
 
 // New makes a fleet without connections.

@@ -19,12 +19,6 @@ import (
 // ErrNotSynced says that a kind has not been read from the peer yet.
 var ErrNotSynced = errors.New("not read from the peer yet")
 
-// Bounds on what a peer may show of a kind.
-const (
-	maxObjects = 2000
-	maxKept    = 16 << 20 // bytes in memory, about
-)
-
 // health is how the watch of one kind is.
 type health int
 
@@ -113,17 +107,6 @@ func (m *mirror) weight(name string) int {
 	return 0
 }
 
-// fits refuses more than a peer may show.
-func (m *mirror) fits(count, kept int) error {
-	switch {
-	case count > maxObjects:
-		return fmt.Errorf("more than %d %s: %w", maxObjects, m.resource.Resource, ErrTooLarge)
-	case kept > maxKept:
-		return fmt.Errorf("more than %d MiB of %s: %w", maxKept>>20, m.resource.Resource, ErrTooLarge)
-	}
-	return nil
-}
-
 // weigh is about how many bytes of memory a decoded JSON value takes. That is more
 // than its text, and much more if the text is made of small things.
 func weigh(value any) int {
@@ -176,6 +159,13 @@ func (m *mirror) since(old *mirror) []*unstructured.Unstructured {
 	return changed
 }
 
+// get returns the object of a name, nil if there is none. It must not be changed.
+func (m *mirror) get(name string) *unstructured.Unstructured {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.objects[name]
+}
+
 // all returns the objects by name. They must not be changed.
 func (m *mirror) all() map[string]*unstructured.Unstructured {
 	m.mu.RLock()
@@ -221,7 +211,7 @@ func (r reader) Get(_ context.Context, key client.ObjectKey, obj client.Object, 
 	if err != nil {
 		return err
 	}
-	u := m.all()[key.Name]
+	u := m.get(key.Name)
 	if u == nil || (key.Namespace != "" && key.Namespace != m.namespace) {
 		return apierrors.NewNotFound(m.resource.GroupResource(), key.Name)
 	}

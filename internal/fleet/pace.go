@@ -28,8 +28,14 @@ type pacer struct {
 	swept   time.Time
 }
 
-func newPacer() *pacer {
-	return &pacer{limiter: rate.NewLimiter(paceRate, paceBurst), waiting: map[reconcile.Request]time.Time{}}
+func newPacer() *pacer { return newPacerAt(Pace{}) }
+
+// newPacerAt makes a pacer of another pace.
+func newPacerAt(p Pace) *pacer {
+	if p.Rate == 0 {
+		p = Pace{Rate: paceRate, Burst: paceBurst}
+	}
+	return &pacer{limiter: rate.NewLimiter(rate.Limit(p.Rate), p.Burst), waiting: map[reconcile.Request]time.Time{}}
 }
 
 // delay is how long a request has to wait.

@@ -30,6 +30,7 @@ type subscriber struct {
 	map1  Mapper
 	map2  StateMapper
 	clock clock.PassiveClock
+	pace  Pace
 
 	mu     sync.Mutex
 	pacers map[string]*pacer // by peering
@@ -45,7 +46,7 @@ func (f *Fleet) Source(kind client.Object, mapper func(peering string, obj clien
 			return fmt.Errorf("finding the kind of the source: %w", err)
 		}
 		fresh := func() client.Object { return f.fresh(kind, gvk) }
-		f.subscribe(ctx, &subscriber{kind: gvk, make: fresh, queue: queue, map1: mapper})
+		f.subscribe(ctx, &subscriber{kind: gvk, make: fresh, queue: queue, map1: mapper, pace: f.paceOf(gvk)})
 		return nil
 	})
 }
@@ -53,8 +54,14 @@ func (f *Fleet) Source(kind client.Object, mapper func(peering string, obj clien
 // StateSource returns a source for controllers: peers that began or ceased to
 // answer, whose connection is new, replaced or removed.
 func (f *Fleet) StateSource(mapper func(peering string) []reconcile.Request) source.Source {
+	return f.StateSourceAt(Pace{}, mapper)
+}
+
+// StateSourceAt is StateSource with another pace, for mappers that return a great many
+// requests.
+func (f *Fleet) StateSourceAt(pace Pace, mapper func(peering string) []reconcile.Request) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		f.subscribe(ctx, &subscriber{queue: queue, map2: mapper})
+		f.subscribe(ctx, &subscriber{queue: queue, map2: mapper, pace: pace})
 		return nil
 	})
 }
@@ -170,7 +177,7 @@ func (s *subscriber) pacer(peering string) *pacer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.pacers[peering] == nil {
-		s.pacers[peering] = newPacer()
+		s.pacers[peering] = newPacerAt(s.pace)
 	}
 	return s.pacers[peering]
 }

@@ -20,7 +20,7 @@ import (
 const (
 	pageSize = 100
 	// maxPages bounds a list, whatever is on its pages, and listTimeout how long it takes.
-	maxPages    = 2 * maxObjects / pageSize
+	maxPages    = 2 * maxObjects / pageSize // of a kind without bounds of its own
 	listTimeout = 30 * time.Second
 	// watchFor is how long one watch lives, from half of it to all of it. A peer ends
 	// watches by itself as well.
@@ -168,8 +168,7 @@ func (s *session) events(ctx context.Context, r io.Reader, m *mirror) error {
 		if err := utiljson.Unmarshal(event.Object, &u.Object); err != nil {
 			return fmt.Errorf("reading an event: %w", err)
 		}
-		u.SetGroupVersionKind(m.gvk)
-		u.SetManagedFields(nil)
+		m.tidy(u)
 		concerns, err := m.apply(event.Type, u)
 		if err != nil {
 			return err
@@ -199,18 +198,21 @@ func (e *eventReader) Read(p []byte) (int, error) {
 
 // list reads all objects of a kind in pages.
 func (s *session) list(ctx context.Context, m *mirror) error {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	ctx, cancel := context.WithTimeout(ctx, m.bounds.listTime())
 	defer cancel()
 	var items []*unstructured.Unstructured
-	kept, next := 0, ""
-	for range maxPages {
-		page, err := s.page(ctx, m, next)
+	kept, next, size := 0, "", pageSize
+	for range m.bounds.pages() {
+		page, err := s.page(ctx, m, next, size)
+		if errors.Is(err, ErrTooLarge) && m.bounds.Bytes > maxKept && size > 1 {
+			size = 1 + size/8 // honest objects of a large kind may be too much for one page
+			continue
+		}
 		if err != nil {
 			return err
 		}
 		for i := range page.Items {
-			page.Items[i].SetGroupVersionKind(m.gvk)
-			page.Items[i].SetManagedFields(nil)
+			m.tidy(&page.Items[i])
 			items = append(items, &page.Items[i])
 			kept += weigh(page.Items[i].Object)
 		}
@@ -228,14 +230,14 @@ func (s *session) list(ctx context.Context, m *mirror) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("more than %d pages of %s: %w", maxPages, m.resource.Resource, ErrTooLarge)
+	return fmt.Errorf("more than %d pages of %s: %w", m.bounds.pages(), m.resource.Resource, ErrTooLarge)
 }
 
 // page reads a part of a list.
-func (s *session) page(ctx context.Context, m *mirror, next string) (*unstructured.UnstructuredList, error) {
+func (s *session) page(ctx context.Context, m *mirror, next string, size int) (*unstructured.UnstructuredList, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	query := url.Values{"limit": {strconv.Itoa(pageSize)}}
+	query := url.Values{"limit": {strconv.Itoa(size)}}
 	if next != "" {
 		query.Set("continue", next)
 	}

@@ -21,6 +21,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/internal/access"
 )
 
 // Bounds of one request and of all of them.
@@ -121,7 +123,8 @@ func (s *Server) handler() http.Handler {
 	metrics := promhttp.HandlerFor(s.options.Gatherer, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: scrapesAtOnce, Timeout: scrapeLimit,
 	})
-	mux.Handle("GET /metrics", newGate(s.options.Client, s.options.Clock, s.options.Logger, metrics))
+	asks := access.New(access.Options{Client: s.options.Client, Clock: s.options.Clock, Logger: s.options.Logger})
+	mux.Handle("GET /metrics", gate{access: asks, behind: metrics})
 	return mux
 }
 

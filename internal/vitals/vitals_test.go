@@ -2,13 +2,10 @@ package vitals
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -19,9 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/pelago-dev/pelago/internal/kubetest"
 )
@@ -151,66 +146,5 @@ func TestReadyz(t *testing.T) {
 	s.AddReadyzCheck("a", func(*http.Request) error { return nil })
 	if status, _ := get("/readyz", ""); status != http.StatusOK {
 		t.Errorf("ready: got %d", status)
-	}
-}
-
-// asked counts the questions about tokens and answers them as if there were a server.
-func asked(count *int, answer func(token string) error) client.Client {
-	return interceptor.NewClient(nil, interceptor.Funcs{
-		Create: func(_ context.Context, _ client.WithWatch, obj client.Object, _ ...client.CreateOption) error {
-			if review, ok := obj.(*authenticationv1.TokenReview); ok {
-				*count++
-				return answer(review.Spec.Token)
-			}
-			return nil
-		},
-	})
-}
-
-func TestGateRemembers(t *testing.T) {
-	now := testingclock.NewFakePassiveClock(time.Unix(1e9, 0))
-	count := 0
-	var fault error
-	g := newGate(asked(&count, func(string) error { return fault }), now, logr.Discard(), nil)
-	ask := func(token string, want, questions int) {
-		t.Helper()
-		count = 0
-		if got := g.status(t.Context(), token, "/metrics"); got != want || count != questions {
-			t.Errorf("got %d after %d questions, want %d after %d", got, count, want, questions)
-		}
-	}
-	ask("a", http.StatusUnauthorized, 1)
-	ask("a", http.StatusUnauthorized, 0)
-	now.SetTime(now.Now().Add(refusedFor))
-	fault = errors.New("the API server is away")
-	ask("a", http.StatusServiceUnavailable, 1)
-	ask("a", http.StatusServiceUnavailable, 1) // a failure is not remembered
-	fault = nil
-	for i := range 3 * remembered {
-		ask(fmt.Sprint("stranger", i), http.StatusUnauthorized, 1)
-	}
-	if len(g.answers) > remembered {
-		t.Errorf("%d answers are kept, at most %d", len(g.answers), remembered)
-	}
-	g.remember(sha256.Sum256([]byte("friend")), http.StatusOK, now.Now())
-	now.SetTime(now.Now().Add(allowedFor - 1))
-	ask("friend", http.StatusOK, 0)
-	now.SetTime(now.Now().Add(1))
-	ask("friend", http.StatusUnauthorized, 1)
-}
-
-// A flood of strangers must not become a flood of questions.
-func TestGateBoundsQuestions(t *testing.T) {
-	count := 0
-	g := newGate(asked(&count, func(string) error { return nil }), testingclock.NewFakePassiveClock(time.Now()), logr.Discard(), nil)
-	for range questions {
-		g.open <- struct{}{}
-	}
-	w := httptest.NewRecorder()
-	r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
-	r.Header.Set("Authorization", "Bearer x")
-	g.ServeHTTP(w, r)
-	if w.Code != http.StatusServiceUnavailable || count != 0 {
-		t.Errorf("got %d after %d questions, want 503 after none", w.Code, count)
 	}
 }

@@ -4,8 +4,8 @@
 // credential that is good for nothing else. Later credentials are asked for in that
 // Identity. It runs as a program of its own, pelago-auth: the only one that strangers
 // can talk to and the only one that approves certificates. It makes Tenants but none
-// of their rights, approves no certificate it has not asked for itself, and reads no
-// Secret but its own authority.
+// of their rights, approves no certificate it has not asked for itself but those that virtual
+// nodes serve with, and reads no Secret but its own authority.
 package auth
 
 import (
@@ -90,19 +90,18 @@ func Register(mgr ctrl.Manager, o Options) error {
 	recorder := mgr.GetEventRecorder(component)
 	shake := newHandshake(o, indexed{mgr.GetClient()}, recorder, counted)
 	listener := &server{
-		address: o.Address,
-		handler: &endpoint{shake: shake, clock: o.Clock, metrics: counted},
-		clock:   o.Clock,
-		authority: &authority{
-			client: o.Direct, key: client.ObjectKey{Namespace: o.Namespace, Name: v1alpha1.AuthTLSName},
-			clock: o.Clock, rand: o.Rand,
-		},
+		address:   o.Address,
+		handler:   &endpoint{shake: shake, clock: o.Clock, metrics: counted},
+		authority: newAuthority(o.Direct, client.ObjectKey{Namespace: o.Namespace, Name: v1alpha1.AuthTLSName}, o.Clock, o.Rand),
 	}
 	if err := mgr.Add(listener); err != nil {
 		return fmt.Errorf("adding the authentication endpoint: %w", err)
 	}
 	if err := mgr.AddReadyzCheck("auth", listener.ready); err != nil {
 		return fmt.Errorf("adding the check of the authentication endpoint: %w", err)
+	}
+	if err := registerNodes(mgr, o); err != nil {
+		return err
 	}
 	return registerRenewal(mgr, o, shake.issuers[v1alpha1.CredentialCertificate], recorder, counted)
 }

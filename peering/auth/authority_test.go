@@ -3,17 +3,16 @@ package auth
 import (
 	"crypto/rand"
 	"crypto/x509"
-	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/kubetest"
+	"github.com/pelago-dev/pelago/internal/serving"
 )
 
 func emptySecret(t *testing.T, c client.Client, namespace string) client.ObjectKey {
@@ -25,80 +24,44 @@ func emptySecret(t *testing.T, c client.Client, namespace string) client.ObjectK
 	return client.ObjectKeyFromObject(secret)
 }
 
-// TestAuthority: of several replicas that find the Secret empty one fills it, and all
-// serve with the same authority.
+// TestAuthority: invitations pin what is stored, and the certificate served is for the
+// name that consumers expect; a broken Secret says what a new one would end.
 func TestAuthority(t *testing.T) {
 	t.Parallel()
 	server := kubetest.Server(t)
 	c := server.Client(t)
 	key := emptySecret(t, c, server.Namespace(t))
-	now := clocktesting.NewFakePassiveClock(time.Now())
-	replicas := make([]*authority, 4)
-	var group sync.WaitGroup
-	for i := range replicas {
-		replicas[i] = &authority{client: c, key: key, clock: now, rand: rand.Reader}
-		group.Go(func() {
-			if err := replicas[i].load(t.Context()); err != nil {
-				t.Errorf("loading: %v", err)
-			}
-		})
+	a := newAuthority(c, key, clock.RealClock{}, rand.Reader)
+	if err := a.Load(t.Context()); err != nil {
+		t.Fatal(err)
 	}
-	group.Wait()
-	if t.Failed() {
-		t.FailNow()
+	served, err := a.Certificate(nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, r := range replicas {
-		if !r.cert.Equal(replicas[0].cert) {
-			t.Error("two replicas have two authorities")
-		}
+	leaf, err := x509.ParseCertificate(served.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(a.Bundle())
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: "pelago-auth"}); err != nil {
+		t.Errorf("the certificate is not good: %v", err)
 	}
 	secret := &corev1.Secret{}
 	if err := c.Get(t.Context(), key, secret); err != nil {
 		t.Fatal(err)
 	}
-	pin, err := v1alpha1.CertificateSHA256(secret.Data[caCertKey])
-	if err != nil || pin != hashOf(string(replicas[0].cert.Raw)) {
+	pin, err := v1alpha1.CertificateSHA256(secret.Data[serving.CertKey])
+	if err != nil || pin != hashOf(string(served.Certificate[1])) {
 		t.Errorf("the fingerprint is %q, %v", pin, err)
 	}
-	secret.Data[caKeyKey] = []byte("rubbish")
-	if err := (&authority{key: key, clock: now}).read(secret); err == nil {
-		t.Error("accepted a key that is none")
-	}
-}
-
-// TestLeaf: the certificate is renewed at two thirds of its life, and not before.
-func TestLeaf(t *testing.T) {
-	t.Parallel()
-	now := clocktesting.NewFakePassiveClock(time.Now())
-	a := &authority{clock: now, rand: rand.Reader}
-	certificate, key, err := a.make()
-	if err != nil {
+	secret.Data[serving.KeyKey] = []byte("rubbish")
+	if err := c.Update(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.read(&corev1.Secret{Data: map[string][]byte{caCertKey: certificate, caKeyKey: key}}); err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AddCert(a.cert)
-	first, err := a.serve(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(first.Certificate[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: "pelago-auth", CurrentTime: now.Now()}); err != nil || len(first.Certificate) != 2 {
-		t.Errorf("the chain of %d is not good: %v", len(first.Certificate), err)
-	}
-	for _, test := range []struct {
-		age  time.Duration
-		same bool
-	}{{19 * 24 * time.Hour, true}, {20*24*time.Hour + time.Second, false}} {
-		now.SetTime(leaf.NotBefore.Add(backdate + test.age))
-		again, err := a.serve(nil)
-		if err != nil || (again == first) != test.same {
-			t.Errorf("after %s: the same certificate is %t, want %t; %v", test.age, again == first, test.same, err)
-		}
+	want := "reading secret " + key.String() + ": ca.key is not in PEM; empty it to have a new one made, which voids all open invitations"
+	if err := newAuthority(c, key, clock.RealClock{}, rand.Reader).Load(t.Context()); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }

@@ -43,15 +43,15 @@ func newDoor(t *testing.T) *door {
 		defer d.mu.Unlock()
 		fmt.Fprintln(d.logs, prefix, args)
 	}, funcr.Options{Verbosity: 1}) // what the program has; above it client-go writes whole bodies
-	a := &authority{client: w.client, key: emptySecret(t, w.client, w.server.Namespace(t)), clock: clock.RealClock{}, rand: rand.Reader}
-	if err := a.load(w.ctx); err != nil {
+	a := newAuthority(w.client, emptySecret(t, w.client, w.server.Namespace(t)), clock.RealClock{}, rand.Reader)
+	if err := a.Load(w.ctx); err != nil {
 		t.Fatal(err)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{authority: a, clock: clock.RealClock{}, handler: &endpoint{shake: w.shake, clock: clock.RealClock{}, metrics: w.shake.metrics}}
+	s := &server{authority: a, handler: &endpoint{shake: w.shake, clock: clock.RealClock{}, metrics: w.shake.metrics}}
 	ctx, stop := context.WithCancel(log.IntoContext(w.ctx, logger))
 	ended := make(chan error, 1)
 	go func() { ended <- s.serve(ctx, listener) }()
@@ -62,7 +62,7 @@ func newDoor(t *testing.T) *door {
 		}
 	})
 	roots := x509.NewCertPool()
-	roots.AddCert(a.cert)
+	roots.AppendCertsFromPEM(a.Bundle())
 	d.address = listener.Addr().String()
 	d.config = &tls.Config{RootCAs: roots, ServerName: v1alpha1.AuthService}
 	d.client = &http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: d.config}}

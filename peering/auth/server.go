@@ -14,9 +14,9 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/time/rate"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/pelago-dev/pelago/internal/serving"
 )
 
 // Bounds of what a connection may take. A slow client is cut off before it can keep
@@ -29,15 +29,13 @@ const (
 	readTimeout    = 5 * time.Second
 	writeTimeout   = handshakeLimit + 10*time.Second
 	shutdownLimit  = 5 * time.Second
-	loadLimit      = 15 * time.Second
 )
 
 // server is the endpoint as a part of a manager that every replica runs.
 type server struct {
 	address   string
 	handler   http.Handler
-	authority *authority
-	clock     clock.Clock
+	authority *serving.Authority
 	up        atomic.Bool
 }
 
@@ -46,7 +44,7 @@ func (s *server) NeedLeaderElection() bool { return false }
 
 // Start listens until ctx ends.
 func (s *server) Start(ctx context.Context) error {
-	if err := s.loadAuthority(ctx); err != nil {
+	if err := s.authority.Await(ctx); err != nil {
 		return nil // ctx has ended: a manager that stops is no failure
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.address)
@@ -54,28 +52,6 @@ func (s *server) Start(ctx context.Context) error {
 		return fmt.Errorf("listening for applications: %w", err)
 	}
 	return s.serve(ctx, listener)
-}
-
-// loadAuthority tries until there is an authority, or ctx ends.
-func (s *server) loadAuthority(ctx context.Context) error {
-	again := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.3, Steps: 9, Cap: 30 * time.Second}
-	for {
-		limited, cancel := context.WithTimeout(ctx, loadLimit)
-		err := s.authority.load(limited)
-		cancel()
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		log.FromContext(ctx).Error(err, "authority not loaded; trying again")
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-s.clock.After(again.Step()):
-		}
-	}
 }
 
 // serve answers on a listener until ctx ends; what is being answered then may end.
@@ -86,7 +62,7 @@ func (s *server) serve(ctx context.Context, listener net.Listener) error {
 	web := &http.Server{
 		Handler:           s.handler,
 		Protocols:         &protocols,
-		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: s.authority.serve},
+		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: s.authority.Certificate},
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,

@@ -89,6 +89,30 @@ func (a amounts) add(b amounts, sign int64) {
 	}
 }
 
+// plus is a and b together, each resource within the bounds.
+func (a amounts) plus(b amounts) amounts {
+	sum := maps.Clone(a)
+	if sum == nil {
+		sum = amounts{}
+	}
+	for name, v := range b {
+		sum[name] = min(sum[name]+v, maxAmount)
+	}
+	return sum
+}
+
+// atLeast is a with nothing below floor.
+func (a amounts) atLeast(floor amounts) amounts {
+	out := maps.Clone(a)
+	if out == nil {
+		out = amounts{}
+	}
+	for name, v := range floor {
+		out[name] = max(out[name], v)
+	}
+	return out
+}
+
 // minus is what is left of a after b, nothing below zero; only what a has counts.
 func (a amounts) minus(b amounts) amounts {
 	left := make(amounts, len(a))

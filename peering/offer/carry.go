@@ -300,7 +300,7 @@ func (r remoteState) report(request *v1alpha1.ResourceRequest, offer *received, 
 	case refusal != nil:
 		reason, message = v1alpha1.ReasonInvalid, "the provider's offer breaks a rule: "+plainText(refusal.Error())
 		status.False(conditions, generation, v1alpha1.ConditionOffered, reason, message)
-	case offer == nil, !offer.resources.usable():
+	case offer == nil, !offer.usable():
 		if offer != nil && reason == v1alpha1.ReasonPending {
 			reason, message = v1alpha1.ReasonNothingFree, "the offer has nothing in it now"
 		}

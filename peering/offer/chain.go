@@ -91,6 +91,7 @@ func filter(r Resources, rules []home.Rule, c Consumer) Resources {
 		}
 		return kept
 	}
+	r.Used = refilter(r.Used, keep)
 	free := amountsOf(r.Free)
 	kept := keep(free)
 	if len(kept) == len(free) {
@@ -103,6 +104,18 @@ func filter(r Resources, rules []home.Rule, c Consumer) Resources {
 	r.Capacity = keep(amountsOf(r.Capacity)).list()
 	r.Shapes = refit(r.Shapes, keep)
 	return r
+}
+
+// refilter leaves out of what is used what is hidden: an offer never names it.
+func refilter(used map[string]v1alpha1.ResourceList, keep func(amounts) amounts) map[string]v1alpha1.ResourceList {
+	if len(used) == 0 {
+		return used
+	}
+	out := make(map[string]v1alpha1.ResourceList, len(used))
+	for request, list := range used {
+		out[request] = keep(amountsOf(list)).list()
+	}
+	return out
 }
 
 // concerns says whether a rule is about a consumer.

@@ -21,6 +21,27 @@ func list(pairs ...string) v1alpha1.ResourceList {
 	return l
 }
 
+// Reserve and rules do not change what is used, but for what they hide.
+func TestUsedInChain(t *testing.T) {
+	r := ample()
+	r.Used = map[string]v1alpha1.ResourceList{"default": list(cpu, "1", "example.com/gpu", "1")}
+	r, err := reserve(r, "100%")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(amounts{cpu: 1000, "example.com/gpu": 1}, amountsOf(r.Used["default"])); diff != "" {
+		t.Errorf("reserve (-want +got)\n%s", diff)
+	}
+	r = filter(r, []home.Rule{{Deny: []string{"example.com/gpu"}}}, Consumer{})
+	if diff := cmp.Diff(amounts{cpu: 1000}, amountsOf(r.Used["default"])); diff != "" {
+		t.Errorf("filter (-want +got)\n%s", diff)
+	}
+	r.Used["default"] = list(cpu, "-1")
+	if err := sane(r); !errors.Is(err, errNonsense) {
+		t.Errorf("used below zero: %v", err)
+	}
+}
+
 func ample() Resources {
 	return Resources{
 		Capacity: list(cpu, "10", memory, "100", pods, "110", "example.com/gpu", "4"),

@@ -31,7 +31,7 @@ func decideChoice(spec v1alpha1.ResourceRequestSpec, offer *received, before v1a
 		return choice{"", false, v1alpha1.ReasonExpired, expired}
 	case !wanted:
 		return choice{"", false, v1alpha1.ReasonUndecided, "set spec.decision to Accepted or Declined"}
-	case !offer.resources.usable() && before != v1alpha1.DecisionAccepted:
+	case !offer.usable() && before != v1alpha1.DecisionAccepted:
 		return choice{"", false, v1alpha1.ReasonNothingFree, "the offer has not cpu, memory and pods in it"}
 	}
 	return choice{v1alpha1.DecisionAccepted, true, v1alpha1.ReasonAccepted, ""}

@@ -120,6 +120,10 @@ func (c *consumer) withdraw(ctx context.Context, request *v1alpha1.ResourceReque
 	wait := func(reason, message string) {
 		status.False(&request.Status.Conditions, request.Generation, v1alpha1.ConditionReady, reason, message)
 	}
+	if controllerutil.ContainsFinalizer(request, v1alpha1.FinalizerNode) {
+		wait(v1alpha1.ReasonTerminating, "waiting until the virtual node is drained and gone")
+		return ctrl.Result{}, nil // its finalizer brings us back
+	}
 	peer, ok := c.fleet.Peer(peering)
 	if !ok {
 		wait(v1alpha1.ReasonTerminating, "waiting for the connection to "+peering+" to withdraw the request there; ends with the peering")

@@ -28,6 +28,8 @@ const (
 	maxRequests = 64
 	// surplusMessage is said of the others.
 	surplusMessage = "only the 64 oldest requests of a consumer are looked at; delete some of the others"
+	// cordonedMessage is said of all offers of a cordoned tenant.
+	cordonedMessage = "the provider accepts nothing new from this consumer now"
 	// tiny is the share of an amount that hardly matters.
 	tiny = 0.01
 	// retryUnknown is when to ask again a reader that knew nothing.
@@ -96,7 +98,7 @@ func decide(f facts) answer {
 	case f.request.Spec.Decision == v1alpha1.DecisionDeclined:
 		return answer{action: remove}.no(v1alpha1.ReasonDeclined, "the consumer has declined; the next offer follows another decision")
 	case f.offer == nil && f.tenant.Spec.State == v1alpha1.TenantCordoned:
-		return answer{}.no(v1alpha1.ReasonCordoned, "the provider accepts nothing new from this consumer now")
+		return answer{}.no(v1alpha1.ReasonCordoned, cordonedMessage)
 	case f.unknown && f.offer == nil:
 		return answer{again: retryUnknown}.no(v1alpha1.ReasonWaiting, "the provider does not know yet what is free")
 	case f.unknown:
@@ -128,22 +130,27 @@ func decideAmount(f facts) answer {
 		limits = amountsOf(f.tenant.Spec.Limits.Resources)
 	}
 	free := amountsOf(f.read.Free)
-	share := split(free, limits, amountsOf(f.tenant.Status.Used), f.asks)[f.request.Name]
+	share := split(free, limits, amountsOf(f.tenant.Status.Used).atLeast(f.usedByAll()), f.asks)[f.request.Name]
+	used := amountsOf(f.read.Used[f.request.Name])
+	cordoned := f.tenant.Spec.State == v1alpha1.TenantCordoned
+	if cordoned {
+		share = share.minus(share)
+	}
 	if left := withdrawn(f, share.usable()); left > 0 {
 		return answer{again: left}.no(v1alpha1.ReasonWithdrawn, "the provider has taken the offer back; another one may follow soon")
 	}
 	a := answer{}.yes(f.read.Problem)
-	if !share.usable() {
+	if full := !share.plus(used).usable(); full || cordoned {
 		a = a.no(nothing(f.read, free))
+		if cordoned {
+			a = a.no(v1alpha1.ReasonCordoned, cordonedMessage)
+		}
 		if f.offer == nil || !accepted(f.request) {
 			a.action = remove
 			return a
 		}
-		for name := range share {
-			share[name] = 0
-		}
 	}
-	spec := compose(f, share)
+	spec := compose(f, share, used)
 	if f.offer == nil {
 		a.action, a.spec, a.again = put, spec, lifetime/2
 		return a
@@ -167,6 +174,16 @@ func decideAmount(f facts) answer {
 	return a
 }
 
+// usedByAll is what the pods of all requests of the tenant request on nodes that count.
+// Tenant.status.used covers more, and is a few seconds late.
+func (f facts) usedByAll() amounts {
+	sum := amounts{}
+	for _, list := range f.read.Used {
+		sum = sum.plus(amountsOf(list))
+	}
+	return sum
+}
+
 // nothing says why there is nothing.
 func nothing(read Resources, free amounts) (reason, message string) {
 	switch {
@@ -178,12 +195,12 @@ func nothing(read Resources, free amounts) (reason, message string) {
 	return v1alpha1.ReasonNothingFree, "the provider has nothing free now"
 }
 
-// compose makes the offer of a share.
-func compose(f facts, share amounts) v1alpha1.ResourceOfferSpec {
+// compose makes the offer of a share beside what is used.
+func compose(f facts, share, used amounts) v1alpha1.ResourceOfferSpec {
 	timeout := f.settings.Offer.SchedulingTimeout
 	timeout.Duration = cmp.Or(timeout.Duration, defaultSchedulingTimeout)
 	spec := v1alpha1.ResourceOfferSpec{
-		Resources: share.list(), Labels: maps.Clone(f.settings.Cluster.Labels), Price: f.settings.Offer.Price,
+		Resources: share.list(), Used: used.list(), Labels: maps.Clone(f.settings.Cluster.Labels), Price: f.settings.Offer.Price,
 		StorageClasses: f.read.StorageClasses, IngressClasses: f.read.IngressClasses, LoadBalancerClasses: f.read.LoadBalancerClasses,
 		SchedulingTimeout: &timeout, Expires: metav1.NewTime(f.now.Add(lifetime).Truncate(time.Second)),
 	}
@@ -209,7 +226,7 @@ const (
 
 // compare compares two offers but for their expiry.
 func compare(a, b v1alpha1.ResourceOfferSpec) difference {
-	worst := compareLists(a.Resources, b.Resources)
+	worst := max(compareLists(a.Resources, b.Resources), compareLists(a.Used, b.Used))
 	if len(a.Shapes) != len(b.Shapes) {
 		return changed
 	}
@@ -222,7 +239,7 @@ func compare(a, b v1alpha1.ResourceOfferSpec) difference {
 			worst = max(worst, compareLists(x.Largest[j], y.Largest[j]))
 		}
 	}
-	a.Resources, a.Shapes, a.Expires = b.Resources, b.Shapes, b.Expires
+	a.Resources, a.Used, a.Shapes, a.Expires = b.Resources, b.Used, b.Shapes, b.Expires
 	if !equality.Semantic.DeepEqual(a, b) {
 		return changed
 	}

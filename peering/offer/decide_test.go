@@ -45,6 +45,9 @@ func decision(d v1alpha1.Decision) func(*facts) {
 func free(l v1alpha1.ResourceList) func(*facts) { return func(f *facts) { f.read.Free = l } }
 func withheld(f *facts)                         { f.read.Free, f.read.Withheld = nil, v1alpha1.ReasonFiltered }
 func unknown(f *facts)                          { f.unknown, f.read = true, Resources{} }
+func using(l v1alpha1.ResourceList) func(*facts) {
+	return func(f *facts) { f.read.Used = map[string]v1alpha1.ResourceList{"default": l} }
+}
 func offeredBefore(reason string, when time.Time) func(*facts) {
 	return func(f *facts) {
 		c := metav1.Condition{Type: v1alpha1.ConditionOffered, Status: metav1.ConditionFalse, Reason: reason, LastTransitionTime: metav1.NewTime(when)}
@@ -79,7 +82,12 @@ func TestDecide(t *testing.T) {
 		{reason: "a bad request loses its offer", facts: usual(answered, func(f *facts) { f.request.Spec.Resources = list(cpu, "-1") }), action: remove, said: v1alpha1.ReasonInvalid, stalled: true},
 		{reason: "drained", facts: usual(answered, state(v1alpha1.TenantDrained)), action: remove, said: v1alpha1.ReasonDrained},
 		{reason: "cordoned: nothing new", facts: usual(state(v1alpha1.TenantCordoned)), action: keep, said: v1alpha1.ReasonCordoned},
-		{reason: "cordoned: what is there stays true", facts: usual(answered, later(2*time.Second), state(v1alpha1.TenantCordoned), free(less)), action: put, said: v1alpha1.ReasonOffered, again: 12 * time.Hour},
+		{reason: "cordoned: an accepted offer is emptied", facts: usual(answered, later(2*time.Second), state(v1alpha1.TenantCordoned), decision(v1alpha1.DecisionAccepted)), action: put, said: v1alpha1.ReasonCordoned, again: 12 * time.Hour},
+		{reason: "cordoned: so it is with pods running", facts: usual(answered, later(2*time.Second), state(v1alpha1.TenantCordoned), decision(v1alpha1.DecisionAccepted), using(list(cpu, "1", memory, "1", pods, "1"))), action: put, said: v1alpha1.ReasonCordoned, again: 12 * time.Hour},
+		{reason: "cordoned: what nobody has accepted goes", facts: usual(answered, later(2*time.Second), state(v1alpha1.TenantCordoned)), action: remove, said: v1alpha1.ReasonCordoned},
+		{reason: "all is in use by this consumer: that is an offer", facts: usual(answered, later(2*time.Second), free(nil), decision(v1alpha1.DecisionAccepted), using(list(cpu, "1", memory, "1", pods, "1"))), action: put, said: v1alpha1.ReasonOffered, again: 12 * time.Hour},
+		{reason: "a pod was bound: both figures change", facts: usual(answered, later(2*time.Second), free(less), using(list(cpu, "1", pods, "1"))), action: put, said: v1alpha1.ReasonOffered, again: 12 * time.Hour},
+		{reason: "only what is used changes, within the second", facts: usual(answered, later(300*time.Millisecond), using(list(cpu, "1"))), action: keep, said: v1alpha1.ReasonOffered, again: 700 * time.Millisecond},
 		{reason: "declined", facts: usual(answered, decision(v1alpha1.DecisionDeclined)), action: remove, said: v1alpha1.ReasonDeclined},
 		{reason: "nothing free, nothing promised", facts: usual(free(nil)), action: remove, said: v1alpha1.ReasonNothingFree},
 		{reason: "nothing free, not accepted", facts: usual(answered, free(nil)), action: remove, said: v1alpha1.ReasonNothingFree},
@@ -126,6 +134,46 @@ func TestCompose(t *testing.T) {
 	}
 }
 
+// What is used is stated beside what is free, whatever the state of the tenant; limits
+// bound the sum of all requests, by the newer of two counts.
+func TestUsed(t *testing.T) {
+	used := list(cpu, "1", memory, "10", pods, "2")
+	limited := func(status v1alpha1.ResourceList, named string) func(*facts) {
+		return func(f *facts) {
+			f.tenant.Spec.Limits, f.tenant.Status.Used = &v1alpha1.TenantLimits{Resources: list(named, "4")}, status
+		}
+	}
+	other := func(f *facts) { f.read.Used["other"] = list(cpu, "1") }
+	for _, c := range []struct {
+		reason string
+		facts  facts
+		free   int64
+	}{
+		{"beside", usual(using(used)), 8000},
+		{"a cordoned tenant", usual(answered, later(2*time.Second), using(used), state(v1alpha1.TenantCordoned), decision(v1alpha1.DecisionAccepted)), 0},
+		{"limits, though the status is late", usual(using(used), limited(nil, cpu)), 3000},
+		{"limits, and pods that are not bound", usual(using(used), limited(list(cpu, "2"), cpu)), 2000},
+		{"limits, of all requests", usual(using(used), other, limited(nil, cpu)), 2000},
+	} {
+		got := decide(c.facts)
+		if amountsOf(got.spec.Resources)[cpu] != c.free {
+			t.Errorf("%s: free %v, want %d", c.reason, got.spec.Resources, c.free)
+		}
+		if diff := cmp.Diff(amountsOf(used), amountsOf(got.spec.Used)); diff != "" {
+			t.Errorf("%s: used (-want +got)\n%s", c.reason, diff)
+		}
+	}
+}
+
+// What a request uses is part of what it names; the rest is what it still gets.
+func TestSharersUse(t *testing.T) {
+	r := &v1alpha1.ResourceRequest{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.ResourceRequestSpec{Resources: list(cpu, "4", memory, "1")}}
+	got := sharers([]*v1alpha1.ResourceRequest{r}, nil, "a", "", map[string]v1alpha1.ResourceList{"a": list(cpu, "1", memory, "2", pods, "1")})
+	if diff := cmp.Diff(amounts{cpu: 3000, memory: 0}, got[0].named); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
 func TestDecideChoice(t *testing.T) {
 	offered := func(a amounts) *received { return &received{resources: a, expires: at(60)} }
 	full, empty := offered(amounts{cpu: 1, memory: 1, pods: 1}), offered(amounts{cpu: 1, memory: 1})
@@ -146,6 +194,7 @@ func TestDecideChoice(t *testing.T) {
 		{"automatic takes what has something", spec(auto, ""), full, "", at(0), yes, v1alpha1.ReasonAccepted},
 		{"the default is automatic", spec("", ""), full, "", at(0), yes, v1alpha1.ReasonAccepted},
 		{"not what has nothing", spec(auto, ""), empty, "", at(0), "", v1alpha1.ReasonNothingFree},
+		{"what is all in use is an offer", spec(auto, ""), &received{used: full.resources, expires: at(60)}, "", at(0), yes, v1alpha1.ReasonAccepted},
 		{"what became empty stays accepted", spec(auto, ""), empty, yes, at(0), yes, v1alpha1.ReasonAccepted},
 		{"what has expired does not", spec(auto, ""), full, yes, at(60), "", v1alpha1.ReasonExpired},
 		{"no offer", spec(auto, ""), nil, yes, at(0), "", v1alpha1.ReasonWaiting},

@@ -10,9 +10,11 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
-// +kubebuilder:rbac:groups="",resources=nodes;pods;services,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=nodes;pods;services;namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=get;list;watch
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=ingressclasses,verbs=get;list;watch
 
@@ -30,6 +32,9 @@ func (f *feed) Start(ctx context.Context) error {
 	handlers := map[client.Object]toolscache.ResourceEventHandler{
 		&corev1.Node{}: follow(f.monitor.setNode, func(n *corev1.Node) { f.monitor.dropNode(n.Name) }),
 		&corev1.Pod{}:  follow(f.monitor.setPod, func(p *corev1.Pod) { f.monitor.dropPod(p.UID) }),
+		&corev1.Namespace{}: follow(
+			func(n *corev1.Namespace) { f.monitor.setNamespace(n.Name, n.Labels[v1alpha1.LabelTenant]) },
+			func(n *corev1.Namespace) { f.monitor.setNamespace(n.Name, "") }),
 		&corev1.Service{}: follow(
 			func(s *corev1.Service) { f.monitor.alter(func() bool { return f.monitor.classes.setService(s) }) },
 			func(s *corev1.Service) { f.monitor.alter(func() bool { return f.monitor.classes.dropService(s.UID) }) }),

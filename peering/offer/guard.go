@@ -156,6 +156,11 @@ func sane(r Resources) error {
 	if err := errors.Join(check("capacity", r.Capacity), check("free", r.Free)); err != nil {
 		return err
 	}
+	for request, list := range r.Used {
+		if err := check("used by "+request, list); err != nil {
+			return err
+		}
+	}
 	for _, shape := range r.Shapes {
 		if shape.Nodes < 0 || len(shape.Largest) > maxLargest {
 			return fmt.Errorf("%w: a shape of %d nodes with %d largest pods", errNonsense, shape.Nodes, len(shape.Largest))

@@ -22,8 +22,8 @@ const maxRequest = int64(1) << 45
 // monitor knows what is free on this cluster's nodes: what a scheduler could give to
 // new pods. It is fed with nodes, pods and classes one change at a time and keeps
 // sums, so that a change costs the same on a large cluster as on a small one; only
-// shapes are looked at as a whole, when somebody reads after a change. It is the same
-// for all consumers.
+// shapes, and what the pods of tenants use, are looked at as a whole, when somebody reads
+// after a change. What is free is the same for all consumers.
 type monitor struct {
 	mu       sync.Mutex
 	synced   bool
@@ -32,7 +32,9 @@ type monitor struct {
 	capacity amounts // of nodes that count
 	free     amounts
 	classes  classes
-	snapshot *Resources // nil after a change
+	tenants  map[string]string // tenant by namespace
+	snapshot *Resources        // nil after a change
+	used     map[string]map[string]v1alpha1.ResourceList
 
 	notified []func(string)
 }
@@ -43,6 +45,7 @@ type machine struct {
 	arch, os     string
 	allocatable  amounts
 	used         amounts // requests of its pods, and their number
+	claims       map[claim]amounts
 	free         amounts // as it is in the sum; nil if the node does not count
 	nodeIsAbsent bool    // only pods are known of it so far
 }
@@ -51,26 +54,41 @@ type machine struct {
 type placed struct {
 	node     string
 	requests amounts
+	claim    claim
+}
+
+// claim is for whom a pod says it runs; believed if its namespace is the tenant's. The
+// zero claim is that of ordinary pods.
+type claim struct{ namespace, tenant, request string }
+
+func claimOf(pod *corev1.Pod) claim {
+	c := claim{pod.Namespace, pod.Labels[v1alpha1.LabelTenant], pod.Labels[v1alpha1.LabelRequest]}
+	if c.tenant == "" || c.request == "" {
+		return claim{}
+	}
+	return c
 }
 
 func newMonitor() *monitor {
 	return &monitor{
 		nodes: map[string]*machine{}, pods: map[types.UID]placed{},
-		capacity: amounts{}, free: amounts{}, classes: newClasses(),
+		capacity: amounts{}, free: amounts{}, classes: newClasses(), tenants: map[string]string{},
 	}
 }
 
 // Read answers from memory.
-func (m *monitor) Read(context.Context, Consumer) (Resources, error) {
+func (m *monitor) Read(_ context.Context, c Consumer) (Resources, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.synced {
 		return Resources{}, errUnknown
 	}
 	if m.snapshot == nil {
-		m.snapshot = m.look()
+		m.snapshot, m.used = m.look(), m.lookUsed()
 	}
-	return *m.snapshot, nil
+	r := *m.snapshot
+	r.Used = m.used[c.Tenant]
+	return r, nil
 }
 
 // Notify adds a listener for any change of what is free.
@@ -145,10 +163,10 @@ func (m *monitor) setPod(pod *corev1.Pod) {
 		m.dropPod(pod.UID)
 		return
 	}
-	next := placed{node: pod.Spec.NodeName, requests: requests(pod)}
+	next := placed{node: pod.Spec.NodeName, requests: requests(pod), claim: claimOf(pod)}
 	m.alter(func() bool {
 		old, known := m.pods[pod.UID]
-		if known && old.node == next.node && maps.Equal(old.requests, next.requests) {
+		if known && old.node == next.node && old.claim == next.claim && maps.Equal(old.requests, next.requests) {
 			return false
 		}
 		m.pods[pod.UID] = next
@@ -182,9 +200,75 @@ func (m *monitor) place(p placed, sign int64) bool {
 			delete(n.used, name)
 		}
 	}
+	if p.claim != (claim{}) {
+		n.charge(p.claim, p.requests, sign)
+	}
 	m.count(n)
 	m.forget(p.node)
 	return n.counts
+}
+
+// charge adds what a pod requests to its claim. What is left when the last pod has gone
+// is nothing at all, as each is taken off as it was put on.
+func (n *machine) charge(c claim, requests amounts, sign int64) {
+	if n.claims == nil {
+		n.claims = map[claim]amounts{}
+	}
+	sum, ok := n.claims[c]
+	if !ok {
+		sum = amounts{}
+		n.claims[c] = sum
+	}
+	sum.add(requests, sign)
+	if sum[pods] == 0 {
+		delete(n.claims, c)
+	}
+}
+
+// setNamespace says whose a namespace is, nobody's if tenant is empty.
+func (m *monitor) setNamespace(name, tenant string) {
+	m.alter(func() bool {
+		if m.tenants[name] == tenant {
+			return false
+		}
+		if m.tenants[name] = tenant; tenant == "" {
+			delete(m.tenants, name)
+		}
+		return true
+	})
+}
+
+// lookUsed sums what pods of tenants request on nodes that count, by tenant and request.
+func (m *monitor) lookUsed() map[string]map[string]v1alpha1.ResourceList {
+	sums := map[claim]amounts{}
+	for _, n := range m.nodes {
+		if !n.counts {
+			continue
+		}
+		for c, a := range n.claims {
+			if m.tenants[c.namespace] != c.tenant {
+				continue
+			}
+			c.namespace = ""
+			if sums[c] == nil {
+				sums[c] = amounts{}
+			}
+			sums[c].add(a, 1)
+		}
+	}
+	used := map[string]map[string]v1alpha1.ResourceList{}
+	for c, a := range sums {
+		for name, v := range a {
+			if a[name] = min(v, maxAmount-1); v == 0 {
+				delete(a, name)
+			}
+		}
+		if used[c.tenant] == nil {
+			used[c.tenant] = map[string]v1alpha1.ResourceList{}
+		}
+		used[c.tenant][c.request] = a.only(a.names()).list()
+	}
+	return used
 }
 
 func (m *monitor) node(name string) *machine {

@@ -162,6 +162,65 @@ func TestMonitorShapes(t *testing.T) {
 	}
 }
 
+// mine makes a pod one of a tenant, for a request.
+func mine(namespace, tenant, request string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Namespace, p.Labels = namespace, map[string]string{v1alpha1.LabelTenant: tenant, v1alpha1.LabelRequest: request}
+	}
+}
+
+func TestMonitorUsed(t *testing.T) {
+	size := list(cpu, "4", memory, "100", pods, "10")
+	usedOf := func(m *monitor, tenant string) map[string]amounts {
+		r, err := m.Read(context.Background(), Consumer{Tenant: tenant})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := map[string]amounts{}
+		for request, l := range r.Used {
+			out[request] = amountsOf(l)
+		}
+		return out
+	}
+	m := newMonitor()
+	m.start()
+	m.setNode(aNode("n", size))
+	m.setNode(aNode("o", size))
+	m.setPod(aPod("early", "n", "1", "10", mine("shop-rome", "rome", "default")))
+	expect := func(reason string, want map[string]amounts) {
+		t.Helper()
+		if diff := cmp.Diff(want, usedOf(m, "rome")); diff != "" {
+			t.Errorf("%s: (-want +got)\n%s", reason, diff)
+		}
+	}
+	expect("a namespace that is nobody's", map[string]amounts{})
+	m.setNamespace("shop-rome", "rome")
+	m.setNamespace("shop-genoa", "genoa")
+	expect("the tenant's", map[string]amounts{"default": {cpu: 1000, memory: 10, pods: 1}})
+	m.setPod(aPod("two", "o", "500m", "5", mine("shop-rome", "rome", "default")))
+	m.setPod(aPod("batch", "o", "1", "5", mine("shop-rome", "rome", "batch")))
+	m.setPod(aPod("genoa", "o", "1", "5", mine("shop-genoa", "genoa", "default")))
+	m.setPod(aPod("liar", "o", "1", "5", mine("shop-genoa", "rome", "default")))
+	m.setPod(aPod("none", "o", "1", "5", mine("shop-rome", "rome", "")))
+	m.setPod(aPod("waits", "", "1", "5", mine("shop-rome", "rome", "default")))
+	expect("each to its request", map[string]amounts{"default": {cpu: 1500, memory: 15, pods: 2}, "batch": {cpu: 1000, memory: 5, pods: 1}})
+	sum := freeOf(t, m)[cpu] + usedOf(m, "rome")["default"][cpu]
+	m.setPod(aPod("three", "n", "1", "1", mine("shop-rome", "rome", "default")))
+	if got := freeOf(t, m)[cpu] + usedOf(m, "rome")["default"][cpu]; got != sum {
+		t.Errorf("a pod that is bound changes the sum from %d to %d", sum, got)
+	}
+	m.dropPod("three")
+	m.setNode(aNode("o", size, func(n *corev1.Node) { n.Spec.Unschedulable = true }))
+	expect("a node that does not count", map[string]amounts{"default": {cpu: 1000, memory: 10, pods: 1}})
+	m.setPod(aPod("early", "n", "1", "10", mine("shop-rome", "rome", "batch")))
+	expect("another label", map[string]amounts{"batch": {cpu: 1000, memory: 10, pods: 1}})
+	m.dropPod("early")
+	expect("gone", map[string]amounts{})
+	if len(m.nodes["n"].claims) != 0 {
+		t.Error("claims are kept")
+	}
+}
+
 // Listeners hear of what matters, and of nothing else.
 func TestMonitorNotifies(t *testing.T) {
 	m := newMonitor()

@@ -174,7 +174,7 @@ func TestTenantStates(t *testing.T) {
 	w.ask(w.here("new"), v1alpha1.ResourceRequestSpec{})
 	w.settle("new")
 	w.settle("old")
-	w.expect("cordoned", w.here("old"), ready, "True/Ready")
+	w.expect("cordoned", w.here("old"), isTaken, yesTaken, ready, "False/Cordoned")
 	w.expect("cordoned", w.here("new"), offered, "False/Cordoned", isTaken, "False/Cordoned", ready, "False/Cordoned")
 	set(v1alpha1.TenantDrained)
 	w.settle("old")

@@ -137,26 +137,27 @@ func (p *provider) gather(ctx context.Context, request *v1alpha1.ResourceRequest
 	if f.surplus {
 		return f, nil
 	}
-	f.asks = sharers(eldest, there, request.Name, tenant.Spec.State)
 	f.read, err = p.reader.Read(ctx, Consumer{ClusterID: tenant.Spec.ClusterID, Tenant: tenant.Name})
 	if err != nil && !errors.Is(err, errUnknown) {
 		return f, fmt.Errorf("reading what is free: %w", err)
 	}
 	f.unknown = err != nil
+	f.asks = sharers(eldest, there, request.Name, tenant.Spec.State, f.read.Used)
 	f.written = p.offers.at(client.ObjectKeyFromObject(request))
 	return f, nil
 }
 
 // sharers are the requests of a tenant that get something: the sound ones that were
-// not declined and, of a cordoned tenant, those that have an offer.
-func sharers(requests []*v1alpha1.ResourceRequest, offered map[string]bool, self string, state v1alpha1.TenantState) []ask {
+// not declined and, of a cordoned tenant, those that have an offer. What one uses already
+// is part of what it names.
+func sharers(requests []*v1alpha1.ResourceRequest, offered map[string]bool, self string, state v1alpha1.TenantState, used map[string]v1alpha1.ResourceList) []ask {
 	var asks []ask
 	for _, r := range requests {
 		newcomer := state == v1alpha1.TenantCordoned && !offered[r.Name] && r.Name != self
 		if !r.DeletionTimestamp.IsZero() || newcomer || r.Spec.Decision == v1alpha1.DecisionDeclined || checkRequest(r.Spec) != nil {
 			continue
 		}
-		asks = append(asks, ask{name: r.Name, created: r.CreationTimestamp.Time, named: amountsOf(r.Spec.Resources)})
+		asks = append(asks, ask{name: r.Name, created: r.CreationTimestamp.Time, named: amountsOf(r.Spec.Resources).minus(amountsOf(used[r.Name]))})
 	}
 	return asks
 }

@@ -21,6 +21,9 @@ type Resources struct {
 	Capacity v1alpha1.ResourceList
 	// Free is what may be offered.
 	Free v1alpha1.ResourceList
+	// Used is what pods of the consumer request on nodes that count, by the name of the
+	// ResourceRequest they run for, counted at the same moment as Free.
+	Used map[string]v1alpha1.ResourceList
 	// Shapes are the kinds of nodes behind it, with the largest pods that fit.
 	Shapes []v1alpha1.NodeShape
 	// StorageClasses, IngressClasses and LoadBalancerClasses the consumer may name.

@@ -39,8 +39,13 @@ type received struct {
 	// labels that nobody may give us.
 	spec      map[string]any
 	resources amounts
+	used      amounts
 	expires   time.Time
 }
+
+// usable says whether there is an offer to speak of: what is in use counts, as a virtual
+// node that is full is still one.
+func (r *received) usable() bool { return r.resources.plus(r.used).usable() }
 
 // sanitize checks what a peer offers. The error names the field; nothing of the offer
 // is used then. The peer's object is not changed.
@@ -60,6 +65,11 @@ func sanitize(peers map[string]any) (received, error) {
 	var err error
 	if r.resources, err = takeList("spec.resources", spec["resources"]); err != nil {
 		return received{}, err
+	}
+	if spec["used"] != nil {
+		if r.used, err = takeList("spec.used", spec["used"]); err != nil {
+			return received{}, err
+		}
 	}
 	if r.expires, err = takeTime("spec.expires", spec["expires"]); err != nil {
 		return received{}, err

@@ -12,7 +12,7 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
-const goodOffer = `{"resources":{"cpu":"4","memory":"8Gi","pods":20,"example.com/gpu":"1"},
+const goodOffer = `{"resources":{"cpu":"4","memory":"8Gi","pods":20,"example.com/gpu":"1"},"used":{"cpu":"1500m","pods":2},
 "shapes":[{"architecture":"amd64","operatingSystem":"linux","nodes":3,"largest":[{"cpu":"2","memory":"4Gi","pods":"9"}],"future":{"a":1}}],
 "storageClasses":[{"name":"ssd","default":true}],"loadBalancerClasses":[{"name":"example.com/lb"}],
 "labels":{"topology.kubernetes.io/region":"eu-south","topology.kubernetes.io/zone":"a","kubernetes.io/arch":"evil","node.k8s.io/x":"evil","pelago.dev/type":"evil","color":"blue","bad key":"x"},
@@ -63,7 +63,7 @@ func TestSanitizeKeeps(t *testing.T) {
 	if want := "map[color:blue topology.kubernetes.io/region:eu-south topology.kubernetes.io/zone:a]"; labels != want {
 		t.Errorf("labels %s, want %s", labels, want)
 	}
-	if got.resources[cpu] != 4000 || got.resources[pods] != 20 || got.expires.Year() != 2030 {
+	if got.used[cpu] != 1500 || got.used[pods] != 2 || got.resources[cpu] != 4000 || got.resources[pods] != 20 || got.expires.Year() != 2030 {
 		t.Errorf("read %v until %s", got.resources, got.expires)
 	}
 }
@@ -78,6 +78,9 @@ func TestSanitizeRefuses(t *testing.T) {
 		{"a broken number of pods", `"pods":20`, `"pods":"1.5"`, "spec.resources[pods]"},
 		{"no quantity", `"cpu":"4"`, `"cpu":{}`, "spec.resources"},
 		{"no resource", `"cpu":"4"`, `"c p u":"4"`, "spec.resources"},
+		{"used below zero", `"1500m"`, `"-1"`, "spec.used[cpu]"},
+		{"used that takes for ever to parse", `"1500m"`, `"1e999999999"`, "spec.used"},
+		{"no list of what is used", `"used":{"cpu":"1500m","pods":2}`, `"used":3`, "spec.used"},
 		{"no resources", `"resources"`, `"others"`, "spec.resources"},
 		{"no expiry", `"expires"`, `"others"`, "spec.expires"},
 		{"no time", `2030-01-02T03:04:05Z`, `tomorrow`, "spec.expires"},
@@ -123,8 +126,8 @@ func FuzzSanitize(f *testing.F) {
 		if len(got.resources) > maxResources {
 			t.Errorf("%d resources", len(got.resources))
 		}
-		for name, v := range got.resources {
-			if v < 0 || v >= maxAmount {
+		for name, v := range got.resources.plus(got.used) {
+			if v < 0 || v > maxAmount {
 				t.Errorf("%s: %d", name, v)
 			}
 		}

@@ -8,8 +8,11 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -21,7 +24,9 @@ import (
 // +kubebuilder:rbac:groups=pelago.dev,resources=identities,verbs=patch;delete
 // +kubebuilder:rbac:groups=pelago.dev,resources=identities/status,verbs=patch
 // +kubebuilder:rbac:groups=pelago.dev,resources=resourcerequests;resourceoffers,verbs=get;list;watch;patch;delete
+// +kubebuilder:rbac:groups=pelago.dev,resources=namespacemaps;shadowpods,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups=pelago.dev,resources=invitations,verbs=get;list;watch;delete
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=delete
 
 const (
@@ -34,6 +39,9 @@ const (
 	giveUpAfter = time.Minute
 	// conflictDelay is how soon an object is read again that somebody else has changed.
 	conflictDelay = 20 * time.Millisecond
+	// pageSize and maxPages bound how many objects are read at once, and in one look.
+	pageSize = 50
+	maxPages = 200
 	// drainLimit bounds one call of a Drainer.
 	drainLimit = 5 * time.Second
 )
@@ -124,6 +132,15 @@ func (r *reconciler) endRights(ctx context.Context, t *v1alpha1.Tenant, f *facts
 	}
 	plan := planRights(f.bindings, want)
 	var failed []error
+	mapped := &rbacv1.RoleBindingList{}
+	if err := r.live.List(ctx, mapped, client.MatchingLabels(childLabels(t))); err != nil {
+		failed = append(failed, fmt.Errorf("listing role bindings: %w", err))
+	}
+	for i := range mapped.Items {
+		if b := &mapped.Items[i]; b.Name == v1alpha1.ConsumerPodsRole {
+			failed = append(failed, remove(ctx, r.client, b))
+		}
+	}
 	for _, b := range plan.remove {
 		failed = append(failed, remove(ctx, r.client, b))
 	}
@@ -178,39 +195,61 @@ func (r *reconciler) drain(ctx context.Context, t *v1alpha1.Tenant) error {
 	return nil
 }
 
-func (r *reconciler) endNamespaces(ctx context.Context, _ *v1alpha1.Tenant, f *facts) error {
+// endNamespaces removes the namespaces mapped for the tenant. One that holds volume
+// claims is never deleted: it is handed over to the cluster's owner, so that no later
+// tenant of this name gets it.
+func (r *reconciler) endNamespaces(ctx context.Context, t *v1alpha1.Tenant, f *facts) error {
 	for i := range f.others {
 		n := &f.others[i]
 		// A label is easily written; these are never a tenant's.
 		if n.Name == r.namespace || n.Name == "default" || strings.HasPrefix(n.Name, "kube-") || strings.HasPrefix(n.Name, "openshift-") {
 			continue
 		}
-		if err := remove(ctx, r.client, n); err != nil {
+		if n.DeletionTimestamp != nil {
+			continue
+		}
+		claims := &corev1.PersistentVolumeClaimList{}
+		if err := r.live.List(ctx, claims, client.InNamespace(n.Name), client.Limit(1)); err != nil {
+			return fmt.Errorf("listing volume claims in %s: %w", n.Name, err)
+		}
+		if len(claims.Items) == 0 {
+			if err := remove(ctx, r.client, n); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := r.handOver(ctx, t, n); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// endRequests removes requests, offers and the Lease, whatever holds them: nobody would
+// handOver makes a namespace nobody's.
+func (r *reconciler) handOver(ctx context.Context, t *v1alpha1.Tenant, n *corev1.Namespace) error {
+	before := n.DeepCopy()
+	delete(n.Labels, v1alpha1.LabelTenant)
+	delete(n.Labels, v1alpha1.LabelManagedBy)
+	err := r.client.Patch(ctx, n, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("handing over namespace %s: %w", n.Name, err)
+	}
+	if err == nil {
+		r.warn(t, v1alpha1.ReasonVolumesKept, "Remove", "namespace "+n.Name+" holds volume claims and is kept; to delete it with them: kubectl delete namespace "+n.Name)
+	}
+	return nil
+}
+
+// endRequests removes requests, offers, what was offloaded and the Lease, whatever holds them: nobody would
 // let go of them any more.
 func (r *reconciler) endRequests(ctx context.Context, t *v1alpha1.Tenant, f *facts) error {
 	if f.namespace == nil || judge(f.namespace, t) == foreign {
 		return nil
 	}
-	requests, offers := &v1alpha1.ResourceRequestList{}, &v1alpha1.ResourceOfferList{}
-	for _, list := range []client.ObjectList{requests, offers} {
-		if err := r.live.List(ctx, list, client.InNamespace(f.namespace.Name)); err != nil {
-			return fmt.Errorf("listing %T: %w", list, err)
-		}
-	}
-	for i := range requests.Items {
-		if err := r.release(ctx, &requests.Items[i], anyFinalizer); err != nil {
-			return err
-		}
-	}
-	for i := range offers.Items {
-		if err := r.release(ctx, &offers.Items[i], anyFinalizer); err != nil {
+	for _, list := range []client.ObjectList{
+		&v1alpha1.ResourceRequestList{}, &v1alpha1.ResourceOfferList{}, &v1alpha1.NamespaceMapList{}, &v1alpha1.ShadowPodList{},
+	} {
+		if err := r.releaseAll(ctx, list, f.namespace.Name); err != nil {
 			return err
 		}
 	}
@@ -218,6 +257,23 @@ func (r *reconciler) endRequests(ctx context.Context, t *v1alpha1.Tenant, f *fac
 		return nil
 	}
 	return r.release(ctx, f.lease, anyFinalizer)
+}
+
+// releaseAll releases all objects of a kind, a page at a time: they are the consumer's,
+// many and large. What is released is gone, so the first page is always the next one.
+func (r *reconciler) releaseAll(ctx context.Context, list client.ObjectList, namespace string) error {
+	for range maxPages {
+		if err := r.live.List(ctx, list, client.InNamespace(namespace), client.Limit(pageSize)); err != nil {
+			return fmt.Errorf("listing %T: %w", list, err)
+		}
+		err := meta.EachListItem(list, func(item runtime.Object) error {
+			return r.release(ctx, item.(client.Object), anyFinalizer)
+		})
+		if err != nil || meta.LenList(list) < pageSize {
+			return err
+		}
+	}
+	return fmt.Errorf("more than %d pages of %T", maxPages, list)
 }
 
 // ourFinalizer picks Pelago's.

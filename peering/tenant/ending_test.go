@@ -12,9 +12,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -34,12 +36,20 @@ func peered(t testing.TB, change ...func(*v1alpha1.Tenant)) *bench {
 	object := metav1.ObjectMeta{Namespace: b.space(), Name: "default", Finalizers: []string{v1alpha1.FinalizerWithdraw}}
 	for _, obj := range []client.Object{
 		&v1alpha1.ResourceRequest{ObjectMeta: object},
+		&v1alpha1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: b.space(), Name: v1alpha1.NamespaceMapName, Finalizers: object.Finalizers}},
+		&v1alpha1.ShadowPod{ObjectMeta: metav1.ObjectMeta{Namespace: b.space(), Name: string(uuid.NewUUID()), Finalizers: []string{v1alpha1.FinalizerShadowPod}},
+			Spec: v1alpha1.ShadowPodSpec{Home: v1alpha1.HomePod{Namespace: "shop", Name: "web"}, Request: "default", Pod: "{}"}},
 		&v1alpha1.ResourceOffer{ObjectMeta: object, Spec: v1alpha1.ResourceOfferSpec{Resources: amounts(), Expires: metav1.Now()}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop-" + b.name, Labels: childLabels(b.tenant())}},
 	} {
 		if err := b.c.Create(ctx, obj); err != nil {
 			t.Fatal(err)
 		}
+	}
+	mapped := binding(b.tenant(), v1alpha1.ConsumerPodsRole, v1alpha1.ConsumerPodsRole, subject(b.tenant()))
+	mapped.Namespace = "shop-" + b.name
+	if err := b.c.Create(ctx, mapped); err != nil {
+		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		b.c.Delete(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop-" + b.name}})
@@ -75,6 +85,13 @@ func (b *bench) left() (found []string) {
 	say("namespace", !going("shop-"+b.name))
 	say("identity", get(b, b.space(), v1alpha1.IdentityName, &v1alpha1.Identity{}) != nil)
 	say("request", get(b, b.space(), "default", &v1alpha1.ResourceRequest{}) != nil)
+	say("namespace map", get(b, b.space(), v1alpha1.NamespaceMapName, &v1alpha1.NamespaceMap{}) != nil)
+	shadows := &v1alpha1.ShadowPodList{}
+	if err := b.c.List(b.t.Context(), shadows, client.InNamespace(b.space())); err != nil {
+		b.t.Fatal(err)
+	}
+	say("shadow pods", len(shadows.Items) > 0)
+	say("rights in its namespace", get(b, "shop-"+b.name, v1alpha1.ConsumerPodsRole, &rbacv1.RoleBinding{}) != nil)
 	say("offer", get(b, b.space(), "default", &v1alpha1.ResourceOffer{}) != nil)
 	say("rights", get(b, b.space(), v1alpha1.ConsumerRole, &rbacv1.RoleBinding{}) != nil)
 	say("flow schema", get(b, "", flowName(b.name), &flowcontrolv1.FlowSchema{}) != nil)
@@ -404,6 +421,7 @@ func TestEndWithForeignFinalizers(t *testing.T) {
 	for _, obj := range []client.Object{
 		&v1alpha1.Identity{ObjectMeta: in(v1alpha1.IdentityName)}, &coordinationv1.Lease{ObjectMeta: in(v1alpha1.IdentityName)},
 		&v1alpha1.ResourceRequest{ObjectMeta: in("default")}, &v1alpha1.ResourceOffer{ObjectMeta: in("default")},
+		&v1alpha1.NamespaceMap{ObjectMeta: in(v1alpha1.NamespaceMapName)},
 	} {
 		if err := b.c.Patch(t.Context(), obj, client.RawPatch(types.MergePatchType, []byte(held))); err != nil {
 			t.Fatal(err)
@@ -415,5 +433,38 @@ func TestEndWithForeignFinalizers(t *testing.T) {
 	b.wantNothingLeft()
 	if get(b, b.space(), v1alpha1.IdentityName, &coordinationv1.Lease{}) != nil {
 		t.Error("left behind: lease")
+	}
+}
+
+// TestEndKeepsVolumes: a namespace with volume claims is not deleted, and a later tenant
+// of the same name does not get it.
+func TestEndKeepsVolumes(t *testing.T) {
+	t.Parallel()
+	b := peered(t)
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop-" + b.name, Name: "data"},
+		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}}
+	if err := b.c.Create(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	b.endTenant()
+	b.reconcile()
+	if get(b, "shop-"+b.name, v1alpha1.ConsumerPodsRole, &rbacv1.RoleBinding{}) != nil {
+		t.Error("the rights in the mapped namespace do not go first")
+	}
+	b.identityGoodbye()
+	b.reconcile()
+	n := get(b, "", "shop-"+b.name, &corev1.Namespace{})
+	if n == nil || n.DeletionTimestamp != nil {
+		t.Fatal("volumes were deleted silently")
+	}
+	if n.Labels[v1alpha1.LabelTenant] != "" || n.Labels[v1alpha1.LabelManagedBy] != "" {
+		t.Errorf("%v: a later tenant of this name would get the volumes", n.Labels)
+	}
+	if !b.said(v1alpha1.ReasonVolumesKept) {
+		t.Error("nobody is told")
+	}
+	if left := b.left(); len(left) != 1 || left[0] != "namespace" {
+		t.Errorf("left behind: %v", left)
 	}
 }

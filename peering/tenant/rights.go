@@ -11,13 +11,19 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
-// What a consumer may do in its tenant namespace. The table Rights says the same to
+// What a consumer may do in its tenant namespace and, by pelago-consumer-pods, in the
+// namespaces mapped for it. The table Rights says the same to
 // programs; a test keeps the two equal.
 //
 // +kubebuilder:rbac:groups=pelago.dev,resources=identities,resourceNames=consumer,verbs=get;list;watch;patch;delete,roleName=pelago-consumer
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=consumer,verbs=patch,roleName=pelago-consumer
 // +kubebuilder:rbac:groups=pelago.dev,resources=resourcerequests,verbs=get;list;watch;create;patch;delete,roleName=pelago-consumer
 // +kubebuilder:rbac:groups=pelago.dev,resources=resourceoffers,verbs=list;watch,roleName=pelago-consumer
+// +kubebuilder:rbac:groups=pelago.dev,resources=namespacemaps,verbs=get;list;watch;create;patch;delete,roleName=pelago-consumer
+// +kubebuilder:rbac:groups=pelago.dev,resources=shadowpods,verbs=list;watch;create;patch;delete,roleName=pelago-consumer
+//
+// +kubebuilder:rbac:groups="",resources=pods/log,verbs=get,roleName=pelago-consumer-pods
+// +kubebuilder:rbac:groups="",resources=pods/exec;pods/attach;pods/portforward,verbs=get;create,roleName=pelago-consumer-pods
 //
 // +kubebuilder:rbac:groups="",resources=serviceaccounts/token,resourceNames=consumer,verbs=create,roleName=pelago-consumer-token
 //
@@ -25,12 +31,13 @@ import (
 
 // What the manager needs to give these rights: it may bind these roles and no other.
 //
-// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=pelago-consumer;pelago-consumer-token;pelago-farewell,verbs=bind
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=pelago-consumer;pelago-consumer-pods;pelago-consumer-token;pelago-farewell,verbs=bind
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=rolebindings,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=flowcontrol.apiserver.k8s.io,resources=flowschemas,verbs=get;list;watch;create;patch;delete
 
 // Rights returns the rules of every ClusterRole that a consumer can be bound to, by
-// the role's name. They hold in its tenant namespace only.
+// the role's name. They hold in its tenant namespace only, those of ConsumerPodsRole
+// only in the namespaces mapped for it.
 func Rights() map[string][]rbacv1.PolicyRule {
 	pelago, consumer := []string{v1alpha1.GroupVersion.Group}, []string{v1alpha1.IdentityName}
 	return map[string][]rbacv1.PolicyRule{
@@ -39,6 +46,12 @@ func Rights() map[string][]rbacv1.PolicyRule {
 			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: consumer, Verbs: []string{"patch"}},
 			{APIGroups: pelago, Resources: []string{"resourcerequests"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
 			{APIGroups: pelago, Resources: []string{"resourceoffers"}, Verbs: []string{"list", "watch"}},
+			{APIGroups: pelago, Resources: []string{"namespacemaps"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
+			{APIGroups: pelago, Resources: []string{"shadowpods"}, Verbs: []string{"list", "watch", "create", "patch", "delete"}},
+		},
+		v1alpha1.ConsumerPodsRole: {
+			{APIGroups: []string{""}, Resources: []string{"pods/log"}, Verbs: []string{"get"}},
+			{APIGroups: []string{""}, Resources: []string{"pods/exec", "pods/attach", "pods/portforward"}, Verbs: []string{"get", "create"}},
 		},
 		v1alpha1.ConsumerTokenRole: {
 			{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, ResourceNames: consumer, Verbs: []string{"create"}},

@@ -102,7 +102,7 @@ func (b *bench) clean() {
 // finish plays the namespace controller: a namespace that is being deleted goes, with
 // all that the tests put into it.
 func (b *bench) finish(ctx context.Context, name string) {
-	for _, obj := range []client.Object{&v1alpha1.Identity{}, &v1alpha1.ResourceRequest{}, &v1alpha1.ResourceOffer{}, &coordinationv1.Lease{},
+	for _, obj := range []client.Object{&v1alpha1.Identity{}, &v1alpha1.NamespaceMap{}, &v1alpha1.ShadowPod{}, &v1alpha1.ResourceRequest{}, &v1alpha1.ResourceOffer{}, &coordinationv1.Lease{},
 		&corev1.ResourceQuota{}, &corev1.ServiceAccount{}, &rbacv1.RoleBinding{}} {
 		b.c.DeleteAllOf(ctx, obj, client.InNamespace(name))
 	}

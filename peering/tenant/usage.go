@@ -87,6 +87,14 @@ func (u *Usage) Used(tenant string) (v1alpha1.ResourceList, bool) {
 	return used, u.complete
 }
 
+// Counts says whether this very pod is in the sum of its tenant.
+func (u *Usage) Counts(pod *corev1.Pod) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	s := u.spaces[pod.Namespace]
+	return s != nil && s.pods[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}].uid == pod.UID
+}
+
 // SetNamespace says whose a namespace is, nobody's if tenant is empty. The pods that
 // are in it already are read and counted.
 func (u *Usage) SetNamespace(namespace, tenant string) {

@@ -178,3 +178,24 @@ func TestUsageEqualsSum(t *testing.T) {
 		}
 	}
 }
+
+// Whether a very pod is counted, so that nobody counts it beside.
+func TestUsageCounts(t *testing.T) {
+	u := NewUsage()
+	u.SetNamespace("x", "rome")
+	u.SetPod(running("x", "a", "1", "1"))
+	for _, c := range []struct {
+		reason string
+		pod    *corev1.Pod
+		want   bool
+	}{
+		{"it was seen", running("x", "a", "1", "1"), true},
+		{"another one had its name", running("x", "a", "2", "1"), false},
+		{"it was not seen yet", running("x", "b", "3", "1"), false},
+		{"it is nobody's", running("y", "a", "1", "1"), false},
+	} {
+		if got := u.Counts(c.pod); got != c.want {
+			t.Errorf("%s: %v", c.reason, got)
+		}
+	}
+}

@@ -65,7 +65,7 @@ const (
 )
 
 // ownSteps matches the cluster tests with steps of their own.
-const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll)$"
+const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestMixedClusters)$"
 
 // steps is the whole list, in the order of running.
 var steps = []step{
@@ -114,6 +114,18 @@ var steps = []step{
 		proves:  "a credential is renewed for real, the oldest Kubernetes peers in both roles, twenty peer at once",
 		command: goTest("-v", "-timeout", "40m", "-run", "^TestPeeringAll$", "./test"), env: cluster, goTest: true, limit: 41 * time.Minute,
 	}, {
+		name: "offloading", kind: kindCluster, lists: everywhere, needs: []string{"kubernetes", "image"},
+		proves:  "pods created in one cluster run in the other as if they were at home, whatever breaks meanwhile",
+		command: goTest("-v", "-timeout", "25m", "-run", "^TestOffloading$", "./test"), env: cluster, goTest: true, limit: 26 * time.Minute,
+	}, {
+		name: "offloading-all", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
+		proves:  "several providers, a long partition, 500 deletions while the provider is away, a node of the provider that dies",
+		command: goTest("-v", "-timeout", "50m", "-run", "^TestOffloadingAll$", "./test"), env: cluster, goTest: true, limit: 51 * time.Minute,
+	}, {
+		name: "cluster-mixed", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes"},
+		proves:  "clusters of other networks and of different kinds stand side by side",
+		command: goTest("-v", "-timeout", "20m", "-run", "^TestMixedClusters$", "./test"), env: cluster, goTest: true, limit: 21 * time.Minute,
+	}, {
 		name: "fuzz", kind: kindUnit, lists: []string{listTestAll},
 		proves:  "what a peer sends breaks no reader of it, for a while of trying",
 		command: []string{"bash", "test/fuzz.sh", "10s"}, limit: 20 * time.Minute,
@@ -121,6 +133,10 @@ var steps = []step{
 		name: "bench-peering", kind: kindCluster, lists: []string{listTestAll, listBench}, needs: []string{"kubernetes", "image"},
 		proves:  "peering, unpeering and idling stay within their limits",
 		command: goTest("-v", "-timeout", "30m", "-run", "^TestPeering$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 31 * time.Minute,
+	}, {
+		name: "bench-offloading", kind: kindCluster, lists: []string{listTestAll, listBench}, needs: []string{"kubernetes", "image"},
+		proves:  "an offloaded pod starts nearly as fast as a plain one, and home soon knows",
+		command: goTest("-v", "-timeout", "15m", "-run", "^TestOffloading$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 16 * time.Minute,
 	}, {
 		name: "helm-build", kind: kindPrepare, lists: []string{listTestAll},
 		proves:  "Helm compiles, to compare with",

@@ -1,0 +1,184 @@
+package chain
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/component-helpers/resource"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// NodeFacts is what is known of a virtual node.
+type NodeFacts struct {
+	// Node is the node itself.
+	Node corev1.Node
+	// Shapes are those of the offer behind it; none if it is not known.
+	Shapes []v1alpha1.NodeShape
+	// Refused is that the provider sent pods of the same owner home; nil if it did not.
+	Refused *v1alpha1.Refusal
+}
+
+// peering is the name of the peering behind the node.
+func (n NodeFacts) peering() string { return n.Node.Labels[v1alpha1.LabelPeering] }
+
+// Requests is what a pod counts for in the scheduler's arithmetic, itself included.
+func Requests(pod *corev1.Pod) v1alpha1.ResourceList {
+	list := v1alpha1.ResourceList{"pods": *apiresource.NewQuantity(1, apiresource.DecimalSI)}
+	for name, quantity := range resource.PodRequests(pod, resource.PodResourcesOptions{}) {
+		if !quantity.IsZero() {
+			list[string(name)] = quantity
+		}
+	}
+	return list
+}
+
+// verdict is whether a virtual node could take a pod, and if not, the reason with what to do.
+type verdict struct {
+	takes          bool
+	words, remedy  string
+	passes, strict bool // it goes away by itself; the pod's owner wanted it so
+}
+
+// judge says whether a virtual node could take a pod of an offloading. It goes from what
+// lasts to what passes.
+func judge(pod *corev1.Pod, o *v1alpha1.NamespaceOffloading, n NodeFacts, now time.Time) verdict {
+	if selector := nodeSelector(o.Spec.ClusterSelector); selector != nil {
+		if matcher, err := nodeaffinity.NewNodeSelector(selector); err != nil || !matcher.Match(&n.Node) {
+			return verdict{words: "the namespace's selector leaves it out: " + SelectorText(o.Spec.ClusterSelector),
+				remedy: fmt.Sprintf("to change it: pelago offload namespace %s --cluster-selector …", o.Namespace)}
+		}
+	}
+	if n.Refused != nil && now.Before(n.Refused.Until.Time) {
+		return verdict{passes: true, words: refusedWords(n, now), remedy: Remedy(n.Refused.Reason, n.peering())}
+	}
+	if words := tooSmall(pod, n); words != "" {
+		return verdict{words: words, remedy: "ask for less in the pod, or see what the provider has: pelago status " + n.peering()}
+	}
+	if matches, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(&n.Node); err != nil || !matches {
+		return verdict{strict: true, words: "the pod's own nodeSelector or node affinity leaves it out"}
+	}
+	if !tolerates(pod, n.Node.Spec.Taints) {
+		return verdict{words: "the pod does not tolerate its taints"}
+	}
+	if n.Node.Spec.Unschedulable {
+		return verdict{words: "it is cordoned", remedy: "kubectl uncordon " + n.Node.Name}
+	}
+	if c := nodeReady(&n.Node); c == nil || c.Status != corev1.ConditionTrue {
+		return verdict{passes: true, words: "it is not ready" + because(c), remedy: nodeRemedy(c, n.peering())}
+	}
+	return verdict{takes: true, words: "it could take the pod"}
+}
+
+func refusedWords(n NodeFacts, now time.Time) string {
+	words := fmt.Sprintf("pods of this owner were sent home from it, so that they avoid it for %s", n.Refused.Until.Sub(now).Round(time.Second))
+	if n.Refused.Reason != "" {
+		words += " (" + n.Refused.Reason + ")"
+	}
+	return words
+}
+
+// tooSmall says what a pod asks for and the largest free place behind a virtual node lacks;
+// it is empty if the pod fits or nothing is known.
+func tooSmall(pod *corev1.Pod, n NodeFacts) string {
+	asked := Requests(pod)
+	whole := v1alpha1.ResourceList{}
+	for name, quantity := range n.Node.Status.Allocatable {
+		whole[string(name)] = quantity
+	}
+	if lacking := lacks(asked, whole); len(whole) > 0 && len(lacking) > 0 {
+		return "it is too small: " + lackText(lacking, asked, whole, "it has")
+	}
+	var best []string
+	var largest v1alpha1.ResourceList
+	for _, shape := range n.Shapes {
+		for _, place := range shape.Largest {
+			lacking := lacks(asked, place)
+			if len(lacking) == 0 {
+				return ""
+			}
+			if largest == nil || len(lacking) < len(best) {
+				best, largest = lacking, place
+			}
+		}
+	}
+	if largest == nil {
+		return ""
+	}
+	return "no node behind it has room for this pod: " + lackText(best, asked, largest, "the largest place has")
+}
+
+// lacks are the resources of which less is there than asked for.
+func lacks(asked, there v1alpha1.ResourceList) []string {
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(asked)) {
+		if wanted := asked[name]; wanted.Cmp(there[name]) > 0 {
+			names = append(names, name)
+		}
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
+	return names
+}
+
+func lackText(names []string, asked, there v1alpha1.ResourceList, has string) string {
+	var parts []string
+	for _, name := range names {
+		parts = append(parts, fmt.Sprintf("it asks for %s %s, %s %s", Amount(name, asked[name]), name, has, Amount(name, there[name])))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// tolerates reports whether a pod tolerates all taints that keep pods off.
+func tolerates(pod *corev1.Pod, taints []corev1.Taint) bool {
+	for _, taint := range taints {
+		if taint.Effect == corev1.TaintEffectPreferNoSchedule || taint.Key == corev1.TaintNodeUnschedulable ||
+			taint.Key == corev1.TaintNodeNotReady || taint.Key == corev1.TaintNodeUnreachable {
+			continue // told apart by what stands behind them
+		}
+		if !slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool {
+			return t.ToleratesTaint(klog.Background(), &taint, true)
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+func nodeReady(n *corev1.Node) *corev1.NodeCondition {
+	for i := range n.Status.Conditions {
+		if n.Status.Conditions[i].Type == corev1.NodeReady {
+			return &n.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+func because(c *corev1.NodeCondition) string {
+	switch {
+	case c == nil:
+		return ": nobody has said anything of it yet"
+	case c.Message != "":
+		return ": " + c.Reason + ": " + Plain(c.Reason, c.Message)
+	case c.Reason != "":
+		return ": " + c.Reason
+	}
+	return ""
+}
+
+// nodeRemedy is what to do about a virtual node that is not ready.
+func nodeRemedy(c *corev1.NodeCondition, peering string) string {
+	if c != nil {
+		if remedy := Remedy(c.Reason, peering); remedy != "" {
+			return remedy
+		}
+	}
+	return "see why: pelago explain peering " + peering
+}

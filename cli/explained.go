@@ -1,0 +1,237 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/cli/chain"
+)
+
+// gatherer reads what explains the thing that a word means.
+type gatherer = func(*Cluster, context.Context, *Env, string) ([]chain.Chain, error)
+
+func newExplainPod(e *Env) *cobra.Command {
+	var output, namespace string
+	c := &cobra.Command{
+		Use:   "pod NAME",
+		Short: "Tell why a pod is where it is",
+		Long: `Shows whether the pod's namespace is offloaded, under which terms the pod was made, which
+virtual nodes could take it and why others could not, where it is bound, and what the
+provider says of it; of what is not as it should be, what to do. It reads this cluster only.`,
+		Example: "  pelago explain pod web-0 -n shop",
+		Args:    exactly("NAME"),
+		ValidArgsFunction: func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			return e.completePods(c, args, namespace)
+		},
+		RunE: e.does(func(ctx context.Context, e *Env, args []string) error {
+			return explain(ctx, e, args[0], output, func(c *Cluster, ctx context.Context, e *Env, name string) ([]chain.Chain, error) {
+				return c.podChains(ctx, e, cmp.Or(namespace, c.Namespace, metav1.NamespaceDefault), name)
+			})
+		}),
+	}
+	c.Flags().StringVarP(&namespace, "namespace", "n", "", "the pod's namespace; that of the kubeconfig's context if not given")
+	if err := c.RegisterFlagCompletionFunc("namespace", e.completeAnyNamespace); err != nil {
+		panic(err) // the flag is there, and registered once
+	}
+	outputFlag(c, &output)
+	return c
+}
+
+func newExplainNamespace(e *Env) *cobra.Command {
+	var output string
+	c := &cobra.Command{
+		Use:   "namespace NAME",
+		Short: "Tell how the offloading of a namespace is, at each cluster",
+		Long: `Shows whether the namespace is offloaded and how, which clusters are selected and why others
+are not, what the namespace is called there or why it is refused, and where its pods are;
+of what is not as it should be, what to do.`,
+		Example:           "  pelago explain namespace shop",
+		Args:              exactly("NAME"),
+		ValidArgsFunction: e.completeNamespaces,
+		RunE: e.does(func(ctx context.Context, e *Env, args []string) error {
+			return explain(ctx, e, args[0], output, (*Cluster).namespaceChains)
+		}),
+	}
+	outputFlag(c, &output)
+	return c
+}
+
+// podChains gathers what is known of a pod and explains it.
+func (c *Cluster) podChains(ctx context.Context, e *Env, namespace, name string) ([]chain.Chain, error) {
+	f := chain.PodFacts{Now: e.Clock.Now(), Pod: &corev1.Pod{}}
+	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, f.Pod); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return nil, fmt.Errorf("there is no pod %s in namespace %s; see which are: kubectl -n %[2]s get pods", name, namespace)
+		}
+		return nil, describe(fmt.Errorf("reading the pod: %w", err), c)
+	}
+	var err error
+	if f.Offloading, err = c.offloadingOf(ctx, namespace); err != nil {
+		return nil, err
+	}
+	var maps v1alpha1.NamespaceMapList
+	if err := c.Client.List(ctx, &maps); err != nil && !notServed(err) {
+		return nil, describe(fmt.Errorf("listing namespace maps: %w", err), c)
+	}
+	var refusals []v1alpha1.Refusal
+	if owner := metav1.GetControllerOf(f.Pod); owner != nil {
+		refusals = refusedOwner(maps.Items, string(owner.UID))
+	}
+	if f.Nodes, err = c.virtualNodes(ctx, refusals); err != nil {
+		return nil, err
+	}
+	for _, n := range f.Nodes {
+		if at, has := mappedAt(maps.Items, namespace)[n.Node.Labels[v1alpha1.LabelPeering]]; has && n.Node.Name == f.Pod.Spec.NodeName {
+			f.Mapped = &at
+		}
+	}
+	f.Event = c.lastWord(ctx, f.Pod)
+	return []chain.Chain{chain.Pod(f)}, nil
+}
+
+// namespaceChains gathers what is known of a namespace and explains it.
+func (c *Cluster) namespaceChains(ctx context.Context, _ *Env, name string) ([]chain.Chain, error) {
+	var n corev1.Namespace
+	if err := c.Client.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return nil, fmt.Errorf("there is no namespace %s; see which are: kubectl get namespaces", name)
+		}
+		return nil, describe(fmt.Errorf("reading the namespace: %w", err), c)
+	}
+	f := chain.NamespaceFacts{Name: name, Labels: n.Labels}
+	var err error
+	if f.Offloading, err = c.offloadingOf(ctx, name); err != nil {
+		return nil, err
+	}
+	var maps v1alpha1.NamespaceMapList
+	if err := c.Client.List(ctx, &maps); err != nil && !notServed(err) {
+		return nil, describe(fmt.Errorf("listing namespace maps: %w", err), c)
+	}
+	f.Mapped = mappedAt(maps.Items, name)
+	if f.Nodes, err = c.virtualNodes(ctx, nil); err != nil {
+		return nil, err
+	}
+	if f.Offloading == nil {
+		return []chain.Chain{chain.Namespace(f)}, nil
+	}
+	var pods corev1.PodList
+	if err := c.Client.List(ctx, &pods, client.InNamespace(name)); err != nil {
+		return nil, describe(fmt.Errorf("listing pods: %w", err), c)
+	}
+	places := whereabouts(pods.Items, f.Offloading, f.Nodes)
+	f.Here, f.Away, f.Waiting, f.Outdated = places.here, places.away, places.waiting, places.outdated
+	return []chain.Chain{chain.Namespace(f)}, nil
+}
+
+// places counts the pods of a namespace that have not ended.
+type places struct{ here, away, waiting, outdated int }
+
+func whereabouts(pods []corev1.Pod, o *v1alpha1.NamespaceOffloading, nodes []chain.NodeFacts) places {
+	virtual := map[string]bool{}
+	for _, n := range nodes {
+		virtual[n.Node.Name] = true
+	}
+	var p places
+	for i := range pods {
+		pod := &pods[i]
+		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		switch {
+		case pod.Spec.NodeName == "":
+			p.waiting++
+		case virtual[pod.Spec.NodeName]:
+			p.away++
+		default:
+			p.here++
+		}
+		if chain.Outdated(pod, o) != "" {
+			p.outdated++
+		}
+	}
+	return p
+}
+
+// offloadingOf is the NamespaceOffloading in a namespace, nil if there is none.
+func (c *Cluster) offloadingOf(ctx context.Context, namespace string) (*v1alpha1.NamespaceOffloading, error) {
+	var o v1alpha1.NamespaceOffloading
+	err := c.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.OffloadingName}, &o)
+	switch {
+	case client.IgnoreNotFound(err) != nil:
+		return nil, describe(fmt.Errorf("reading the offloading: %w", err), c)
+	case err != nil:
+		return nil, nil
+	}
+	return &o, nil
+}
+
+// virtualNodes are the virtual nodes with the offers behind them and what was refused there.
+func (c *Cluster) virtualNodes(ctx context.Context, refusals []v1alpha1.Refusal) ([]chain.NodeFacts, error) {
+	var nodes corev1.NodeList
+	if err := c.Client.List(ctx, &nodes, client.MatchingLabels{v1alpha1.LabelType: v1alpha1.TypeVirtualNode}); err != nil {
+		return nil, describe(fmt.Errorf("listing virtual nodes: %w", err), c)
+	}
+	var offers v1alpha1.ResourceOfferList
+	if err := c.Client.List(ctx, &offers); err != nil && !notServed(err) {
+		return nil, describe(fmt.Errorf("listing offers: %w", err), c)
+	}
+	facts := make([]chain.NodeFacts, 0, len(nodes.Items))
+	for _, n := range nodes.Items {
+		fact := chain.NodeFacts{Node: n}
+		for _, offer := range offers.Items {
+			if offer.Namespace == v1alpha1.PeeringNamespace(n.Labels[v1alpha1.LabelPeering]) && offer.Name == n.Labels[v1alpha1.LabelRequest] {
+				fact.Shapes = offer.Spec.Shapes
+			}
+		}
+		for i := range refusals {
+			if refusals[i].Node == n.Name {
+				fact.Refused = &refusals[i]
+			}
+		}
+		facts = append(facts, fact)
+	}
+	slices.SortFunc(facts, func(a, b chain.NodeFacts) int { return strings.Compare(a.Node.Name, b.Node.Name) })
+	return facts, nil
+}
+
+// refusedOwner are the refusals of pods of one controller.
+func refusedOwner(maps []v1alpha1.NamespaceMap, owner string) []v1alpha1.Refusal {
+	var all []v1alpha1.Refusal
+	for _, m := range maps {
+		if strings.HasPrefix(m.Namespace, v1alpha1.PeeringNamespacePrefix) {
+			all = append(all, keep(m.Status.Refusals, func(r v1alpha1.Refusal) bool { return r.Owner == owner })...)
+		}
+	}
+	return all
+}
+
+// lastWord is the latest event of Pelago about a pod. It is beside the point when events
+// cannot be read.
+func (c *Cluster) lastWord(ctx context.Context, pod *corev1.Pod) string {
+	var events corev1.EventList
+	about := &client.ListOptions{Namespace: pod.Namespace, FieldSelector: fields.OneTermEqualSelector("involvedObject.name", pod.Name)}
+	if err := c.Client.List(ctx, &events, about); err != nil {
+		return ""
+	}
+	text, latest := "", metav1.Time{}
+	for _, e := range events.Items {
+		at := e.LastTimestamp
+		if at.IsZero() {
+			at = metav1.NewTime(e.EventTime.Time)
+		}
+		if e.InvolvedObject.UID == pod.UID && strings.HasPrefix(cmp.Or(e.ReportingController, e.Source.Component), "pelago") && !at.Before(&latest) {
+			text, latest = e.Reason+": "+chain.Plain(e.Reason, e.Message), at
+		}
+	}
+	return text
+}

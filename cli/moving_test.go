@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// TestUnpeerSaysWhatMoves holds that who ends a peering is told whose pods that moves.
+func TestUnpeerSaysWhatMoves(t *testing.T) {
+	s := newStage(t, 0)
+	s.space("moving-shop", nil)
+	s.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "moving-shop", Name: "default"}})
+	node := virtualNode("turin", "turin", corev1.ConditionTrue)
+	other := virtualNode("oslo", "oslo", corev1.ConditionTrue)
+	s.create(&node, &other)
+	for name, at := range map[string]string{"a": "turin", "b": "turin", "c": "oslo"} {
+		pod := podOn("moving-shop", name, at)
+		pod.Spec.Containers[0].Name, pod.Spec.Containers[0].Image = "c", "c"
+		s.create(&pod)
+	}
+	tenant := &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "turin"}, Spec: v1alpha1.TenantSpec{ClusterID: id1, PeeringUID: id1}}
+	s.create(tenant, &v1alpha1.Peering{ObjectMeta: metav1.ObjectMeta{Name: "turin"}, Spec: v1alpha1.PeeringSpec{ClusterID: id1,
+		Consume: &v1alpha1.Consume{AuthURL: "https://turin:1", CASHA256: hash}, Provide: &v1alpha1.Provide{Tenant: "turin"}}})
+	tenant.Status.Used = v1alpha1.ResourceList{"pods": resource.MustParse("1")}
+	if err := s.c.Status().Update(t.Context(), tenant); err != nil {
+		t.Fatal(err)
+	}
+	got := s.run("unpeer", "turin")
+	if got.code != 0 || !strings.Contains(got.err, "2 pods of this cluster are bound to turin and will move.") || !strings.Contains(got.err, "1 pod of turin runs here and will end.") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestStatusOfOffloading reads what concerns offloading from a server.
+func TestStatusOfOffloading(t *testing.T) {
+	s := newStage(t, 0)
+	s.install("rome", id2)
+	s.space("seen-shop", nil)
+	s.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "seen-shop", Name: "default"}})
+	node := virtualNode("genoa", "genoa", corev1.ConditionTrue)
+	status := node.Status
+	s.create(&node)
+	node.Status = status
+	if err := s.c.Status().Update(t.Context(), &node); err != nil {
+		t.Fatal(err)
+	}
+	pod := podOn("seen-shop", "a", "genoa")
+	pod.Spec.Containers[0].Name, pod.Spec.Containers[0].Image = "c", "c"
+	s.create(&pod, &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "seen-shop", Name: v1alpha1.OffloadingName}})
+	got := s.run("status")
+	for _, want := range []string{"namespace seen-shop: nobody has looked at it yet", "genoa         genoa    yes    500m/8  0/16Gi  1/110", "seen-shop  LocalAndRemote  -      -         1     1     0"} {
+		if got.code != 0 || !strings.Contains(got.out, want) {
+			t.Errorf("it lacks %q: %+v", want, got)
+		}
+	}
+	got = s.run("status", "-o", "json")
+	for _, want := range []string{`"virtualNodes": [`, `"namespace": "seen-shop"`, `"offloadedPods": 1`} {
+		if !strings.Contains(got.out, want) {
+			t.Errorf("it lacks %q: %s", want, got.out)
+		}
+	}
+}

@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/cli/chain"
+)
+
+// VirtualNodeReport is a virtual node.
+type VirtualNodeReport struct {
+	Name    string `json:"name"`
+	Peering string `json:"peering"`
+	Request string `json:"request"`
+	Ready   bool   `json:"ready"`
+	Reason  string `json:"reason,omitempty"`
+	// Cordoned says that it takes no new pods.
+	Cordoned bool `json:"cordoned"`
+	// Allocatable is its size, Used what the pods of offloaded namespaces on it request.
+	Allocatable v1alpha1.ResourceList `json:"allocatable,omitempty"`
+	Used        v1alpha1.ResourceList `json:"used,omitempty"`
+}
+
+// OffloadedReport is a namespace that is offloaded.
+type OffloadedReport struct {
+	Namespace string                         `json:"namespace"`
+	Strategy  v1alpha1.PodOffloadingStrategy `json:"strategy"`
+	Phase     v1alpha1.OffloadingPhase       `json:"phase,omitempty"`
+	Clusters  []OffloadedAtReport            `json:"clusters"`
+	// Pods counts those that have not ended, Offloaded those of them at other clusters,
+	// Outdated those that were made under other terms.
+	Pods      int `json:"pods"`
+	Offloaded int `json:"offloaded"`
+	Outdated  int `json:"outdated"`
+}
+
+// OffloadedAtReport is an offloaded namespace at one of the clusters selected.
+type OffloadedAtReport struct {
+	Name            string `json:"name"`
+	RemoteNamespace string `json:"remoteNamespace,omitempty"`
+	Ready           bool   `json:"ready"`
+	Reason          string `json:"reason,omitempty"`
+}
+
+// offloadings reads what concerns offloading into a snapshot. An installation that has
+// no such kinds yet has none.
+func (c *Cluster) offloadings(ctx context.Context, s *snapshot) error {
+	var nodes corev1.NodeList
+	if err := c.Client.List(ctx, &nodes, client.MatchingLabels{v1alpha1.LabelType: v1alpha1.TypeVirtualNode}); err != nil {
+		return describe(fmt.Errorf("listing virtual nodes: %w", err), c)
+	}
+	s.nodes = nodes.Items
+	var list v1alpha1.NamespaceOffloadingList
+	if err := c.Client.List(ctx, &list); notServed(err) {
+		return nil
+	} else if err != nil {
+		return describe(fmt.Errorf("listing offloadings: %w", err), c)
+	}
+	s.offloadings = list.Items
+	for _, o := range list.Items {
+		var pods corev1.PodList
+		if err := c.Client.List(ctx, &pods, client.InNamespace(o.Namespace)); err != nil {
+			return describe(fmt.Errorf("listing pods: %w", err), c)
+		}
+		s.pods = append(s.pods, pods.Items...)
+	}
+	return nil
+}
+
+// judgeNodes reports virtual nodes. One that is not ready is a problem unless that of its
+// peering has been told.
+func (s *snapshot) judgeNodes(r *Report) {
+	for i := range s.nodes {
+		n := &s.nodes[i]
+		report := VirtualNodeReport{Name: n.Name, Peering: n.Labels[v1alpha1.LabelPeering], Request: n.Labels[v1alpha1.LabelRequest],
+			Cordoned: n.Spec.Unschedulable, Allocatable: v1alpha1.ResourceList{}, Used: v1alpha1.ResourceList{}}
+		for name, quantity := range n.Status.Allocatable {
+			report.Allocatable[string(name)] = quantity
+		}
+		for j := range s.pods {
+			if p := &s.pods[j]; p.Spec.NodeName == n.Name && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+				for name, quantity := range chain.Requests(p) {
+					sum := report.Used[name]
+					sum.Add(quantity)
+					report.Used[name] = sum
+				}
+			}
+		}
+		line := Problem{Object: "node " + n.Name, Reason: v1alpha1.ReasonPending, Message: "nobody has said yet how it is",
+			Remedy: "wait a moment; if it stays so, see whether " + managerDeployment + " runs"}
+		for _, c := range n.Status.Conditions {
+			if c.Type == corev1.NodeReady {
+				report.Ready, report.Reason = c.Status == corev1.ConditionTrue, c.Reason
+				line.Reason, line.Message, line.Remedy = c.Reason, chain.Plain(c.Reason, c.Message), chain.Remedy(c.Reason, report.Peering)
+			}
+		}
+		r.VirtualNodes = append(r.VirtualNodes, report)
+		told := slices.ContainsFunc(r.Problems, func(p Problem) bool { return p.Object == "peering "+report.Peering })
+		if !report.Ready && !told {
+			if line.Message == "" {
+				line.Message = "is not ready"
+			}
+			r.Problems = append(r.Problems, line)
+		}
+	}
+	slices.SortFunc(r.VirtualNodes, func(a, b VirtualNodeReport) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// judgeOffloadings reports offloaded namespaces: clusters that refuse are problems, what
+// waits for somebody or something is pending.
+func (s *snapshot) judgeOffloadings(r *Report) {
+	nodes := make([]chain.NodeFacts, len(s.nodes))
+	for i, n := range s.nodes {
+		nodes[i].Node = n
+	}
+	for i := range s.offloadings {
+		o := &s.offloadings[i]
+		report := OffloadedReport{Namespace: o.Namespace, Strategy: chain.Strategy(o), Phase: o.Status.Phase, Clusters: []OffloadedAtReport{}}
+		for _, at := range o.Status.Clusters {
+			if !meta.IsStatusConditionTrue(at.Conditions, v1alpha1.ConditionOffloadingRequired) {
+				continue
+			}
+			one := OffloadedAtReport{Name: at.Name, RemoteNamespace: at.RemoteNamespace}
+			one.Ready, one.Reason = readiness(at.Conditions)
+			report.Clusters = append(report.Clusters, one)
+		}
+		own := keep(s.pods, func(p corev1.Pod) bool { return p.Namespace == o.Namespace })
+		p := whereabouts(own, o, nodes)
+		report.Pods, report.Offloaded, report.Outdated = p.here+p.away+p.waiting, p.away, p.outdated
+		r.OffloadedNamespaces = append(r.OffloadedNamespaces, report)
+		r.OffloadedPods += p.away
+		s.judgeOffloading(r, o, p.outdated)
+	}
+}
+
+func (s *snapshot) judgeOffloading(r *Report, o *v1alpha1.NamespaceOffloading, outdated int) {
+	line := Problem{Object: "namespace " + o.Namespace, Remedy: "see: pelago explain namespace " + o.Namespace}
+	ready := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady)
+	if ready != nil {
+		line.Reason, line.Message = ready.Reason, chain.Plain(ready.Reason, ready.Message)
+	}
+	stalled := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionStalled)
+	switch {
+	case stalled != nil && meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionStalled):
+		line.Reason, line.Message = stalled.Reason, chain.Plain(stalled.Reason, stalled.Message)
+		r.Problems = append(r.Problems, line)
+	case !o.DeletionTimestamp.IsZero():
+		line.Reason, line.Message = v1alpha1.ReasonTerminating, "is being unoffloaded: "+comingHome(o)
+		r.Pending = append(r.Pending, line)
+	case o.Status.Phase == v1alpha1.OffloadingPhaseSomeFailed, o.Status.Phase == v1alpha1.OffloadingPhaseAllFailed:
+		refused := refusedBy(o)
+		if len(refused) == 0 {
+			line.Reason = string(o.Status.Phase)
+			refused = []Problem{line}
+		}
+		for _, p := range refused {
+			p.Message = strings.Replace(p.Message, ": "+p.Reason+", ", ": ", 1) // shown behind it
+			if p.Remedy == "" {
+				p.Remedy = line.Remedy
+			}
+			r.Problems = append(r.Problems, p)
+		}
+	case o.Status.Phase == v1alpha1.OffloadingPhaseNoClusterSelected:
+		if line.Message == "" {
+			line.Message = chain.NoMatch(o.Spec.ClusterSelector)
+		}
+		line.Reason, line.Remedy = v1alpha1.ReasonNoClusterSelected, chain.Remedy(v1alpha1.ReasonNoClusterSelected, "")
+		r.Pending = append(r.Pending, line)
+	case o.Status.Phase != v1alpha1.OffloadingPhaseReady || o.Status.ObservedGeneration < o.Generation:
+		_, line.Message = settled(o)
+		if line.Reason, line.Message = v1alpha1.ReasonPending, strings.TrimSpace(line.Message); o.Status.ObservedGeneration < o.Generation {
+			line.Message = "nobody has looked at it yet"
+		}
+		r.Pending = append(r.Pending, line)
+	}
+	if outdated > 0 && o.DeletionTimestamp.IsZero() {
+		r.Pending = append(r.Pending, Problem{Object: "namespace " + o.Namespace,
+			Message: pods(outdated) + choose(outdated, " was", " were") + " made under other terms and " + choose(outdated, "stays where it is", "stay where they are"),
+			Remedy:  "to roll what makes them: pelago offload namespace " + o.Namespace + " --restart-workloads"})
+	}
+}

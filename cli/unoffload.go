@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/cli/chain"
+)
+
+// unoffload is the command's flags.
+type unoffload struct{ timeout time.Duration }
+
+func newUnoffload(e *Env) *cobra.Command {
+	group := &cobra.Command{Use: "unoffload", Short: "Bring the pods of a namespace home", Example: "  pelago unoffload namespace shop"}
+	u := &unoffload{}
+	c := &cobra.Command{
+		Use:   "namespace NAME",
+		Short: "Bring the pods of a namespace home",
+		Long: `Ends the offloading of a namespace and waits until its pods have left the other clusters
+and its namespaces there are gone. Their controllers make the pods again, in this cluster.
+A namespace there that holds volume claims is kept, and said so. A cluster that does not
+answer is not waited for longer than a minute: it is told when it is back.`,
+		Example:           group.Example,
+		Args:              exactly("NAME"),
+		ValidArgsFunction: e.completeOffloaded,
+		RunE:              e.does(u.run),
+	}
+	durationFlag(c.Flags(), &u.timeout, "timeout", waitDefault, "how long to wait until the pods are home")
+	group.AddCommand(c)
+	return group
+}
+
+func (u *unoffload) run(ctx context.Context, e *Env, args []string) error {
+	c, err := e.open()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := bound(ctx, u.timeout)
+	defer cancel()
+	name := args[0]
+	labelled, err := unlabel(ctx, c, name)
+	if err != nil {
+		return err
+	}
+	var o v1alpha1.NamespaceOffloading
+	err = c.Client.Get(ctx, client.ObjectKey{Namespace: name, Name: v1alpha1.OffloadingName}, &o)
+	switch {
+	case client.IgnoreNotFound(err) != nil:
+		return describe(fmt.Errorf("reading the offloading: %w", err), c)
+	case err != nil && !labelled:
+		return fmt.Errorf("namespace %s is not offloaded; see which are: pelago status", name)
+	case err == nil:
+		if err := c.Client.Delete(ctx, &o, client.Preconditions{UID: &o.UID}); client.IgnoreNotFound(err) != nil {
+			return describe(fmt.Errorf("unoffloading namespace %s: %w", name, err), c)
+		}
+		if err := goneAway(ctx, e, c, &o, u.timeout); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(e.Out, "Namespace %s is not offloaded any more.\n", name)
+	return c.noteLeft(ctx, e, name)
+}
+
+// unlabel takes the label off a namespace that would offload it again.
+func unlabel(ctx context.Context, c *Cluster, name string) (bool, error) {
+	var n corev1.Namespace
+	if err := c.Client.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return false, fmt.Errorf("there is no namespace %s; see which are offloaded: pelago status", name)
+		}
+		return false, describe(fmt.Errorf("reading the namespace: %w", err), c)
+	}
+	if _, has := n.Labels[v1alpha1.LabelOffload]; !has {
+		return false, nil
+	}
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:null}}}`, v1alpha1.LabelOffload))
+	if err := c.Client.Patch(ctx, &n, patch, fieldOwner); client.IgnoreNotFound(err) != nil {
+		return false, describe(fmt.Errorf("taking the label %s off namespace %s: %w", v1alpha1.LabelOffload, name, err), c)
+	}
+	return true, nil
+}
+
+// comingHome says how far the end of an offloading is.
+func comingHome(o *v1alpha1.NamespaceOffloading) string {
+	if o.DeletionTimestamp.IsZero() {
+		return "it is offloaded"
+	}
+	if ready := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Message != "" && ready.Reason == v1alpha1.ReasonTerminating {
+		return chain.Plain(ready.Reason, ready.Message)
+	}
+	return "its pods come home"
+}
+
+// noteLeft says what providers still hold of a namespace.
+func (c *Cluster) noteLeft(ctx context.Context, e *Env, namespace string) error {
+	var maps v1alpha1.NamespaceMapList
+	if err := c.Client.List(ctx, &maps); err != nil {
+		return describe(fmt.Errorf("listing what is left at other clusters: %w", err), c)
+	}
+	mapped := mappedAt(maps.Items, namespace)
+	names := make([]string, 0, len(mapped))
+	for name := range mapped {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		at := mapped[name]
+		switch at.Phase {
+		case v1alpha1.MappingKept:
+			e.note("%s keeps namespace %s, as it holds volume claims; once they are not needed, its owner deletes it: kubectl delete namespace %[2]s", name, at.Name)
+		case v1alpha1.MappingRefused:
+		default:
+			e.note("%s has not removed its namespace %s yet; that goes on by itself.", name, at.Name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,259 @@
+// Package access answers who calls over HTTPS and whether he may: by client
+// certificate, by bearer token or as a front proxy says, and then by what the API
+// server allows. Answers are remembered for a short time; questions are few at a time,
+// so that strangers cannot keep the API server busy through us. It gives no rights of
+// its own, and nothing of a credential is ever logged or kept but its hash.
+package access
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sync/singleflight"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// What is remembered, and how many questions are open at the API server.
+const (
+	allowedFor     = time.Minute
+	refusedFor     = 10 * time.Second
+	remembered     = 256
+	questions      = 4
+	questionLimit  = 10 * time.Second
+	maxTokenLength = 8 << 10
+)
+
+// Options are what a Gate is made of.
+type Options struct {
+	// Client asks the API server; its scheme has authentication.k8s.io and
+	// authorization.k8s.io, both v1.
+	Client client.Client
+	// Authorities of client certificates; without them certificates count for nothing.
+	Authorities *Authorities
+	// Clock ages what is remembered; the real one if nil.
+	Clock clock.PassiveClock
+	// Logger is told of questions that the API server did not answer.
+	Logger logr.Logger
+	// Remembered is how many answers are kept; 256 if zero.
+	Remembered int
+	// Questions is how many may be open at the API server for callers with a token, and
+	// as many for those with a certificate; 4 if zero.
+	Questions int
+}
+
+// Asked is what a caller wants to do: one of a resource and a path.
+type Asked struct {
+	// Resource and the verb on it.
+	Resource *authorizationv1.ResourceAttributes
+	// Path that is no resource, and the verb on it.
+	Path *authorizationv1.NonResourceAttributes
+}
+
+// Gate says who may pass. It is safe for concurrent use.
+type Gate struct {
+	options Options
+	// Places for questions: those of strangers, who hold some token, are counted apart
+	// from those of callers with a certificate, who must not suffer from the former.
+	strangers, known chan struct{}
+	group            singleflight.Group
+
+	mu      sync.Mutex
+	answers map[key]answer
+}
+
+// key is the hash of a credential and of what was asked for with it.
+type key [sha256.Size]byte
+
+// answer is what a caller gets.
+type answer struct {
+	status int
+	until  time.Time
+}
+
+// New makes a gate that remembers nothing yet.
+func New(o Options) *Gate {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	o.Remembered, o.Questions = cmp.Or(o.Remembered, remembered), cmp.Or(o.Questions, questions)
+	return &Gate{
+		options: o, answers: map[key]answer{},
+		strangers: make(chan struct{}, o.Questions), known: make(chan struct{}, o.Questions),
+	}
+}
+
+// Status is what a request gets that needs one of the things asked: 200 if it may,
+// 401 if nobody is known to have sent it, 403 if he may not, and 503 if that cannot be
+// found out now. A caller with a certificate of the cluster is who that says;
+// otherwise a token counts.
+func (g *Gate) Status(r *http.Request, asked ...Asked) int {
+	if user, ok := g.certified(r); ok {
+		text, err := json.Marshal(user)
+		if err != nil {
+			return http.StatusUnauthorized
+		}
+		return g.remembering(r.Context(), g.known, hash("certificate", text, asked), func(ctx context.Context) (int, error) {
+			return g.authorize(ctx, user, asked)
+		})
+	}
+	token, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if token = strings.TrimSpace(token); !found || token == "" || len(token) > maxTokenLength {
+		return http.StatusUnauthorized
+	}
+	return g.remembering(r.Context(), g.strangers, hash("token", []byte(token), asked), func(ctx context.Context) (int, error) {
+		user, known, err := g.identify(ctx, token)
+		if err != nil || !known {
+			return http.StatusUnauthorized, err
+		}
+		return g.authorize(ctx, user, asked)
+	})
+}
+
+// Refuse answers a request that did not get 200, and ends its connection: strangers
+// do not get to keep one.
+func Refuse(w http.ResponseWriter, status int) {
+	if status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	w.Header().Set("Connection", "close")
+	http.Error(w, http.StatusText(status), status)
+}
+
+// certified is the user of the request's client certificate.
+func (g *Gate) certified(r *http.Request) (authenticationv1.UserInfo, bool) {
+	if g.options.Authorities == nil || r.TLS == nil {
+		return authenticationv1.UserInfo{}, false
+	}
+	return g.options.Authorities.client(r.TLS.PeerCertificates, g.options.Clock.Now())
+}
+
+// hash is the same for the same credential that asks for the same.
+func hash(kind string, credential []byte, asked []Asked) key {
+	h := sha256.New()
+	sum := sha256.Sum256(credential)
+	fmt.Fprintf(h, "%s %s ", kind, hex.EncodeToString(sum[:]))
+	for _, a := range asked {
+		fmt.Fprintf(h, "%q %q;", a.Resource.String(), a.Path.String())
+	}
+	return key(h.Sum(nil))
+}
+
+// remembering answers from memory, or with what ask finds out: one question for all
+// who ask the same at a time. What it does not find out is not remembered.
+func (g *Gate) remembering(ctx context.Context, places chan struct{}, k key, ask func(context.Context) (int, error)) int {
+	now := g.options.Clock.Now()
+	g.mu.Lock()
+	a, found := g.answers[k]
+	g.mu.Unlock()
+	if found && now.Before(a.until) {
+		return a.status
+	}
+	status, err, _ := g.group.Do(string(k[:]), func() (any, error) {
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), questionLimit)
+		defer cancel()
+		if !g.place(limited, places) {
+			return http.StatusServiceUnavailable, nil
+		}
+		defer func() { <-places }()
+		status, err := ask(limited)
+		if err == nil {
+			g.remember(k, status, now)
+		}
+		return status, err
+	})
+	if err != nil {
+		g.options.Logger.Error(err, "request not checked")
+		return http.StatusServiceUnavailable
+	}
+	return status.(int)
+}
+
+// place takes a place for a question. Callers with a certificate wait for one; those
+// with a token, which anybody can make up, do not.
+func (g *Gate) place(ctx context.Context, places chan struct{}) bool {
+	select {
+	case places <- struct{}{}:
+		return true
+	default:
+	}
+	if places == g.strangers {
+		return false
+	}
+	select {
+	case places <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// remember keeps an answer, in the place of an old one if there are many.
+func (g *Gate) remember(k key, status int, now time.Time) {
+	keep := refusedFor
+	if status == http.StatusOK {
+		keep = allowedFor
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.answers) >= g.options.Remembered {
+		for old, a := range g.answers {
+			if !now.Before(a.until) {
+				delete(g.answers, old)
+			}
+		}
+		for old := range g.answers { // still full: any of them
+			if len(g.answers) < g.options.Remembered {
+				break
+			}
+			delete(g.answers, old)
+		}
+	}
+	g.answers[k] = answer{status: status, until: now.Add(keep)}
+}
+
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create,roleName=pelago-auth
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create,roleName=pelago-auth
+
+// identify has the API server say whose token it is.
+func (g *Gate) identify(ctx context.Context, token string) (authenticationv1.UserInfo, bool, error) {
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+	if err := g.options.Client.Create(ctx, review); err != nil {
+		return authenticationv1.UserInfo{}, false, fmt.Errorf("asking whose token it is: %w", err)
+	}
+	return review.Status.User, review.Status.Authenticated, nil
+}
+
+// authorize has the API server say whether a user may do one of the things asked.
+func (g *Gate) authorize(ctx context.Context, user authenticationv1.UserInfo, asked []Asked) (int, error) {
+	extra := map[string]authorizationv1.ExtraValue{}
+	for name, values := range user.Extra {
+		extra[name] = authorizationv1.ExtraValue(values)
+	}
+	for _, a := range asked {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
+			ResourceAttributes: a.Resource, NonResourceAttributes: a.Path,
+		}}
+		if err := g.options.Client.Create(ctx, review); err != nil {
+			return 0, fmt.Errorf("asking what a user may do: %w", err)
+		}
+		if review.Status.Allowed {
+			return http.StatusOK, nil
+		}
+	}
+	return http.StatusForbidden, nil
+}

@@ -1,0 +1,59 @@
+package access
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	toolscache "k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Where API servers say whom they trust.
+const (
+	trustNamespace = metav1.NamespaceSystem
+	trustName      = "extension-apiserver-authentication"
+)
+
+// Follow returns the cluster's authorities, which follow their ConfigMap as long as
+// mgr runs, in every replica. Reading it is the right of the Role
+// extension-apiserver-authentication-reader in kube-system.
+func Follow(mgr ctrl.Manager) (*Authorities, error) {
+	a := &Authorities{}
+	// A cache of its own: the manager's holds the ConfigMaps of Pelago's namespace only.
+	one, err := cache.New(mgr.GetConfig(), cache.Options{
+		Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient(),
+		ByObject: map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {
+			Namespaces: map[string]cache.Config{trustNamespace: {}},
+			Field:      fields.OneTermEqualSelector(metav1.ObjectNameField, trustName),
+		}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("following whom the cluster trusts: %w", err)
+	}
+	informer, err := one.GetInformer(context.Background(), &corev1.ConfigMap{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, fmt.Errorf("following whom the cluster trusts: %w", err)
+	}
+	logger := mgr.GetLogger().WithName("access")
+	take := func(obj any) {
+		if found, ok := obj.(*corev1.ConfigMap); ok && found.Name == trustName {
+			if err := a.Set(found.Data); err != nil {
+				logger.Error(err, "authorities of callers not read; those known stay")
+			}
+		}
+	}
+	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: take, UpdateFunc: func(_, now any) { take(now) },
+	}); err != nil {
+		return nil, fmt.Errorf("following whom the cluster trusts: %w", err)
+	}
+	if err := mgr.Add(one); err != nil {
+		return nil, fmt.Errorf("following whom the cluster trusts: %w", err)
+	}
+	return a, nil
+}

@@ -1,0 +1,232 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+const (
+	// remoteLimit bounds what one reconcile does at a provider.
+	remoteLimit = 15 * time.Second
+	// refusedRetry is when a provider that refused us is asked again, about.
+	refusedRetry = 30 * time.Second
+)
+
+// errDenied says that the provider does not let this cluster write.
+var errDenied = errors.New("the provider refuses this cluster")
+
+// apply does what was decided, and says when to look again.
+func (r *reconciler) apply(ctx context.Context, f *facts, peer Peer, p plan) (time.Duration, error) {
+	if p.gone {
+		if there, err := r.there(ctx, f, peer); err != nil || there {
+			return behind, err // the mirror will know
+		}
+	}
+	if p.welcome {
+		if err := r.refusals.forget(ctx, f); err != nil {
+			return 0, err
+		}
+	}
+	if err := r.status(ctx, f, p); err != nil {
+		return 0, err
+	}
+	absent, err := r.remote(ctx, f, peer, &p)
+	switch {
+	case errors.Is(err, errDenied):
+		return spread(refusedRetry), nil
+	case err != nil:
+		return 0, err
+	}
+	if p.end && absent { // it is gone there, which is not asked again
+		r.ledger.saw(client.ObjectKeyFromObject(f.pod), f.pod.UID, f.peering)
+		last := bury(*f, plan{})
+		if err := r.status(ctx, f, last); err != nil {
+			return 0, err
+		}
+		p.bury, p.again = last.bury, 0
+	}
+	if p.bury {
+		if err := r.bury(ctx, f); err != nil {
+			return 0, err
+		}
+	}
+	if p.home != nil {
+		return r.send(ctx, f, p.home)
+	}
+	return p.again, nil
+}
+
+// there asks the provider itself whether it has the ShadowPod.
+func (r *reconciler) there(ctx context.Context, f *facts, peer Peer) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, remoteLimit)
+	defer cancel()
+	list := &v1alpha1.ShadowPodList{}
+	err := peer.Client().List(ctx, list, client.InNamespace(peer.TenantNamespace()),
+		client.MatchingFields{"metadata.name": string(f.pod.UID)}, client.Limit(1))
+	if err != nil {
+		return false, fmt.Errorf("looking for the shadow pod: %w", err)
+	}
+	return len(list.Items) > 0, nil
+}
+
+// status writes the home pod's status, and tells of a refusal once.
+func (r *reconciler) status(ctx context.Context, f *facts, p plan) error {
+	if p.status == nil {
+		return nil
+	}
+	patch, err := patchOf(f.pod, *p.status)
+	if err != nil {
+		return err
+	}
+	before := f.pod.Status.Reason
+	err = r.client.Status().Patch(ctx, f.pod.DeepCopy(), patch)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || another(err) {
+		return nil // the pod of this UID is gone, and its going brings us back
+	}
+	if err != nil {
+		return fmt.Errorf("writing the pod's status: %w", err)
+	}
+	if terminal(p.status.Phase) {
+		r.ledger.ended(client.ObjectKeyFromObject(f.pod), f.pod.UID, f.peering)
+	}
+	f.pod.Status = *p.status
+	if p.refused != nil && before != p.refused.reason {
+		r.events.Eventf(f.pod, nil, corev1.EventTypeWarning, "OffloadingRefused", "Offload", "%s: %s: %s", f.peering, p.refused.reason, p.refused.message)
+	}
+	return nil
+}
+
+// another says whether the API server did not write because the pod has another UID.
+func another(err error) bool {
+	status := apierrors.APIStatus(nil)
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field == "metadata.uid" })
+}
+
+// remote writes at the provider. It says whether there is no ShadowPod to end. A
+// refusal of the provider's API server becomes a part of the plan.
+func (r *reconciler) remote(ctx context.Context, f *facts, peer Peer, p *plan) (absent bool, err error) {
+	if p.create == nil && p.change == nil && p.grace == nil && !p.end {
+		return false, nil
+	}
+	remote, cancel := context.WithTimeout(ctx, remoteLimit)
+	defer cancel()
+	if p.create != nil {
+		return false, r.create(ctx, remote, f, peer, p)
+	}
+	for _, want := range []*v1alpha1.ShadowPod{p.change, p.grace} {
+		if want == nil {
+			continue
+		}
+		if err := r.change(remote, f, peer, want, want == p.grace); apierrors.IsNotFound(err) {
+			return p.end, nil
+		} else if err != nil {
+			return false, err
+		}
+	}
+	if !p.end {
+		return false, nil
+	}
+	r.meter.calls.WithLabelValues("delete").Inc()
+	err = peer.Client().Delete(remote, &v1alpha1.ShadowPod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: peer.TenantNamespace(), Name: string(f.pod.UID)},
+	})
+	switch {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case denied(err):
+		return false, errDenied
+	case err != nil:
+		return false, fmt.Errorf("deleting the shadow pod: %w", err)
+	}
+	return false, nil
+}
+
+// create makes the ShadowPod.
+func (r *reconciler) create(ctx, remote context.Context, f *facts, peer Peer, p *plan) error {
+	s := p.create.DeepCopy()
+	s.Namespace = peer.TenantNamespace()
+	r.meter.calls.WithLabelValues("create").Inc()
+	err := peer.Client().Create(remote, s)
+	switch {
+	case err == nil, apierrors.IsAlreadyExists(err):
+		r.ledger.created(client.ObjectKeyFromObject(f.pod), f.pod.UID, f.peering, f.now)
+		return nil
+	case apierrors.IsInvalid(err), apierrors.IsRequestEntityTooLargeError(err), apierrors.IsBadRequest(err):
+		return r.turnedDown(ctx, f, p, v1alpha1.ReasonNotAdmitted, err)
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
+		return r.turnedDown(ctx, f, p, v1alpha1.ReasonLimitExceeded, err)
+	case denied(err):
+		told := stays(*f, v1alpha1.ReasonForbidden, "the provider does not let this cluster create shadow pods: "+err.Error())
+		told.refused = nil // that is no answer to this pod
+		if err := r.status(ctx, f, told); err != nil {
+			return err
+		}
+		return errDenied
+	}
+	return fmt.Errorf("creating the shadow pod: %w", err)
+}
+
+// turnedDown goes on as if the provider had refused the pod.
+func (r *reconciler) turnedDown(ctx context.Context, f *facts, p *plan, reason string, err error) error {
+	*p = refuse(*f, f.pod.Status, reason, err.Error())
+	p.again = spread(refusedRetry)
+	return r.status(ctx, f, *p)
+}
+
+// change writes what differs in a ShadowPod's spec.
+func (r *reconciler) change(ctx context.Context, f *facts, peer Peer, want *v1alpha1.ShadowPod, grace bool) error {
+	base, next := f.shadow.DeepCopy(), f.shadow.DeepCopy()
+	base.Spec.Pod = "" // the mirror does not keep it
+	if grace {
+		next.Spec.Pod = ""
+		next.Spec.GracePeriodSeconds = want.Spec.GracePeriodSeconds
+	} else {
+		next.Spec.Labels, next.Spec.Annotations, next.Spec.Pod = want.Spec.Labels, want.Spec.Annotations, want.Spec.Pod
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, v1alpha1.AnnotationApplied, applied(want))
+	}
+	r.meter.calls.WithLabelValues("patch").Inc()
+	err := peer.Client().Patch(ctx, next, client.MergeFrom(base))
+	switch {
+	case err == nil, apierrors.IsNotFound(err):
+		return err
+	case denied(err), apierrors.IsInvalid(err), apierrors.IsRequestEntityTooLargeError(err):
+		return errDenied // what runs goes on as it is
+	}
+	return fmt.Errorf("changing the shadow pod: %w", err)
+}
+
+// bury removes the home pod of this UID.
+func (r *reconciler) bury(ctx context.Context, f *facts) error {
+	err := r.client.Delete(ctx, f.pod.DeepCopy(), client.GracePeriodSeconds(0), client.Preconditions{UID: &f.pod.UID})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("removing the pod: %w", err)
+	}
+	return nil
+}
+
+// denied says whether a provider refuses this identity, or has no place for it.
+func denied(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
+}
+
+// spread is about d, so that not all come at once.
+func spread(d time.Duration) time.Duration { return d/2 + rand.N(d) }
+
+// after is a result that looks again in a while, never if that is 0.
+func after(d time.Duration) ctrl.Result { return ctrl.Result{RequeueAfter: d} }

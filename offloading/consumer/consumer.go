@@ -1,0 +1,98 @@
+// Package consumer carries pods of this cluster that are bound to a virtual node to the
+// provider behind it, as ShadowPods, and their status home. It ends the provider's pod
+// before the home pod, tells of providers that do not answer, and sends pods home that
+// a provider refuses, so that their owner's next ones go elsewhere. It writes nothing at
+// a provider but ShadowPods, and nothing here but pods' status, evictions, deletions of
+// pods that have ended, and the memory of refusals in NamespaceMaps. It never makes a
+// pod, and never carries one of a namespace that is not offloaded.
+package consumer
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// component is the reporter of events.
+const component = "pelago-manager"
+
+// workers is how many pods are looked at at once: each may wait for a provider.
+const workers = 32
+
+// Options is what Register needs beside a manager.
+type Options struct {
+	// Fleet is the connections to providers; see Connections.
+	Fleet Fleet
+	// Clock tells the time; the real one if nil.
+	Clock clock.PassiveClock
+}
+
+// Register adds the consumer's side of offloaded pods to a manager, whose cache has to
+// keep pods whole that tolerate the taint of virtual nodes. It must be called before the
+// fleet starts.
+func Register(mgr ctrl.Manager, o Options) error {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	m := newMeter()
+	if err := m.register(metrics.Registry); err != nil {
+		return err
+	}
+	if err := o.Fleet.WatchWithin(&v1alpha1.ShadowPod{}, bounds); err != nil {
+		return fmt.Errorf("watching shadow pods at providers: %w", err)
+	}
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, onNode, indexByNode); err != nil {
+		return fmt.Errorf("indexing pods by node: %w", err)
+	}
+	w := wakers{cache: mgr.GetClient(), places: &places{nodes: map[string]string{}}}
+	if err := registerPods(mgr, o, w, m); err != nil {
+		return fmt.Errorf("adding the controller of offloaded pods: %w", err)
+	}
+	if err := registerOrphans(mgr, o, w, m); err != nil {
+		return fmt.Errorf("adding the controller of orphaned shadow pods: %w", err)
+	}
+	return nil
+}
+
+func registerPods(mgr ctrl.Manager, o Options, w wakers, m *meter) error {
+	r := &reconciler{
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), fleet: o.Fleet, clock: o.Clock, meter: m,
+		events: mgr.GetEventRecorder(component), ledger: newLedger(m.pods),
+		refusals: &refusals{client: mgr.GetClient(), live: mgr.GetAPIReader()},
+	}
+	state := func(peering string) []reconcile.Request { return w.ofPeer(context.Background(), peering) }
+	return ctrl.NewControllerManagedBy(mgr).Named("offloaded-pods").
+		Watches(&corev1.Pod{}, w.pods()).
+		Watches(&corev1.Node{}, w.nodes()).
+		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(w.ofNamespace), builder.WithPredicates(offloadedOrEnding())).
+		Watches(&v1alpha1.NamespaceOffloading{}, handler.EnqueueRequestsFromMapFunc(w.ofNamespace), builder.WithPredicates(endingOnly())).
+		Watches(&v1alpha1.Peering{}, handler.EnqueueRequestsFromMapFunc(w.ofPeering), builder.WithPredicates(endingOnly())).
+		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowPod{}, homeOf)).
+		WatchesRawSource(o.Fleet.StateSourceAt(statePace, state)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: newLimiter()}).
+		Complete(r)
+}
+
+func registerOrphans(mgr ctrl.Manager, o Options, w wakers, m *meter) error {
+	r := &orphans{client: mgr.GetClient(), live: mgr.GetAPIReader(), fleet: o.Fleet, meter: m}
+	one := func(peering string, obj client.Object) []reconcile.Request {
+		return []reconcile.Request{shadowAt(peering, obj.GetName())}
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("orphaned-shadow-pods").
+		Watches(&corev1.Pod{}, w.gone()).
+		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowPod{}, one)).
+		WatchesRawSource(o.Fleet.StateSourceAt(statePace, r.of)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: newLimiter()}).
+		Complete(r)
+}

@@ -1,0 +1,330 @@
+package consumer
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/offloading/shadow"
+)
+
+const (
+	// behind is how long the mirror may not show what was written, before it is written
+	// again.
+	behind = 10 * time.Second
+	// patience is how long an end waits for a provider that is away.
+	patience = time.Minute
+)
+
+// plan is what is to be done, in this order.
+type plan struct {
+	// gone: first make sure that there is no ShadowPod at the provider.
+	gone bool
+	// status of the home pod.
+	status *corev1.PodStatus
+	// create the ShadowPod, or change it, or only its grace period.
+	create, change, grace *v1alpha1.ShadowPod
+	// end the ShadowPod; if there is none, the home pod.
+	end bool
+	// bury removes the home pod at once.
+	bury bool
+	// home sends the pod home: its owner's next pods avoid the node, and it is evicted.
+	home *sending
+	// refused is told in an event when status first says so.
+	refused *sending
+	// welcome forgets that pods of this owner were sent home.
+	welcome bool
+	// again is when to look again though nothing happened; 0 is never.
+	again time.Duration
+}
+
+// sending is why a pod is sent home.
+type sending struct {
+	reason, message string
+	// remember it, so that the owner's next pods avoid the node.
+	remember bool
+}
+
+// decide says what to do about a home pod on a virtual node.
+func decide(f facts) plan {
+	switch {
+	case !f.pod.DeletionTimestamp.IsZero():
+		return ending(f)
+	case terminal(f.pod.Status.Phase):
+		return plan{home: stillSent(f.pod)} // the ShadowPod goes when the pod does
+	case f.link == away && f.pod.Status.Phase == corev1.PodRunning:
+		return plan{status: changed(f, shadow.Unreachable(f.pod))}
+	case f.link != up && f.link != refusing: // one that refuses may do so for another kind
+		return plan{}
+	case f.shadow == nil:
+		return absent(f)
+	}
+	return present(f)
+}
+
+// absent is a pod that the provider does not have.
+func absent(f facts) plan {
+	owner := metav1.GetControllerOf(f.pod)
+	switch {
+	case f.memory.seen || started(f.pod):
+		// The provider removed it for good. It is not made again: it may have done its work.
+		return plan{gone: true, status: removed(f)}
+	case !f.offloaded && owner != nil && owner.Kind == "DaemonSet":
+		return plan{} // the room of virtual nodes answers for these
+	case !f.offloaded:
+		return stays(f, v1alpha1.ReasonRefused, fmt.Sprintf("namespace %s is not offloaded: label it %s=true, or keep the pod off node %s",
+			f.pod.Namespace, v1alpha1.LabelOffload, f.at.Node))
+	case !tolerates(f.pod):
+		return stays(f, v1alpha1.ReasonRefused, fmt.Sprintf("spec.tolerations: none for %s, so this pod was not admitted to virtual nodes; delete it so that it is made anew",
+			v1alpha1.TaintVirtualNode))
+	case f.now.Sub(f.memory.created) < behind:
+		return plan{again: behind}
+	}
+	want, err := shadow.Forge(f.pod, f.at)
+	var refusal *shadow.Refusal
+	switch {
+	case errors.As(err, &refusal):
+		return refuse(f, f.pod.Status, v1alpha1.ReasonRefused, err.Error())
+	case err != nil:
+		return stays(f, v1alpha1.ReasonInvalid, err.Error())
+	}
+	return plan{create: want, again: behind}
+}
+
+// present is a pod that the provider has.
+func present(f facts) plan {
+	p := plan{change: change(f)}
+	next := told(f)
+	if terminal(next.Phase) {
+		p.status = changed(f, next)
+		return p
+	}
+	refused := meta.FindStatusCondition(f.shadow.Status.Conditions, v1alpha1.ConditionAccepted)
+	if refused == nil || refused.Status != metav1.ConditionFalse {
+		p.welcome = next.Phase == corev1.PodRunning && f.pod.Status.Phase != corev1.PodRunning
+		p.status = changed(f, next)
+		return p
+	}
+	old := refused.ObservedGeneration != 0 && refused.ObservedGeneration < f.shadow.Generation
+	if p.change != nil || old || !f.shadow.DeletionTimestamp.IsZero() {
+		return p // the answer is about to be another one
+	}
+	if slices.Contains(waiting, refused.Reason) {
+		p.status = changed(f, explained(f, next, refused.Reason, refused.Message))
+		return p
+	}
+	return refuse(f, next, refused.Reason, refused.Message)
+}
+
+// told is the status that the provider tells; what home has if it tells none, or
+// nonsense.
+func told(f facts) corev1.PodStatus {
+	s := *f.shadow
+	if s.Status.Pod == "" && s.Status.Phase == "" {
+		next := *f.pod.Status.DeepCopy()
+		if condition := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.ConditionAccepted); condition != nil {
+			next.Reason, next.Message = "", "" // of an earlier answer
+		}
+		return next
+	}
+	if want, err := shadow.Forge(f.pod, f.at); err == nil && applied(want) == applied(f.shadow) {
+		s.Spec.Labels, s.Spec.Annotations, s.Spec.Pod = want.Spec.Labels, want.Spec.Annotations, want.Spec.Pod // the mirror keeps no pod
+	}
+	next, err := shadow.Status(f.pod, &s, f.at.Address)
+	if err != nil {
+		return f.pod.Status
+	}
+	return next
+}
+
+// applied is the hash of what a ShadowPod was last made of.
+func applied(s *v1alpha1.ShadowPod) string { return s.Annotations[v1alpha1.AnnotationApplied] }
+
+// waiting are the reasons for which a provider runs a pod later.
+var waiting = []string{
+	v1alpha1.ReasonPending, v1alpha1.ReasonWaiting, v1alpha1.ReasonNamespaceMissing, v1alpha1.ReasonNameTaken, v1alpha1.ReasonTerminating,
+}
+
+// change is the ShadowPod as it should be, nil if it is so, or if the pod was changed
+// into one that the provider cannot run: then what runs goes on.
+func change(f facts) *v1alpha1.ShadowPod {
+	if !f.shadow.DeletionTimestamp.IsZero() || !tolerates(f.pod) {
+		return nil
+	}
+	want, err := shadow.Forge(f.pod, f.at)
+	if err != nil || applied(want) == applied(f.shadow) {
+		return nil
+	}
+	return want
+}
+
+// refuse sends a pod home if it has an owner that makes another one; else it stays,
+// and says why.
+func refuse(f facts, next corev1.PodStatus, reason, message string) plan {
+	p := stays(f, reason, message)
+	p.status = changed(f, explained(f, next, reason, message))
+	if replaceable(f.pod) {
+		p.home = p.refused
+	}
+	return p
+}
+
+// stays leaves a pod where it is, with the reason.
+func stays(f facts, reason, message string) plan {
+	return plan{
+		status:  changed(f, explained(f, f.pod.Status, reason, message)),
+		refused: &sending{reason: clean(reason, 64), message: clean(message, 512), remember: true},
+	}
+}
+
+// replaceable says whether a pod's controller would make another one elsewhere. A
+// DaemonSet makes it on the same node. Of Jobs, apply asks more.
+func replaceable(pod *corev1.Pod) bool {
+	owner := metav1.GetControllerOf(pod)
+	return owner != nil && owner.Kind != "DaemonSet"
+}
+
+// stillSent is for a pod that was marked as removed by the provider, and whose eviction
+// is due.
+func stillSent(pod *corev1.Pod) *sending {
+	owner := metav1.GetControllerOf(pod)
+	if pod.Status.Reason != reasonRemoved || owner == nil || owner.Kind == "Job" || owner.Kind == "DaemonSet" {
+		return nil
+	}
+	return &sending{reason: reasonRemoved, message: messageRemoved}
+}
+
+// ending is a pod that is being deleted: the provider's goes first.
+func ending(f facts) plan {
+	p := plan{}
+	if f.link != up && f.leaving {
+		since := f.since
+		if asked := askedAt(f.pod); f.link == unknown && asked.After(since) {
+			since = asked
+		}
+		if p.again = since.Add(patience).Sub(f.now); p.again <= 0 {
+			return bury(f, plan{})
+		}
+	}
+	switch {
+	case f.link == unknown, f.link == away:
+		return p
+	case f.link == blind:
+		return plan{end: true, again: behind}
+	}
+	if f.shadow == nil {
+		if f.memory.seen || never(f) {
+			return bury(f, p)
+		}
+		return plan{end: true, again: behind}
+	}
+	if f.pod.Spec.RestartPolicy != corev1.RestartPolicyAlways && !terminal(f.pod.Status.Phase) {
+		if next := told(f); terminal(next.Phase) {
+			p.status = changed(f, next) // who counts how pods end is to know
+		}
+	}
+	p.grace = grace(f)
+	p.end = f.shadow.DeletionTimestamp.IsZero()
+	return p
+}
+
+// never says that there cannot have been a ShadowPod: nothing like the pod is forged.
+func never(f facts) bool {
+	if started(f.pod) || !f.memory.created.IsZero() || !tolerates(f.pod) {
+		return false
+	}
+	_, err := shadow.Forge(f.pod, f.at)
+	var refusal *shadow.Refusal
+	return errors.As(err, &refusal)
+}
+
+// bury removes the home pod. What counts ends of pods waits for a terminal phase.
+func bury(f facts, p plan) plan {
+	if f.pod.Spec.RestartPolicy != corev1.RestartPolicyAlways && !terminal(f.pod.Status.Phase) {
+		next := *f.pod.Status.DeepCopy()
+		next.Phase, next.Reason, next.Message = corev1.PodFailed, "", ""
+		unready(&next, "PodFailed", "", f.now)
+		p.status = changed(f, next)
+	}
+	if g := f.pod.DeletionGracePeriodSeconds; g == nil || *g > 0 {
+		p.bury = true // with 0 it has been, and waits for finalizers of others
+	}
+	return p
+}
+
+// grace is the ShadowPod with the grace period of the home pod's deletion, nil if it
+// has that.
+func grace(f facts) *v1alpha1.ShadowPod {
+	want, has := f.pod.DeletionGracePeriodSeconds, f.shadow.Spec.GracePeriodSeconds
+	if has == nil {
+		has = f.pod.Spec.TerminationGracePeriodSeconds
+	}
+	if want == nil || has != nil && *want == *has {
+		return nil
+	}
+	s := f.shadow.DeepCopy()
+	s.Spec.GracePeriodSeconds = want
+	return s
+}
+
+// askedAt is when a pod's deletion was asked for.
+func askedAt(pod *corev1.Pod) time.Time {
+	asked := pod.DeletionTimestamp.Time
+	if g := pod.DeletionGracePeriodSeconds; g != nil {
+		asked = asked.Add(-time.Duration(*g) * time.Second)
+	}
+	return asked
+}
+
+// changed returns the status to write, nil if the pod has it. The time of a condition
+// moves only with its value.
+func changed(f facts, next corev1.PodStatus) *corev1.PodStatus {
+	pod := f.pod
+	next.Conditions = likewise(pod.Status.Conditions, next.Conditions)
+	shadow.Stamp(&next, metav1.NewTime(f.now.Truncate(time.Second)))
+	if equality.Semantic.DeepEqual(pod.Status, next) {
+		return nil
+	}
+	return &next
+}
+
+// likewise returns conditions in the order of old ones, and with their times where the
+// value is the same.
+func likewise(old, next []corev1.PodCondition) []corev1.PodCondition {
+	next = slices.Clone(next)
+	place := func(c corev1.PodCondition) int {
+		i := slices.IndexFunc(old, func(o corev1.PodCondition) bool { return o.Type == c.Type })
+		if i < 0 {
+			return len(old)
+		}
+		return i
+	}
+	for i, c := range next {
+		if at := place(c); at < len(old) && old[at].Status == c.Status && !old[at].LastTransitionTime.IsZero() {
+			next[i].LastTransitionTime = old[at].LastTransitionTime
+		}
+	}
+	slices.SortStableFunc(next, func(a, b corev1.PodCondition) int { return place(a) - place(b) })
+	return next
+}
+
+// started says whether a pod's status can only have come from a provider.
+func started(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodRunning || len(pod.Status.ContainerStatuses) > 0 || len(pod.Status.InitContainerStatuses) > 0
+}
+
+func terminal(phase corev1.PodPhase) bool {
+	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
+}
+
+// tolerates says whether a pod names our taint. The cache keeps only such pods whole.
+func tolerates(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == v1alpha1.TaintVirtualNode })
+}

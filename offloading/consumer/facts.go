@@ -1,0 +1,143 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/offloading/shadow"
+)
+
+// link is how the connection to a provider is.
+type link int
+
+const (
+	unknown  link = iota // there is none, or the first attempt is not over
+	up                   // it answers, and what it shows is true
+	blind                // it answers, and its ShadowPods have not been read
+	refusing             // it answers, and refuses this cluster
+	away                 // it does not answer
+)
+
+// facts are all that is known of a home pod and of what became of it.
+type facts struct {
+	pod       *corev1.Pod
+	peering   string
+	at        shadow.Place
+	now       time.Time
+	offloaded bool // the pod's namespace is
+	link      link
+	since     time.Time           // since when link is so, at least
+	shadow    *v1alpha1.ShadowPod // at the provider, as far as the mirror knows
+	memory    entry
+	leaving   bool // nobody waits for the provider for long: something ends here
+}
+
+// gather reads the facts of a pod. It returns nil for pods that run here.
+func (r *reconciler) gather(ctx context.Context, pod *corev1.Pod) (*facts, Peer, error) {
+	node := &corev1.Node{}
+	if err := r.client.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, node); err != nil {
+		return nil, nil, client.IgnoreNotFound(err) // the cluster collects pods of nodes that are gone
+	}
+	peering := node.Labels[v1alpha1.LabelPeering]
+	if node.Labels[v1alpha1.LabelType] != v1alpha1.TypeVirtualNode || peering == "" {
+		return nil, nil, nil
+	}
+	namespace := &corev1.Namespace{}
+	if err := r.client.Get(ctx, client.ObjectKey{Name: pod.Namespace}, namespace); apierrors.IsNotFound(err) {
+		return nil, nil, nil // nothing is left in it
+	} else if err != nil {
+		return nil, nil, fmt.Errorf("reading the namespace: %w", err)
+	}
+	key := client.ObjectKeyFromObject(pod)
+	f := &facts{
+		pod: pod, peering: peering, now: r.clock.Now(), memory: r.ledger.of(key, pod.UID),
+		at:        shadow.Place{Node: node.Name, Request: node.Labels[v1alpha1.LabelRequest], Address: address(node)},
+		offloaded: namespace.Labels[v1alpha1.LabelOffloaded] == "true",
+		since:     r.began(),
+	}
+	if f.memory.ended && !terminal(pod.Status.Phase) {
+		return nil, nil, nil // the cache is behind what we wrote
+	}
+	peer, ok := r.fleet.Peer(peering)
+	if ok {
+		f.look(ctx, peer)
+	}
+	if f.shadow != nil {
+		r.ledger.saw(key, pod.UID, peering)
+		f.memory.seen = true
+	}
+	if !pod.DeletionTimestamp.IsZero() && f.link != up {
+		var err error
+		if f.leaving, err = r.leaving(ctx, node, namespace, peering); err != nil {
+			return nil, nil, err
+		}
+	}
+	return f, peer, nil
+}
+
+// look finds out how the provider is and what it shows of the pod.
+func (f *facts) look(ctx context.Context, peer Peer) {
+	state := peer.State()
+	f.since = state.Since
+	switch {
+	case !state.Reachable && state.Reason == v1alpha1.ReasonPeerUnreachable:
+		f.link = away
+	case !state.Reachable:
+		return
+	case state.Err != nil:
+		f.link = refusing
+	default:
+		f.link = up
+	}
+	s := &v1alpha1.ShadowPod{}
+	switch err := peer.Reader().Get(ctx, client.ObjectKey{Namespace: peer.TenantNamespace(), Name: string(f.pod.UID)}, s); {
+	case err == nil:
+		f.shadow = s
+	case apierrors.IsNotFound(err):
+	case f.link == away:
+	default: // not read yet, or not what it should be
+		f.link = blind
+	}
+}
+
+// leaving says whether the pod's end is part of a larger one, which a provider that is
+// away must not hold up.
+func (r *reconciler) leaving(ctx context.Context, node *corev1.Node, namespace *corev1.Namespace, peering string) (bool, error) {
+	if !node.DeletionTimestamp.IsZero() || !namespace.DeletionTimestamp.IsZero() {
+		return true, nil
+	}
+	for _, one := range []struct {
+		key client.ObjectKey
+		obj client.Object
+	}{
+		{client.ObjectKey{Namespace: namespace.Name, Name: v1alpha1.OffloadingName}, &v1alpha1.NamespaceOffloading{}},
+		{client.ObjectKey{Name: peering}, &v1alpha1.Peering{}},
+	} {
+		err := r.client.Get(ctx, one.key, one.obj)
+		if apierrors.IsNotFound(err) {
+			return true, nil
+		} else if err != nil {
+			return false, fmt.Errorf("reading what may be ending: %w", err)
+		}
+		if one.obj.GetDeletionTimestamp() != nil {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// address is where a node's pods seem to be.
+func address(node *corev1.Node) string {
+	for _, a := range node.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			return a.Address
+		}
+	}
+	return ""
+}

@@ -1,0 +1,104 @@
+package consumer
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// entry is what this process remembers of a home pod. It only saves calls: without it
+// the provider is asked once more.
+type entry struct {
+	uid     types.UID
+	peering string
+	// created is when its ShadowPod was written; zero if that is not known.
+	created time.Time
+	// seen: its ShadowPod has been in the mirror, so that its absence there means its end.
+	seen bool
+	// ended: a terminal phase was written, which the cache may not show yet.
+	ended bool
+}
+
+// ledger remembers home pods on virtual nodes, as many as there are.
+type ledger struct {
+	pods *prometheus.GaugeVec // by peering; nil in tests
+
+	mu      sync.Mutex
+	entries map[types.NamespacedName]entry
+	count   map[string]int
+}
+
+func newLedger(pods *prometheus.GaugeVec) *ledger {
+	return &ledger{pods: pods, entries: map[types.NamespacedName]entry{}, count: map[string]int{}}
+}
+
+// of returns what is remembered of a pod of this UID.
+func (l *ledger) of(key types.NamespacedName, uid types.UID) entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.entries[key]; e.uid == uid {
+		return e
+	}
+	return entry{}
+}
+
+// saw remembers that a pod's ShadowPod is in the mirror.
+func (l *ledger) saw(key types.NamespacedName, uid types.UID, peering string) {
+	l.put(key, entry{uid: uid, peering: peering, seen: true})
+}
+
+// ended remembers that a pod's last phase was written.
+func (l *ledger) ended(key types.NamespacedName, uid types.UID, peering string) {
+	l.put(key, entry{uid: uid, peering: peering, ended: true})
+}
+
+// created remembers that a pod's ShadowPod was written.
+func (l *ledger) created(key types.NamespacedName, uid types.UID, peering string, now time.Time) {
+	l.put(key, entry{uid: uid, peering: peering, created: now})
+}
+
+func (l *ledger) put(key types.NamespacedName, e entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old, had := l.entries[key]
+	if old.uid == e.uid {
+		e.seen, e.ended = e.seen || old.seen, e.ended || old.ended
+		if e.created.IsZero() {
+			e.created = old.created
+		}
+	}
+	if had {
+		l.add(old.peering, -1)
+	}
+	l.add(e.peering, 1)
+	l.entries[key] = e
+}
+
+// drop forgets a pod that is gone.
+func (l *ledger) drop(key types.NamespacedName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e, ok := l.entries[key]; ok {
+		l.add(e.peering, -1)
+		delete(l.entries, key)
+	}
+}
+
+// add counts the pods of a peering. The caller holds the lock.
+func (l *ledger) add(peering string, n int) {
+	l.count[peering] += n
+	left := l.count[peering]
+	if left == 0 {
+		delete(l.count, peering)
+	}
+	if l.pods == nil {
+		return
+	}
+	if left == 0 {
+		l.pods.DeleteLabelValues(peering)
+		return
+	}
+	l.pods.WithLabelValues(peering).Set(float64(left))
+}

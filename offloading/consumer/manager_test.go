@@ -1,0 +1,124 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/fleet"
+	"github.com/pelago-dev/pelago/internal/kubetest"
+)
+
+// await polls until the condition holds.
+func (w *world) await(what string, condition func() bool) {
+	w.t.Helper()
+	deadline := time.NewTimer(30 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-deadline.C:
+			w.t.Fatalf("waiting until %s: not so after 30 s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// TestManager runs everything as in the program, with a fleet, a cache and its events.
+func TestManager(t *testing.T) {
+	w := newWorld(t)
+	config := rest.CopyConfig(kubetest.Server(t).Config)
+	if err := rest.LoadTLSFiles(config); err != nil {
+		t.Fatal(err)
+	}
+	named := func(name string) cache.ByObject {
+		return cache.ByObject{Field: fields.OneTermEqualSelector("metadata.name", name)}
+	}
+	here := cache.ByObject{Namespaces: map[string]cache.Config{w.home: {}}}
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme: kubetest.Scheme(), Logger: logr.Discard(), Metrics: server.Options{BindAddress: "0"},
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{ // others use the same server
+			&corev1.Pod{}: here, &v1alpha1.NamespaceOffloading{}: here, &corev1.Namespace{}: named(w.home),
+			&corev1.Node{}: named(w.node), &v1alpha1.Peering{}: named(w.peering),
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	links := fleet.New(fleet.Options{Scheme: kubetest.Scheme()})
+	if err := Register(mgr, Options{Fleet: Connections(links)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := mgr.Add(links); err != nil {
+		t.Fatal(err)
+	}
+	early := w.pod("early")
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	if err := links.Set(ctx, fleet.Connection{
+		Peering: w.peering, ClusterID: "x", ServerURL: config.Host, CA: config.CAData,
+		Certificate: config.CertData, Key: config.KeyData, TenantNamespace: w.peer.namespace,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.await("the pod that was there is carried", func() bool { return w.shadow(early) != nil })
+	p := w.pod("web", owned("ReplicaSet"))
+	w.await("the new pod is carried", func() bool { return w.shadow(p) != nil })
+	began := time.Now()
+	w.tell(p, running(), accepted(metav1.ConditionTrue, v1alpha1.ReasonRunning, ""))
+	w.await("the pod runs", func() bool { return w.now(p).Status.Phase == corev1.PodRunning })
+	t.Logf("status is home after %s", time.Since(began))
+
+	w.delete(early)
+	w.await("the end is asked for", func() bool { return w.shadow(early).DeletionTimestamp != nil })
+	w.release(string(early.UID))
+	w.await("the pod is gone", func() bool { return w.now(early) == nil })
+
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.node}}
+	text := fmt.Sprintf(`{"status":{"addresses":[{"type":"InternalIP","address":%q}]}}`, "192.0.2.8")
+	if err := w.admin.Status().Patch(ctx, node, client.RawPatch("application/strategic-merge-patch+json", []byte(text))); err != nil {
+		t.Fatal(err)
+	}
+
+	outside := w.pod("late", func(p *corev1.Pod) { p.Spec.NodeName = "" })
+	if err := w.admin.SubResource("binding").Create(ctx, outside, &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: w.node}}); err != nil {
+		t.Fatal(err)
+	}
+	w.await("the bound pod is carried", func() bool { return w.shadow(outside) != nil })
+
+	links.Remove(w.peering)
+	w.delete(outside)
+	w.drop(&v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: w.home, Name: v1alpha1.OffloadingName}})
+	if err := links.Set(ctx, fleet.Connection{
+		Peering: w.peering, ClusterID: "x", ServerURL: config.Host, CA: config.CAData,
+		Certificate: config.CertData, Key: config.KeyData, TenantNamespace: w.peer.namespace,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.await("the connection is back and the end is asked for", func() bool { return w.shadow(outside).DeletionTimestamp != nil })
+	w.release(string(outside.UID))
+	w.await("the pod is gone", func() bool { return w.now(outside) == nil })
+
+	w.delete(p, client.GracePeriodSeconds(0))
+	w.await("what was left behind is ended", func() bool { return w.shadow(p).DeletionTimestamp != nil })
+}

@@ -1,0 +1,53 @@
+package consumer
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// meter holds the metrics of offloaded pods.
+type meter struct {
+	pods  *prometheus.GaugeVec
+	sent  *prometheus.CounterVec
+	calls *prometheus.CounterVec
+}
+
+func newMeter() *meter {
+	return &meter{
+		pods: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "pelago_offloaded_pods", Help: "Pods of this cluster that a provider was given to run.",
+		}, []string{"peering"}),
+		sent: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "pelago_pods_sent_home_total", Help: "Pods that a provider did not run and that were evicted here.",
+		}, []string{"peering", "reason"}),
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "pelago_shadow_pod_calls_total", Help: "Calls that write ShadowPods at providers.",
+		}, []string{"verb"}),
+	}
+}
+
+func (m *meter) register(to prometheus.Registerer) error {
+	var failed []error
+	for _, c := range []prometheus.Collector{m.pods, m.sent, m.calls} {
+		failed = append(failed, to.Register(c))
+	}
+	if err := errors.Join(failed...); err != nil {
+		return fmt.Errorf("registering metrics: %w", err)
+	}
+	return nil
+}
+
+// sentHome counts a pod; a provider chooses the reason, but not new values of a label.
+func (m *meter) sentHome(peering, reason string) {
+	switch reason {
+	case v1alpha1.ReasonRefused, v1alpha1.ReasonNotAdmitted, v1alpha1.ReasonUnschedulable, v1alpha1.ReasonLimitExceeded,
+		v1alpha1.ReasonDrained, v1alpha1.ReasonCordoned, v1alpha1.ReasonNameForbidden, reasonRemoved:
+	default:
+		reason = "Other"
+	}
+	m.sent.WithLabelValues(peering, reason).Inc()
+}

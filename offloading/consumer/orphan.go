@@ -1,0 +1,92 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// orphans ends ShadowPods whose home pod is gone: deleted by force, or while this
+// program or the provider was away. Its requests are PEERING/UID.
+type orphans struct {
+	client client.Client
+	live   client.Reader
+	fleet  Fleet
+	meter  *meter
+}
+
+// Reconcile looks at one ShadowPod.
+func (o *orphans) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	peer, ok := o.fleet.Peer(key.Namespace)
+	if !ok || !peer.State().Reachable {
+		return ctrl.Result{}, nil // its state brings us back
+	}
+	s := &v1alpha1.ShadowPod{}
+	where := client.ObjectKey{Namespace: peer.TenantNamespace(), Name: key.Name}
+	if err := peer.Reader().Get(ctx, where, s); err != nil || !s.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil // gone, going, or not read yet
+	}
+	home := client.ObjectKey{Namespace: s.Spec.Home.Namespace, Name: s.Spec.Home.Name}
+	for _, reader := range []client.Reader{o.client, o.live} {
+		lives, err := lives(ctx, reader, home, key.Name)
+		if err != nil || lives {
+			return ctrl.Result{}, err
+		}
+	}
+	o.meter.calls.WithLabelValues("delete").Inc()
+	remote, cancel := context.WithTimeout(ctx, remoteLimit)
+	defer cancel()
+	err := peer.Client().Delete(remote, &v1alpha1.ShadowPod{ObjectMeta: objectMeta(where)}, client.Preconditions{UID: &s.UID})
+	switch {
+	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return ctrl.Result{}, nil
+	case denied(err):
+		return after(spread(2 * time.Minute)), nil
+	}
+	return ctrl.Result{}, fmt.Errorf("deleting a shadow pod without a home pod: %w", err)
+}
+
+// lives says whether the home pod of a UID is there.
+func lives(ctx context.Context, reader client.Reader, home client.ObjectKey, uid string) (bool, error) {
+	if home.Namespace == "" || home.Name == "" {
+		return false, nil
+	}
+	pod := &corev1.Pod{}
+	err := reader.Get(ctx, home, pod)
+	if apierrors.IsNotFound(err) || apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading the home pod: %w", err)
+	}
+	return string(pod.UID) == uid, nil
+}
+
+// of lists what a provider has, for when it begins to answer.
+func (o *orphans) of(peering string) []reconcile.Request {
+	peer, ok := o.fleet.Peer(peering)
+	if !ok || !peer.State().Reachable {
+		return nil
+	}
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ShadowPodList"))
+	if err := peer.Reader().List(context.Background(), list); err != nil {
+		return nil // what is read later is told one by one
+	}
+	var all []reconcile.Request
+	for i := range list.Items {
+		all = append(all, shadowAt(peering, list.Items[i].GetName()))
+	}
+	return all
+}

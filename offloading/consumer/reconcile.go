@@ -1,0 +1,76 @@
+package consumer
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// limit bounds one reconcile.
+const limit = time.Minute
+
+// reconciler carries home pods to providers. Its requests are home pods.
+type reconciler struct {
+	client   client.Client // pods that tolerate our taint are whole in its cache
+	live     client.Reader
+	fleet    Fleet
+	clock    clock.PassiveClock
+	events   events.EventRecorder
+	ledger   *ledger
+	refusals *refusals
+	meter    *meter
+
+	once  sync.Once
+	start time.Time
+}
+
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;delete
+// +kubebuilder:rbac:groups="",resources=pods/status,verbs=patch
+// +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
+// +kubebuilder:rbac:groups="",resources=nodes;namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get
+// +kubebuilder:rbac:groups=pelago.dev,resources=peerings;namespaceoffloadings;namespacemaps,verbs=get;list;watch
+// +kubebuilder:rbac:groups=pelago.dev,resources=namespacemaps/status,verbs=patch
+
+// Reconcile looks at one home pod.
+func (r *reconciler) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	pod := &corev1.Pod{}
+	if err := r.client.Get(ctx, key.NamespacedName, pod); apierrors.IsNotFound(err) {
+		r.ledger.drop(key.NamespacedName)
+		return ctrl.Result{}, nil
+	} else if err != nil {
+		return ctrl.Result{}, err
+	}
+	if pod.Spec.NodeName == "" {
+		return ctrl.Result{}, nil
+	}
+	f, peer, err := r.gather(ctx, pod)
+	if err != nil || f == nil {
+		return ctrl.Result{}, err
+	}
+	again, err := r.apply(ctx, f, peer, decide(*f))
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	return after(again), nil
+}
+
+// began is when this process first looked at a pod: connections are made after that.
+func (r *reconciler) began() time.Time {
+	r.once.Do(func() { r.start = r.clock.Now() })
+	return r.start
+}
+
+func objectMeta(key client.ObjectKey) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}
+}

@@ -1,0 +1,104 @@
+package kubelet
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelago-dev/pelago/offloading/stats"
+)
+
+func number(n uint64) *uint64 { return &n }
+
+func TestUsage(t *testing.T) {
+	s := newStage(t, http.NotFoundHandler())
+	at := metav1.NewTime(time.Unix(1_700_000_000, 0))
+	one := stats.Pod{Metadata: stats.Home{UID: podUID, Name: "a lie"}, StartTime: at, Containers: []stats.Container{{
+		Name: "web", StartTime: at, CPUTime: at, MemoryTime: at, CPUNanoCores: number(5e8), CPUCoreNanoSeconds: number(3e9), WorkingSetBytes: number(1000),
+	}}}
+	s.figures.pods = []stats.Pod{one, one, {Metadata: stats.Home{UID: "foreign"}, Containers: one.Containers}}
+	get := func(path string) (int, string) { return do(t, s.caller(t, s.may), "GET", s.url(path), "") }
+	code, text := get("/metrics/resource")
+	for _, line := range []string{
+		`container_cpu_usage_seconds_total{container="web",namespace="shop",pod="web-0"} 3 1700000000000`,
+		`container_memory_working_set_bytes{container="web",namespace="shop",pod="web-0"} 1000 1700000000000`,
+		`container_start_time_seconds{container="web",namespace="shop",pod="web-0"} 1.7e+09`,
+		`pod_cpu_usage_seconds_total{namespace="shop",pod="web-0"} 3 1700000000000`,
+		"node_cpu_usage_seconds_total 3 ", "node_memory_working_set_bytes 1000 ", "resource_scrape_error 0",
+	} {
+		if strings.Count(text, "\n"+line) != 1 || code != 200 {
+			t.Errorf("%d without one %s in\n%s", code, line, text)
+		}
+	}
+	code, text = get("/stats/summary")
+	var summary summaryStats
+	if err := json.Unmarshal([]byte(text), &summary); err != nil || code != 200 || len(summary.Pods) != 1 {
+		t.Fatalf("got %d %s", code, text)
+	}
+	if diff := cmp.Diff(podRef{Name: "web-0", Namespace: "shop", UID: podUID}, summary.Pods[0].PodRef); diff != "" || summary.Node.NodeName != s.node.Name || *summary.Node.CPU.UsageNanoCores != 5e8 {
+		t.Errorf("got %s", text)
+	}
+	s.figures.err = errors.New("away")
+	if code, text = get("/metrics/resource"); code != 200 || !strings.Contains(text, "resource_scrape_error 1") || strings.Contains(text, "node_") {
+		t.Errorf("the provider is away: got %d %s", code, text)
+	}
+	if code, text = get("/stats/summary"); code != 503 {
+		t.Errorf("the provider is away: got %d %s", code, text)
+	}
+	// While nothing runs nobody is asked.
+	s.store.mu.Lock()
+	s.store.pods[0].Status.Phase = corev1.PodPending
+	s.store.mu.Unlock()
+	asked := s.figures.asked
+	if code, text = get("/metrics/resource"); code != 200 || !strings.Contains(text, "node_cpu_usage_seconds_total 3 ") || s.figures.asked != asked {
+		t.Errorf("nothing runs: got %d after asking %d times: %s", code, s.figures.asked-asked, text)
+	}
+	if code, text = get("/runningpods/"); code != 200 || !strings.Contains(text, `"items":[]`) {
+		t.Errorf("nothing runs: got %d %s", code, text)
+	}
+	var list corev1.PodList
+	if code, text = get("/pods"); json.Unmarshal([]byte(text), &list) != nil || len(list.Items) != 1 || list.Items[0].Name != "web-0" {
+		t.Errorf("the pods: got %d %s", code, text)
+	}
+}
+
+// The node's CPU time never falls and counts nothing twice.
+func TestNodeUsage(t *testing.T) {
+	var u usage
+	is := func(string) bool { return true }
+	not := func(string) bool { return false }
+	a, b := life{"a", "web"}, life{"b", "web"}
+	cases := []struct {
+		reason string
+		now    map[life]spent
+		alive  func(string) bool
+		want   float64
+	}{
+		{"the first", map[life]spent{a: {1, 5}}, is, 5},
+		{"more of it, and another", map[life]spent{a: {1, 7}, b: {1, 1}}, is, 8},
+		{"late figures", map[life]spent{a: {1, 6}, b: {1, 1}}, is, 8},
+		{"they were late only", map[life]spent{a: {1, 7}, b: {1, 1}}, is, 8},
+		{"one is not told of", map[life]spent{b: {1, 1}}, is, 8},
+		{"and is again", map[life]spent{a: {1, 8}, b: {1, 1}}, is, 9},
+		{"it was restarted", map[life]spent{a: {2, 1}, b: {1, 1}}, is, 10},
+		{"all are gone", nil, not, 10},
+	}
+	for _, c := range cases {
+		if c.now == nil {
+			c.now = map[life]spent{}
+		}
+		if got := u.add(c.now, c.alive); got != c.want {
+			t.Errorf("%s: got %g, want %g", c.reason, got, c.want)
+		}
+	}
+	if len(u.last) != 0 {
+		t.Errorf("%v is kept", u.last)
+	}
+}

@@ -1,0 +1,143 @@
+package namespace
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// apply does what a plan says. It returns the entries that could not be written until
+// something changes, by peering.
+func (r *offloader) apply(ctx context.Context, f *facts, p *plan) (map[string]verdict, error) {
+	if p.mark != nil {
+		if err := r.mark(ctx, f.name, *p.mark); err != nil {
+			return nil, err // no cluster is left while pods are still let through
+		}
+	}
+	var failed []error
+	refusals := map[string]verdict{}
+	for _, peering := range p.put {
+		err := r.put(ctx, peering, f.name, f.mapping())
+		switch {
+		case err == nil:
+		case leaving(err):
+			refusals[peering] = verdict{v1alpha1.ReasonWaiting, "waiting for namespace " + v1alpha1.PeeringNamespace(peering)}
+		case apierrors.IsInvalid(err):
+			refusals[peering] = verdict{v1alpha1.ReasonLimitExceeded, "the namespace map of " + peering + " takes no more namespaces; unoffload others, or leave this cluster out by spec.clusterSelector"}
+		default:
+			failed = append(failed, fmt.Errorf("writing the namespace map of %s: %w", peering, err))
+		}
+	}
+	slow := 0
+	for _, pod := range p.evict {
+		err := r.evict(ctx, pod)
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			if slow++; slow == maxSlow {
+				break // the next look goes on
+			}
+			continue
+		}
+		failed = append(failed, err)
+	}
+	for _, pod := range p.remove {
+		err := r.client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
+		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+			failed = append(failed, fmt.Errorf("deleting pod %s: %w", pod.Name, err))
+		}
+	}
+	for _, peering := range p.drop {
+		failed = append(failed, r.drop(ctx, peering, f.name))
+	}
+	return refusals, errors.Join(failed...)
+}
+
+// evict asks a pod to leave; a disruption budget may say not yet. Clients wait by
+// themselves where a server says when to come again, so the call has its own deadline.
+func (r *offloader) evict(ctx context.Context, pod *corev1.Pod) error {
+	ctx, cancel := context.WithTimeout(ctx, evictLimit)
+	defer cancel()
+	err := r.client.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
+	})
+	switch {
+	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsTooManyRequests(err):
+		return nil
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return nil // the namespace's end deletes it
+	}
+	return fmt.Errorf("evicting pod %s: %w", pod.Name, err)
+}
+
+// mark sets the label that admission goes by, or takes it off.
+func (r *offloader) mark(ctx context.Context, namespace string, on bool) error {
+	var value any
+	if on {
+		value = "true"
+	}
+	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	err := r.client.Patch(ctx, n, merge("metadata", map[string]any{"labels": map[string]any{v1alpha1.LabelOffloaded: value}}))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("labelling the namespace: %w", err)
+	}
+	return nil
+}
+
+// put writes one entry and nothing else: many write into the same NamespaceMap.
+func (r *offloader) put(ctx context.Context, peering, namespace string, entry v1alpha1.NamespaceMapping) error {
+	m := homeMap(peering)
+	err := r.client.Patch(ctx, m, merge("spec", map[string]any{"namespaces": map[string]any{namespace: entryJSON(entry)}}))
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	m = homeMap(peering)
+	m.Labels = map[string]string{v1alpha1.LabelManagedBy: component, v1alpha1.LabelPeering: peering}
+	m.Spec.Namespaces = map[string]v1alpha1.NamespaceMapping{namespace: entry}
+	err = r.client.Create(ctx, m)
+	if apierrors.IsAlreadyExists(err) {
+		return apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("namespacemaps").GroupResource(), m.Name, err)
+	}
+	return err
+}
+
+// entryJSON is an entry in which what is empty is taken out.
+func entryJSON(m v1alpha1.NamespaceMapping) map[string]any {
+	out := map[string]any{"strategy": string(m.Strategy), "remoteName": nil}
+	if m.RemoteName != "" {
+		out["remoteName"] = m.RemoteName
+	}
+	return out
+}
+
+// drop takes one entry out.
+func (r *offloader) drop(ctx context.Context, peering, namespace string) error {
+	err := r.client.Patch(ctx, homeMap(peering), merge("spec", map[string]any{"namespaces": map[string]any{namespace: nil}}))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("taking the namespace out of the map of %s: %w", peering, err)
+	}
+	return nil
+}
+
+func homeMap(peering string) *v1alpha1.NamespaceMap {
+	return &v1alpha1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{
+		Namespace: v1alpha1.PeeringNamespace(peering), Name: v1alpha1.NamespaceMapName}}
+}
+
+// merge is a JSON merge patch of one field.
+func merge(field string, value any) client.Patch {
+	text, err := json.Marshal(map[string]any{field: value})
+	if err != nil {
+		panic(err) // maps of strings
+	}
+	return client.RawPatch(types.MergePatchType, text)
+}

@@ -1,0 +1,46 @@
+package namespace
+
+import (
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/pelago-dev/pelago/internal/fleet"
+)
+
+// Peer is the connection to one provider.
+type Peer interface {
+	// TenantNamespace is this cluster's namespace there.
+	TenantNamespace() string
+	// Client reads and writes there, within a deadline of its own.
+	Client() client.Client
+	// Reader reads what is watched there.
+	Reader() client.Reader
+	// Reachable says whether it answers, since when, and what is wrong.
+	Reachable() (bool, time.Time, error)
+}
+
+// Fleet is the connections to all providers.
+type Fleet interface {
+	// Watch adds a kind to what is watched in every tenant namespace.
+	Watch(kind client.Object) error
+	// Peer returns the connection of a peering, if there is one.
+	Peer(peering string) (Peer, bool)
+	// Source tells of changes of a kind at the providers.
+	Source(kind client.Object, mapper func(peering string, obj client.Object) []reconcile.Request) source.Source
+	// StateSource tells of changes of connections.
+	StateSource(mapper func(peering string) []reconcile.Request) source.Source
+}
+
+// Connections makes a Fleet for Options of the connections of this program.
+func Connections(f *fleet.Fleet) Fleet { return connections{f} }
+
+type connections struct{ *fleet.Fleet }
+
+// Peer returns the connection of a peering, if there is one.
+func (c connections) Peer(peering string) (Peer, bool) {
+	p, ok := c.Fleet.Peer(peering)
+	return p, ok
+}

@@ -1,0 +1,317 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/offloading/shadow"
+)
+
+// facts is all that is known of one ShadowPod when it is decided what to do.
+type facts struct {
+	now    time.Time
+	tenant string
+	shadow *v1alpha1.ShadowPod
+	hash   string           // of its spec
+	terms  *v1alpha1.Tenant // nil if the tenant is gone or ending
+	place  place
+	// pod is the one that runs or ran, strays are others of the same home UID.
+	pod    *corev1.Pod
+	strays []*corev1.Pod
+	// dead are the nodes, of pods that are being deleted, that do not do their part:
+	// true if the node is gone, false if it is not ready.
+	dead map[string]bool
+	// made is the pod as it is wanted, if it was worked out; refusal says why not.
+	made    *corev1.Pod
+	refusal error
+	// patience is how long the pod may be unschedulable.
+	patience time.Duration
+	note     note
+}
+
+// place is where a ShadowPod's pod belongs.
+type place struct {
+	name  string // of the namespace; empty if unknown
+	ready bool
+	why   string // it is not ready
+}
+
+const (
+	// usualPatience is how long a pod may be unschedulable if the offer does not say.
+	usualPatience = 10 * time.Second
+	// longestPatience is the most that an offer may say.
+	longestPatience = time.Hour
+)
+
+// podFinder lists the pods that say they are a tenant's for a home UID.
+type podFinder func(ctx context.Context, tenant, uid string) ([]corev1.Pod, error)
+
+// labelledPods finds pods by their labels.
+func labelledPods(c client.Reader) podFinder {
+	return func(ctx context.Context, tenant, uid string) ([]corev1.Pod, error) {
+		list := &corev1.PodList{}
+		err := c.List(ctx, list, client.MatchingLabels{v1alpha1.LabelTenant: tenant, v1alpha1.LabelHomeUID: uid})
+		return list.Items, err
+	}
+}
+
+// gather reads what concerns a ShadowPod.
+func (r *reconciler) gather(ctx context.Context, s *v1alpha1.ShadowPod, n *note) (facts, error) {
+	f := facts{now: r.clock.Now(), shadow: s, tenant: tenantName(s.Namespace), hash: n.hashOf(s, shadow.Hash)}
+	if err := r.gatherTerms(ctx, &f); err != nil {
+		return f, err
+	}
+	if err := r.gatherPods(ctx, &f, n); err != nil {
+		return f, err
+	}
+	if err := r.gatherNodes(ctx, &f); err != nil {
+		return f, err
+	}
+	if f.pod != nil && f.pod.Spec.NodeName == "" {
+		if err := r.gatherPatience(ctx, &f); err != nil {
+			return f, err
+		}
+	}
+	if f.terms != nil && s.DeletionTimestamp == nil && !final(s) && (f.pod == nil || f.pod.Annotations[v1alpha1.AnnotationApplied] != f.hash) {
+		ground := shadow.Ground{Namespace: f.place.name, Tenant: f.tenant, PodSecurity: f.terms.Spec.PodSecurity}
+		if f.pod != nil {
+			ground.Namespace = f.pod.Namespace
+		}
+		f.made, f.refusal = shadow.Make(s, ground)
+	}
+	if f.pod == nil && !gaveUp(s) && (s.Status.Ref != nil || n.pod != "") {
+		n.lose(f.now)
+	}
+	f.note = *n
+	return f, nil
+}
+
+// gatherTerms reads the tenant and the namespace mapped for the pod.
+func (r *reconciler) gatherTerms(ctx context.Context, f *facts) error {
+	t := &v1alpha1.Tenant{}
+	switch err := r.client.Get(ctx, client.ObjectKey{Name: f.tenant}, t); {
+	case err == nil && t.DeletionTimestamp == nil:
+		f.terms = t
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("reading the tenant: %w", err)
+	}
+	home := f.shadow.Spec.Home.Namespace
+	m := &v1alpha1.NamespaceMap{}
+	err := r.client.Get(ctx, client.ObjectKey{Namespace: f.shadow.Namespace, Name: v1alpha1.NamespaceMapName}, m)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading the namespace map: %w", err)
+	}
+	mapped, there := m.Status.Namespaces[home]
+	f.place.name = mapped.Name
+	switch {
+	case !there || mapped.Phase != v1alpha1.MappingReady || mapped.Name == "":
+		f.place.why = "the namespace mapped for " + home + " is not ready"
+		return nil
+	}
+	ours, err := r.space(ctx, mapped.Name, f.tenant, home)
+	if err != nil {
+		return err
+	}
+	if f.place.ready = ours; !ours {
+		f.place.why = "the namespace mapped for " + home + " is not there"
+	}
+	return nil
+}
+
+// space says whether a namespace is there, the tenant's and home's.
+func (r *reconciler) space(ctx context.Context, name, tenant, home string) (bool, error) {
+	n := &corev1.Namespace{}
+	if err := r.client.Get(ctx, client.ObjectKey{Name: name}, n); err != nil {
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return false, fmt.Errorf("reading the namespace %s: %w", name, err)
+	}
+	return n.DeletionTimestamp == nil && n.Labels[v1alpha1.LabelTenant] == tenant && n.Labels[v1alpha1.LabelHomeNamespace] == home, nil
+}
+
+// find lists the pods of a home UID that are in namespaces of the tenant, by age. Whose
+// a pod is, is told by its namespace; the label on the pod says only where to look.
+func (r *reconciler) find(ctx context.Context, tenant, uid string) ([]*corev1.Pod, map[string]string, error) {
+	list, err := r.pods(ctx, tenant, uid)
+	if err != nil {
+		return nil, nil, fmt.Errorf("listing pods: %w", err)
+	}
+	homes := map[string]string{}
+	var pods []*corev1.Pod
+	for i := range list {
+		n := &corev1.Namespace{}
+		if err := r.client.Get(ctx, client.ObjectKey{Name: list[i].Namespace}, n); apierrors.IsNotFound(err) {
+			continue
+		} else if err != nil {
+			return nil, nil, fmt.Errorf("reading the namespace %s: %w", list[i].Namespace, err)
+		}
+		if n.Labels[v1alpha1.LabelTenant] != tenant {
+			continue
+		}
+		homes[n.Name] = n.Labels[v1alpha1.LabelHomeNamespace]
+		pods = append(pods, &list[i])
+	}
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
+		if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
+			return c
+		}
+		return strings.Compare(string(a.UID), string(b.UID))
+	})
+	return pods, homes, nil
+}
+
+// gatherPods sorts the pods of the ShadowPod's home UID into the one that counts and
+// strays, and makes sure that one which is not found is not there.
+func (r *reconciler) gatherPods(ctx context.Context, f *facts, n *note) error {
+	pods, homes, err := r.find(ctx, f.tenant, f.shadow.Name)
+	if err != nil {
+		return err
+	}
+	home, ref := f.shadow.Spec.Home, f.shadow.Status.Ref
+	for _, pod := range pods {
+		right := pod.Name == home.Name && homes[pod.Namespace] == home.Namespace
+		known := ref != nil && ref.UID == string(pod.UID)
+		switch {
+		case right && (f.pod == nil || known):
+			if f.pod != nil {
+				f.strays = append(f.strays, f.pod)
+			}
+			f.pod = pod
+		default:
+			f.strays = append(f.strays, pod)
+		}
+	}
+	if f.pod != nil {
+		n.saw(f.pod.UID)
+		return nil
+	}
+	if n.seen && n.pod != "" && (ref == nil || ref.UID == string(n.pod)) {
+		return nil // the cache has had it, and does not go back
+	}
+	return r.confirmGone(ctx, f, n)
+}
+
+// confirmGone looks past the cache for a pod that may be there.
+func (r *reconciler) confirmGone(ctx context.Context, f *facts, n *note) error {
+	key := client.ObjectKey{Namespace: f.place.name, Name: f.shadow.Spec.Home.Name}
+	if ref := f.shadow.Status.Ref; ref != nil {
+		key = client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}
+	} else if n.pod == "" && f.shadow.DeletionTimestamp == nil {
+		return nil // never made: if it is there after all, making it says so
+	}
+	if key.Namespace == "" {
+		return nil
+	}
+	pod := &corev1.Pod{}
+	if err := r.live.Get(ctx, key, pod); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("reading the pod: %w", err)
+	}
+	if isFor(pod, f.tenant, f.shadow.Name) {
+		ours, err := r.spaceOf(ctx, pod.Namespace, f.tenant)
+		if ours {
+			f.pod = pod
+		}
+		return err
+	}
+	return nil
+}
+
+// spaceOf says whether a namespace is the tenant's, ending or not.
+func (r *reconciler) spaceOf(ctx context.Context, name, tenant string) (bool, error) {
+	n := &corev1.Namespace{}
+	err := r.client.Get(ctx, client.ObjectKey{Name: name}, n)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading the namespace %s: %w", name, err)
+	}
+	return err == nil && n.Labels[v1alpha1.LabelTenant] == tenant, nil
+}
+
+// isFor says whether a pod says that it is a tenant's for a home UID.
+func isFor(pod *corev1.Pod, tenant, uid string) bool {
+	return pod.Labels[v1alpha1.LabelTenant] == tenant && pod.Labels[v1alpha1.LabelHomeUID] == uid
+}
+
+// gatherNodes looks at the nodes of pods that are being deleted.
+func (r *reconciler) gatherNodes(ctx context.Context, f *facts) error {
+	for _, pod := range append(slices.Clone(f.strays), f.pod) {
+		if pod == nil || pod.DeletionTimestamp == nil || pod.Spec.NodeName == "" {
+			continue
+		}
+		gone, dead, err := r.nodeDead(ctx, pod.Spec.NodeName)
+		if err != nil {
+			return err
+		}
+		if dead {
+			if f.dead == nil {
+				f.dead = map[string]bool{}
+			}
+			f.dead[pod.Spec.NodeName] = gone
+		}
+	}
+	return nil
+}
+
+// nodeDead says whether a node is gone, or at least not ready.
+func (r *reconciler) nodeDead(ctx context.Context, name string) (gone, dead bool, err error) {
+	node := &corev1.Node{}
+	err = r.client.Get(ctx, client.ObjectKey{Name: name}, node)
+	if apierrors.IsNotFound(err) { // not in the cache: what follows cannot be undone
+		err = r.live.Get(ctx, client.ObjectKey{Name: name}, node)
+	}
+	if apierrors.IsNotFound(err) {
+		return true, true, nil
+	}
+	if err != nil {
+		return false, false, fmt.Errorf("reading the node %s: %w", name, err)
+	}
+	ready := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+	return false, !ready, nil
+}
+
+// gatherPatience reads from the offer how long the pod may be unschedulable.
+func (r *reconciler) gatherPatience(ctx context.Context, f *facts) error {
+	f.patience = usualPatience
+	o := &v1alpha1.ResourceOffer{}
+	err := r.client.Get(ctx, client.ObjectKey{Namespace: f.shadow.Namespace, Name: f.shadow.Spec.Request}, o)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading the offer: %w", err)
+	}
+	if d := o.Spec.SchedulingTimeout; err == nil && d != nil && d.Duration > 0 {
+		f.patience = between(time.Second, d.Duration, longestPatience)
+	}
+	return nil
+}
+
+// tenantName is whose a tenant namespace is, "" if it is none.
+func tenantName(namespace string) string {
+	name, found := strings.CutPrefix(namespace, v1alpha1.TenantNamespacePrefix)
+	if !found {
+		return ""
+	}
+	return name
+}
+
+// keyOf is the key of the ShadowPod that a pod says it was made for.
+func keyOf(pod client.Object) (types.NamespacedName, error) {
+	tenant, uid := pod.GetLabels()[v1alpha1.LabelTenant], pod.GetLabels()[v1alpha1.LabelHomeUID]
+	if tenant == "" || uid == "" {
+		return types.NamespacedName{}, errors.New("the pod is nobody's")
+	}
+	return types.NamespacedName{Namespace: v1alpha1.TenantNamespace(tenant), Name: uid}, nil
+}

@@ -1,0 +1,135 @@
+package provider
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+func metaOf(namespace, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name}
+}
+
+// Losses in a row are waited for ever longer, others not at all.
+func TestLossBackoff(t *testing.T) {
+	var n note
+	now := noon
+	want := []time.Duration{1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300}
+	for i, seconds := range want {
+		n.made(types.UID(rune('a'+i)), now)
+		now = now.Add(time.Second)
+		n.lose(now)
+		n.lose(now.Add(time.Minute)) // asked again, it stays
+		if got := n.next.Sub(now); got != seconds*time.Second {
+			t.Fatalf("after %d losses it waits %s, want %ds", i+1, got, seconds)
+		}
+		now = n.next
+	}
+	n.made("z", now)
+	now = now.Add(quickly)
+	n.lose(now)
+	if n.next.After(now) {
+		t.Errorf("a pod that ran for a minute waits %s", n.next.Sub(now))
+	}
+	n = note{}
+	n.saw("x")
+	n.lose(now)
+	if n.next.After(now) {
+		t.Error("a pod of before the restart waits")
+	}
+}
+
+// A tenant that changes everything all the time waits; others do not.
+func TestPaceOfTenants(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(noon)
+	p := newPace(clock)
+	for range tenantBurst {
+		if wait := p.delay("mad"); wait > 0 {
+			t.Fatalf("an ordinary burst waits %s", wait)
+		}
+	}
+	longest := time.Duration(0)
+	for range 100 * tenantBurst {
+		longest = max(longest, p.delay("mad"))
+	}
+	if longest < time.Second || longest > tenantLag {
+		t.Errorf("the longest wait is %s", longest)
+	}
+	if wait := p.delay("quiet"); wait > 0 {
+		t.Errorf("the quiet tenant waits %s", wait)
+	}
+	clock.SetTime(noon.Add(forgetAfter))
+	p.delay("quiet")
+	clock.SetTime(noon.Add(2 * forgetAfter))
+	if p.delay("new"); len(p.tenants) != 1 {
+		t.Errorf("%d tenants are remembered", len(p.tenants))
+	}
+}
+
+func TestTurns(t *testing.T) {
+	turns := newTurns(2)
+	if !turns.take("a") || !turns.take("a") || turns.take("a") || !turns.take("b") {
+		t.Error("a tenant has more than its share, or another has none")
+	}
+	turns.give("a")
+	if !turns.take("a") {
+		t.Error("what was given back cannot be taken")
+	}
+	turns.give("a")
+	turns.give("a")
+	turns.give("b")
+	if len(turns.busy) != 0 {
+		t.Errorf("something is left: %v", turns.busy)
+	}
+}
+
+func TestStates(t *testing.T) {
+	m := newMemory()
+	m.set(types.NamespacedName{Namespace: "pelago-tenant-rome", Name: "a"}, note{state: "Running"})
+	m.set(types.NamespacedName{Namespace: "pelago-tenant-rome", Name: "b"}, note{state: "Running"})
+	m.set(types.NamespacedName{Namespace: "pelago-tenant-oslo", Name: "b"}, note{state: "Refused"})
+	got := m.states()
+	if len(got) != 2 || got[[2]string{"pelago-tenant-rome", "Running"}] != 2 {
+		t.Errorf("got %v", got)
+	}
+}
+
+func FuzzBounded(f *testing.F) {
+	f.Add("plain")
+	f.Add("line\nline\x00\x1b[31m")
+	f.Add(strings.Repeat("ä", 3000))
+	f.Add("\xff\xfe")
+	f.Fuzz(func(t *testing.T, text string) {
+		got := bounded(text)
+		if len(got) > maxMessage || !utf8.ValidString(got) || strings.ContainsAny(got, "\n\x00\x1b") {
+			t.Errorf("%q is not fit for a message", got)
+		}
+	})
+}
+
+// Whatever a consumer writes, reading its restart policy ends well.
+func FuzzWanted(f *testing.F) {
+	f.Add(podText(corev1.RestartPolicyNever))
+	f.Add(`{"restartPolicy":{}}`)
+	f.Add(strings.Repeat("[", 10000))
+	f.Fuzz(func(t *testing.T, text string) {
+		facts{shadow: &v1alpha1.ShadowPod{Spec: v1alpha1.ShadowPodSpec{Pod: text}}}.wanted()
+	})
+}
+
+// A status of ours that cannot be read is as good as none.
+func TestLastStatus(t *testing.T) {
+	for _, text := range []string{"", "{", `{"phase":3}`} {
+		if got := lastStatus(&v1alpha1.ShadowPod{Status: v1alpha1.ShadowPodStatus{Pod: text}}); got.Phase != "" {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package shadow
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// Forge makes the ShadowPod of a home pod; its namespace is left empty. The error is a
+// *Refusal: no provider runs a pod like this. Values of the downward API are those of
+// home; an environment shows labels and annotations as they are at this moment.
+func Forge(pod *corev1.Pod, at Place) (*v1alpha1.ShadowPod, error) {
+	spec := pod.Spec.DeepCopy()
+	w := &walk{home: pod, at: at, level: v1alpha1.PodSecurityPrivileged, labels: pod.Labels}
+	w.pod(spec)
+	shadow := &v1alpha1.ShadowPod{
+		ObjectMeta: metav1.ObjectMeta{Name: string(pod.UID), Finalizers: []string{v1alpha1.FinalizerShadowPod}},
+		Spec: v1alpha1.ShadowPodSpec{
+			Home:        v1alpha1.HomePod{Namespace: pod.Namespace, Name: pod.Name},
+			Request:     at.Request,
+			Labels:      w.keepLabels(pod.Labels),
+			Annotations: w.keepAnnotations(pod.Annotations),
+		},
+	}
+	for key, value := range w.shown {
+		if len(value) > maxAnnotation {
+			w.refuse("metadata.annotations", fmt.Sprintf("what the downward API shows has %d bytes, at most %d; shorten them", len(value), maxAnnotation))
+		}
+		if shadow.Spec.Annotations == nil {
+			shadow.Spec.Annotations = map[string]string{}
+		}
+		shadow.Spec.Annotations[key] = value
+	}
+	w.most("metadata.labels", len(shadow.Spec.Labels))
+	w.most("metadata.annotations", len(shadow.Spec.Annotations))
+	text, err := json.Marshal(spec)
+	if err != nil {
+		w.refuse("spec", "cannot be written as JSON; check its quantities")
+	}
+	if len(text) > maxPodText {
+		w.refuse("spec", fmt.Sprintf("%d bytes of JSON, at most %d; move data into ConfigMaps", len(text), maxPodText))
+	}
+	w.counts(spec)
+	if err := w.verdict(); err != nil {
+		return nil, err
+	}
+	shadow.Spec.Pod = string(text)
+	shadow.Annotations = map[string]string{v1alpha1.AnnotationApplied: Hash(shadow.Spec)}
+	return shadow, nil
+}
+
+// Hash is of all that can change in a ShadowPod's spec after its creation: labels,
+// annotations and the pod.
+func Hash(spec v1alpha1.ShadowPodSpec) string {
+	text, _ := json.Marshal([]any{spec.Labels, spec.Annotations, spec.Pod}) // texts only: cannot fail
+	return digest(text)
+}
+
+func digest(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16])
+}
+
+// most refuses more labels or annotations than a ShadowPod holds.
+func (w *walk) most(path string, n int) {
+	if n > maxMetadata {
+		w.refuse(path, fmt.Sprintf("%d of them, at most %d; leave some out", n, maxMetadata))
+	}
+}
+
+// counts refuses early what the provider would not look at.
+func (w *walk) counts(spec *corev1.PodSpec) {
+	for path, n := range map[string]int{"spec.containers": len(spec.Containers), "spec.initContainers": len(spec.InitContainers),
+		"spec.ephemeralContainers": len(spec.EphemeralContainers)} {
+		if n > maxContainers {
+			w.refuse(path, fmt.Sprintf("%d of them, at most %d; use more pods", n, maxContainers))
+		}
+	}
+	if n := len(spec.Volumes); n > maxVolumes {
+		w.refuse("spec.volumes", fmt.Sprintf("%d of them, at most %d; use a projected volume", n, maxVolumes))
+	}
+}
+
+// keepLabels leaves out Pelago's own, and where home's API server says the node is.
+func (w *walk) keepLabels(labels map[string]string) map[string]string {
+	var left map[string]string
+	for key, value := range labels {
+		if ours(key) || key == corev1.LabelTopologyRegion || key == corev1.LabelTopologyZone {
+			continue
+		}
+		if left == nil {
+			left = map[string]string{}
+		}
+		left[key] = value
+	}
+	return left
+}
+
+// keepAnnotations leaves those that give no orders to the provider's controllers, and
+// in a ShadowPod those by which the downward API shows home's values.
+func (w *walk) keepAnnotations(annotations map[string]string) map[string]string {
+	var left map[string]string
+	for key, value := range annotations {
+		prefix, _, prefixed := strings.Cut(key, "/")
+		switch {
+		case w.home == nil && shownKey.MatchString(key):
+		case len(value) > maxAnnotation:
+			continue
+		case !prefixed, prefix == "prometheus.io", prefix == "kubectl.kubernetes.io":
+		default:
+			continue
+		}
+		if left == nil {
+			left = map[string]string{}
+		}
+		left[key] = value
+	}
+	return left
+}
+
+// ours are the names under pelago.dev/ and its subdomains.
+func ours(key string) bool {
+	domain, _, prefixed := strings.Cut(key, "/")
+	return prefixed && (domain == v1alpha1.GroupVersion.Group || strings.HasSuffix(domain, "."+v1alpha1.GroupVersion.Group))
+}

@@ -1,0 +1,204 @@
+package shadow
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+func TestForge(t *testing.T) {
+	pod := homePod()
+	before := text(t, pod)
+	s := forged(t, pod)
+	if text(t, pod) != before {
+		t.Error("Forge changes the home pod")
+	}
+	if s.Name != homeUID || s.Namespace != "" || s.Spec.Request != "default" || s.Spec.Home != (v1alpha1.HomePod{Namespace: "shop", Name: "web-0"}) ||
+		s.Annotations[v1alpha1.AnnotationApplied] != Hash(s.Spec) || len(s.Finalizers) != 1 || s.Finalizers[0] != v1alpha1.FinalizerShadowPod {
+		t.Errorf("forged %s", text(t, s))
+	}
+	if diff := cmp.Diff(map[string]string{"app": "web", "pod-template-hash": "abc"}, s.Spec.Labels); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+	appKey := ""
+	for key := range s.Spec.Annotations {
+		if shownKey.MatchString(key) && key != v1alpha1.AnnotationHomeLabels && key != v1alpha1.AnnotationHomeAnnotations {
+			appKey = key
+		}
+	}
+	wantAnnotations := map[string]string{
+		"note": "a $(HOME) \"b\"\nc", "prometheus.io/scrape": "true", "kubectl.kubernetes.io/restartedAt": "now", appKey: "web",
+		v1alpha1.AnnotationHomeLabels: "app=\"web\"\npelago.dev/tenant=\"other\"\npod-template-hash=\"abc\"\ntopology.kubernetes.io/zone=\"z\"",
+		v1alpha1.AnnotationHomeAnnotations: "k8s.v1.cni.cncf.io/networks=\"host\"\nkubectl.kubernetes.io/restartedAt=\"now\"\n" +
+			"note=\"a $(HOME) \\\"b\\\"\\nc\"\npelago.dev/home-uid=\"x\"\nprometheus.io/scrape=\"true\"",
+	}
+	if diff := cmp.Diff(wantAnnotations, s.Spec.Annotations); diff != "" {
+		t.Errorf("annotations (-want +got):\n%s", diff)
+	}
+	got, err := decodePod(s.Spec.Pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := homePod().Spec
+	want.NodeName, want.SchedulerName, want.ServiceAccountName, want.DeprecatedServiceAccount = "", "", "", ""
+	want.Priority, want.PriorityClassName, want.PreemptionPolicy, want.RuntimeClassName, want.Overhead = nil, "", nil, nil, nil
+	want.ReadinessGates, want.Tolerations, want.NodeSelector = nil, nil, map[string]string{"kubernetes.io/arch": "amd64"}
+	terms := want.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	terms[2].Namespaces = nil
+	want.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{terms[0], terms[2]}}}
+	want.TopologySpreadConstraints = want.TopologySpreadConstraints[:1]
+	spread := &want.TopologySpreadConstraints[0]
+	spread.WhenUnsatisfiable, spread.MinDomains, spread.MatchLabelKeys = corev1.ScheduleAnyway, nil, nil
+	spread.LabelSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "pod-template-hash", Operator: "In", Values: []string{"abc"}}}
+	want.Volumes, want.Containers[0].VolumeMounts = want.Volumes[:3], want.Containers[0].VolumeMounts[:2]
+	items := want.Volumes[2].DownwardAPI.Items
+	for i, key := range []string{"pelago.dev/home-name", "pelago.dev/home-labels", "pelago.dev/home-annotations", appKey} {
+		items[i].FieldRef.FieldPath = "metadata.annotations['" + key + "']"
+	}
+	e := want.Containers[0].Env
+	e[1], e[2], e[3] = corev1.EnvVar{Name: "POD", Value: "web-0"}, corev1.EnvVar{Name: "NODE", Value: "milan"}, corev1.EnvVar{Name: "NOTE", Value: "a $$(HOME) \"b\"\nc"}
+	e[4], e[6] = corev1.EnvVar{Name: "HOST", Value: "10.0.0.9"}, corev1.EnvVar{Name: "ACCOUNT", Value: "robot"}
+	if diff := cmp.Diff(&want, got); diff != "" {
+		t.Errorf("pod (-want +got):\n%s", diff)
+	}
+}
+
+func TestForgeSavesWhatNobodyReads(t *testing.T) {
+	pod := homePod()
+	pod.Spec.Volumes = nil
+	for key := range forged(t, pod).Spec.Annotations {
+		if strings.HasPrefix(key, homePrefix) {
+			t.Errorf("%s is sent though no volume shows it", key)
+		}
+	}
+}
+
+func TestForgeRefuses(t *testing.T) {
+	cases := []struct {
+		reason string
+		change func(*corev1.Pod)
+		want   string
+	}{
+		{"the node's files", func(p *corev1.Pod) {
+			p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}
+		},
+			"spec.volumes[0].hostPath: the provider's nodes are not shared; use an emptyDir"},
+		{"claims do not travel", func(p *corev1.Pod) {
+			p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}
+		},
+			"spec.volumes[0].persistentVolumeClaim: volume claims do not travel yet; use an emptyDir"},
+		{"another runtime", func(p *corev1.Pod) { p.Spec.RuntimeClassName = ptr.To("gvisor") }, "spec.runtimeClassName: runtime classes are a cluster's own; leave it out, or use pelago"},
+		{"a token of the pod's own", func(p *corev1.Pod) { p.Spec.Volumes[3].Name = "token" }, "spec.volumes[3].projected.sources[0].serviceAccountToken: tokens of home do not travel"},
+		{"a field of the downward API to come", func(p *corev1.Pod) { p.Spec.Containers[0].Env[1] = env("X", "status.new") }, "\"status.new\" cannot be shown at a provider"},
+		{"so much to show", func(p *corev1.Pod) { p.Annotations["example.com/x"] = strings.Repeat("x", maxAnnotation) }, "metadata.annotations: what the downward API shows has"},
+		{"so large", func(p *corev1.Pod) { p.Spec.Containers[0].Args = []string{strings.Repeat("x", maxPodText)} }, "bytes of JSON, at most 131072; move data into ConfigMaps"},
+		{"so many containers", func(p *corev1.Pod) {
+			for i := range 64 {
+				p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: fmt.Sprint("c", i)})
+			}
+		}, "spec.containers: 65 of them, at most 64"},
+		{"so many labels", func(p *corev1.Pod) {
+			for i := range 129 {
+				p.Labels[fmt.Sprint("k", i)] = ""
+			}
+		}, "metadata.labels: 131 of them, at most 128"},
+	}
+	for _, c := range cases {
+		t.Run(c.reason, func(t *testing.T) {
+			pod := homePod()
+			c.change(pod)
+			_, err := Forge(pod, here)
+			var refusal *Refusal
+			if !errors.As(err, &refusal) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("the error is %v, and should say %q", err, c.want)
+			}
+		})
+	}
+}
+
+// Only the provider knows its tenant's level: what depends on it is left to it.
+func TestForgeLeavesPodSecurityToProvider(t *testing.T) {
+	pod := homePod()
+	pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
+	s := forged(t, pod)
+	if _, err := Make(s, there); err == nil {
+		t.Error("baseline makes a privileged pod")
+	}
+	g := there
+	g.PodSecurity = v1alpha1.PodSecurityPrivileged
+	if _, err := Make(s, g); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHash: what can change changes it, and only that.
+func TestHash(t *testing.T) {
+	base := forged(t, homePod()).Spec
+	for name, c := range map[string]struct {
+		change func(*v1alpha1.ShadowPodSpec)
+		same   bool
+	}{
+		"labels":      {change: func(s *v1alpha1.ShadowPodSpec) { s.Labels["a"] = "b" }},
+		"annotations": {change: func(s *v1alpha1.ShadowPodSpec) { s.Annotations["a"] = "b" }},
+		"pod":         {change: func(s *v1alpha1.ShadowPodSpec) { s.Pod += " " }},
+		"grace":       {change: func(s *v1alpha1.ShadowPodSpec) { s.GracePeriodSeconds = ptr.To[int64](1) }, same: true},
+	} {
+		spec := *base.DeepCopy()
+		c.change(&spec)
+		if (Hash(spec) == Hash(base)) != c.same {
+			t.Errorf("%s: same hash is %t", name, !c.same)
+		}
+	}
+}
+
+func TestLines(t *testing.T) {
+	for want, m := range map[string]map[string]string{
+		"":                              nil,
+		`a="1"`:                         {"a": "1"},
+		"a=\"\\\"\\n\\t\\\\\"\nb=\"é\"": {"b": "é", "a": "\"\n\t\\"},
+	} {
+		if got := lines(m); got != want {
+			t.Errorf("lines(%v) is %s, want %s", m, got, want)
+		}
+	}
+}
+
+func TestOwnTerms(t *testing.T) {
+	all, some := &metav1.LabelSelector{}, &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
+	for _, c := range []struct {
+		reason string
+		term   corev1.PodAffinityTerm
+		want   bool
+	}{
+		{"no namespaces mean the own", corev1.PodAffinityTerm{}, true},
+		{"the own by name", corev1.PodAffinityTerm{Namespaces: []string{"shop"}}, true},
+		{"another by name", corev1.PodAffinityTerm{Namespaces: []string{"bank"}}, false},
+		{"all", corev1.PodAffinityTerm{NamespaceSelector: all}, true},
+		{"all, and another by name", corev1.PodAffinityTerm{NamespaceSelector: all, Namespaces: []string{"bank"}}, true},
+		{"some by label, which nobody here can look up", corev1.PodAffinityTerm{NamespaceSelector: some}, false},
+		{"some by label, and the own by name", corev1.PodAffinityTerm{NamespaceSelector: some, Namespaces: []string{"shop"}}, true},
+	} {
+		if got := (&walk{home: homePod()}).own(c.term); got != c.want {
+			t.Errorf("%s: own is %t", c.reason, got)
+		}
+	}
+}
+
+func TestRefusalError(t *testing.T) {
+	long := &Refusal{Reasons: []string{strings.Repeat("é", 2000), "b"}}
+	if n := len(long.Error()); n > maxRefusal {
+		t.Errorf("%d bytes", n)
+	}
+	if got := (&Refusal{Reasons: []string{"a", "b"}}).Error(); got != "a; b" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,112 @@
+package shadow
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+var uid = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+
+// Make makes the real pod of a ShadowPod, whoever wrote it: nothing of it is trusted,
+// and its own metadata counts for nothing but the name. The error is a *Refusal.
+//
+// The pod has the ephemeral containers that are wanted; the API server takes them only
+// after its creation, so clear them in what is created, and Compare asks for them.
+func Make(s *v1alpha1.ShadowPod, g Ground) (*corev1.Pod, error) {
+	spec, err := decodePod(s.Spec.Pod)
+	if err != nil {
+		return nil, err
+	}
+	level := g.PodSecurity
+	if level == "" {
+		level = v1alpha1.PodSecurityBaseline
+	}
+	w := &walk{level: level, labels: s.Spec.Labels}
+	w.identity(s)
+	w.metadata(s.Spec)
+	w.pod(spec)
+	if err := w.verdict(); err != nil {
+		return nil, err
+	}
+	spec.ServiceAccountName = "default"
+	spec.AutomountServiceAccountToken = ptr.To(false)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:   g.Namespace,
+			Name:        s.Spec.Home.Name,
+			Labels:      with(w.keepLabels(s.Spec.Labels), ownLabels(s, g)),
+			Annotations: with(w.keepAnnotations(s.Spec.Annotations), ownAnnotations(s)),
+		},
+		Spec: *spec,
+	}
+	if spec.RestartPolicy != "" && spec.RestartPolicy != corev1.RestartPolicyAlways {
+		pod.Finalizers = []string{v1alpha1.FinalizerShadowPod}
+	}
+	pod.Annotations[annotationParts] = partsOf(pod).String()
+	return pod, nil
+}
+
+func ownLabels(s *v1alpha1.ShadowPod, g Ground) map[string]string {
+	return map[string]string{
+		v1alpha1.LabelManagedBy: ManagedBy,
+		v1alpha1.LabelTenant:    g.Tenant,
+		v1alpha1.LabelRequest:   s.Spec.Request,
+		v1alpha1.LabelHomeUID:   s.Name,
+	}
+}
+
+func ownAnnotations(s *v1alpha1.ShadowPod) map[string]string {
+	return map[string]string{
+		v1alpha1.AnnotationApplied:       Hash(s.Spec),
+		v1alpha1.AnnotationHomeNamespace: s.Spec.Home.Namespace,
+		v1alpha1.AnnotationHomeName:      s.Spec.Home.Name,
+		v1alpha1.AnnotationHomeUID:       s.Name,
+	}
+}
+
+func with(theirs, ours map[string]string) map[string]string {
+	maps.Copy(ours, theirs)
+	return ours
+}
+
+// identity checks again what the schema of ShadowPods checks.
+func (w *walk) identity(s *v1alpha1.ShadowPod) {
+	if !uid.MatchString(s.Name) {
+		w.refuse("metadata.name", "must be the UID of the home pod")
+	}
+	if len(validation.IsDNS1123Label(s.Spec.Home.Namespace)) > 0 {
+		w.refuse("spec.home.namespace", "must be the name of a namespace")
+	}
+	if len(validation.IsDNS1123Subdomain(s.Spec.Home.Name)) > 0 {
+		w.refuse("spec.home.name", "must be the name of a pod")
+	}
+	if len(validation.IsDNS1123Label(s.Spec.Request)) > 0 {
+		w.refuse("spec.request", "must be the name of a ResourceRequest")
+	}
+}
+
+// metadata refuses labels and annotations that the API server would not store.
+func (w *walk) metadata(spec v1alpha1.ShadowPodSpec) {
+	w.most("spec.labels", len(spec.Labels))
+	w.most("spec.annotations", len(spec.Annotations))
+	for _, key := range slices.Sorted(maps.Keys(spec.Labels)) {
+		if len(validation.IsQualifiedName(key)) > 0 || len(validation.IsValidLabelValue(spec.Labels[key])) > 0 {
+			w.refuse(fmt.Sprintf("spec.labels[%.80q]", key), "not a label; correct it or leave it out")
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(spec.Annotations)) {
+		if len(validation.IsQualifiedName(strings.ToLower(key))) > 0 || len(spec.Annotations[key]) > maxAnnotation {
+			w.refuse(fmt.Sprintf("spec.annotations[%.80q]", key), "not an annotation, or too long; correct it or leave it out")
+		}
+	}
+}

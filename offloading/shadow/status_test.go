@@ -1,0 +1,324 @@
+package shadow
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+func TestReport(t *testing.T) {
+	status := running()
+	status.PodIPs, status.HostIPs = []corev1.PodIP{{IP: "10.1.1.1"}}, []corev1.HostIP{{IP: "192.168.0.1"}}
+	status.Message = strings.Repeat("é", 5000)
+	status.ContainerStatuses[0].User = &corev1.ContainerUser{}
+	status.ContainerStatuses[0].VolumeMounts = []corev1.VolumeMountStatus{{Name: "x"}}
+	status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Message: strings.Repeat("x", 9000)}
+	text, err := Report(&status, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, not := range []string{"10.1.1.1", "192.168.0.1", "nominated", "Guaranteed", "PodScheduled", "user", "volumeMounts", `"Ready"`} {
+		if strings.Contains(text, not) {
+			t.Errorf("the report tells %s: %s", not, text)
+		}
+	}
+	var got corev1.PodStatus
+	if err := json.Unmarshal([]byte(text), &got); err != nil {
+		t.Fatal(err)
+	}
+	c := got.ContainerStatuses[0]
+	if c.RestartCount != 5 || len(c.LastTerminationState.Terminated.Message) != maxContainerMsg || len(got.Message) > maxMessageText || !strings.HasSuffix(got.Message, "é...") {
+		t.Errorf("restarts %d, messages of %d and %d bytes", c.RestartCount, len(c.LastTerminationState.Terminated.Message), len(got.Message))
+	}
+}
+
+// However large a pod's status is, its report fits.
+func TestReportFits(t *testing.T) {
+	var status corev1.PodStatus
+	long := strings.Repeat("x", 10000)
+	list := amounts()
+	for i := range 20 {
+		list[corev1.ResourceName(fmt.Sprintf("example.com/%d-%s", i, long[:50]))] = amounts("cpu", "1")["cpu"]
+	}
+	for i := range 200 {
+		status.ContainerStatuses = append(status.ContainerStatuses, corev1.ContainerStatus{Name: fmt.Sprint("c", i), Image: long[:500], ImageID: long[:500], ContainerID: long[:250],
+			State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: long, ContainerID: long[:250]}}, Resources: &corev1.ResourceRequirements{Requests: list, Limits: list},
+			AllocatedResources: list})
+	}
+	status.InitContainerStatuses, status.EphemeralContainerStatuses = status.ContainerStatuses, status.ContainerStatuses
+	text, err := Report(&status, 0)
+	if err != nil || len(text) > maxPodText {
+		t.Fatalf("%d bytes, %v", len(text), err)
+	}
+	if _, err := decodeStatus(text); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestUrgent(t *testing.T) {
+	waiting := func(reason string) corev1.PodStatus {
+		return corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{Name: "web",
+			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}}}
+	}
+	restarted, unready := running(), running()
+	restarted.ContainerStatuses[0].RestartCount++
+	unready.Conditions[1].Status = corev1.ConditionFalse
+	moved := running()
+	moved.Message, moved.Conditions[2].Reason = "x", "y"
+	for _, c := range []struct {
+		reason      string
+		before, now *corev1.PodStatus
+		want        bool
+	}{
+		{"a pod that was made", nil, ptr.To(waiting("ContainerCreating")), false},
+		{"a pod without containers yet", &corev1.PodStatus{}, &corev1.PodStatus{Phase: corev1.PodPending}, false},
+		{"waiting for another reason", ptr.To(waiting("ContainerCreating")), ptr.To(waiting("ErrImagePull")), false},
+		{"started", ptr.To(waiting("ContainerCreating")), ptr.To(running()), true},
+		{"the same", ptr.To(running()), ptr.To(running()), false},
+		{"texts", ptr.To(running()), &moved, false},
+		{"not ready", ptr.To(running()), &unready, true},
+		{"restarted", ptr.To(running()), &restarted, true},
+		{"ended", ptr.To(running()), ptr.To(ended(0)), true},
+		{"nothing to tell", ptr.To(running()), nil, false},
+	} {
+		if got := Urgent(c.before, c.now); got != c.want {
+			t.Errorf("%s: urgent is %t", c.reason, got)
+		}
+	}
+}
+
+// reporting is a ShadowPod whose provider reports a status.
+func reporting(t testing.TB, home *corev1.Pod, status corev1.PodStatus) *v1alpha1.ShadowPod {
+	t.Helper()
+	s := forged(t, home)
+	report, err := Report(&status, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Status.Pod = report
+	return s
+}
+
+func next(t testing.TB, home *corev1.Pod, s *v1alpha1.ShadowPod) corev1.PodStatus {
+	t.Helper()
+	got, err := Status(home, s, here.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+var earlier = metav1.Unix(1600000000, 0)
+
+func atHome() *corev1.Pod {
+	home := homePod()
+	home.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: corev1.PodQOSBurstable, Conditions: []corev1.PodCondition{
+		{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: earlier},
+		{Type: "example.com/gate", Status: corev1.ConditionTrue, LastTransitionTime: earlier},
+	}}
+	return home
+}
+
+func TestStatus(t *testing.T) {
+	home := atHome()
+	got := next(t, home, reporting(t, home, running()))
+	r := running()
+	want := corev1.PodStatus{
+		Phase: corev1.PodRunning, HostIP: "10.0.0.9", HostIPs: []corev1.HostIP{{IP: "10.0.0.9"}}, QOSClass: corev1.PodQOSBurstable, StartTime: r.StartTime,
+		ObservedGeneration: 1,
+		Conditions: []corev1.PodCondition{
+			{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: earlier},
+			{Type: "example.com/gate", Status: corev1.ConditionTrue, LastTransitionTime: earlier},
+			{Type: corev1.PodInitialized, Status: corev1.ConditionTrue, ObservedGeneration: 1},
+			{Type: corev1.ContainersReady, Status: corev1.ConditionTrue, ObservedGeneration: 1},
+			{Type: corev1.PodReady, Status: corev1.ConditionTrue, ObservedGeneration: 1},
+		},
+		ContainerStatuses: r.ContainerStatuses,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(atHome(), home); diff != "" {
+		t.Errorf("the home pod was changed:\n%s", diff)
+	}
+}
+
+func TestStatusReadiness(t *testing.T) {
+	home := atHome()
+	home.Status.Conditions[1].Status = corev1.ConditionFalse
+	got := next(t, home, reporting(t, home, running()))
+	if c := condition(got.Conditions, corev1.PodReady); c.Status != corev1.ConditionFalse || !strings.Contains(c.Message, "example.com/gate") {
+		t.Errorf("with a gate that is shut, Ready is %+v", c)
+	}
+	if !isTrue(got.Conditions, corev1.ContainersReady) {
+		t.Error("the containers are ready")
+	}
+	hostile := running()
+	report := text(t, corev1.PodStatus{Phase: corev1.PodRunning, Conditions: append(hostile.Conditions, corev1.PodCondition{Type: "example.com/gate", Status: corev1.ConditionTrue},
+		corev1.PodCondition{Type: "x\ny", Status: "Maybe"}, corev1.PodCondition{Type: corev1.PodInitialized, Status: "Maybe"})})
+	s := forged(t, home)
+	s.Status.Pod = report
+	got = next(t, home, s)
+	if isTrue(got.Conditions, "example.com/gate") || isTrue(got.Conditions, corev1.PodReady) || condition(got.Conditions, "x\ny") != nil || len(got.Conditions) != 5 {
+		t.Errorf("a provider opens home's gate: %s", shown(got.Conditions))
+	}
+}
+
+func shown(v any) string { b, _ := json.Marshal(v); return string(b) }
+
+func TestStatusTimes(t *testing.T) {
+	now := metav1.Unix(1700000500, 0)
+	home := atHome()
+	home.Status = next(t, home, reporting(t, home, running()))
+	Stamp(&home.Status, now)
+	for _, c := range home.Status.Conditions {
+		if told[c.Type] && c.LastTransitionTime != now || !told[c.Type] && c.Type != corev1.PodReady && c.LastTransitionTime != earlier {
+			t.Errorf("%s changed at %s", c.Type, c.LastTransitionTime)
+		}
+	}
+	same := next(t, home, reporting(t, home, running()))
+	if diff := cmp.Diff(home.Status, same); diff != "" {
+		t.Errorf("the same report changes (-before +after):\n%s", diff)
+	}
+	home.Status = Unreachable(home)
+	if isTrue(home.Status.Conditions, corev1.PodReady) || isTrue(home.Status.Conditions, corev1.ContainersReady) ||
+		condition(home.Status.Conditions, corev1.PodReady).Reason != v1alpha1.ReasonPeerUnreachable {
+		t.Errorf("an unreachable pod has %+v", home.Status.Conditions)
+	}
+	Stamp(&home.Status, metav1.NewTime(now.Add(time.Minute)))
+	if again := Unreachable(home); cmp.Diff(home.Status, again) != "" {
+		t.Error("unreachable twice is not the same")
+	}
+	if back := next(t, home, reporting(t, home, running())); !isTrue(back.Conditions, corev1.PodReady) || !condition(back.Conditions, corev1.PodReady).LastTransitionTime.IsZero() {
+		t.Errorf("after the link is back: %+v", back.Conditions)
+	}
+}
+
+func TestStatusPhase(t *testing.T) {
+	for _, c := range []struct {
+		reason         string
+		home           corev1.PodPhase
+		said, reported string
+		want           corev1.PodPhase
+		fails          bool
+	}{
+		{"the provider's word goes before the report", "Running", "Failed", "Running", "Failed", false},
+		{"no word yet", "Pending", "", "Running", "Running", false},
+		{"an end stays an end", "Succeeded", "Running", "Running", "Succeeded", false},
+		{"lost and made again", "Running", "Pending", "Pending", "Pending", false},
+		{"nothing known", "Running", "", "", "Running", false},
+		{"nothing known of a new pod", "", "", "", "Pending", false},
+		{"unknown", "Running", "Unknown", "Running", "Running", false},
+		{"an invention", "Running", "Sleeping", "Running", "", true},
+		{"an invention in the report", "Running", "", "Sleeping", "", true},
+	} {
+		home := atHome()
+		home.Status.Phase = c.home
+		s := forged(t, home)
+		s.Status.Phase, s.Status.Pod = c.said, fmt.Sprintf(`{"phase":%q}`, c.reported)
+		got, err := Status(home, s, "")
+		if (err != nil) != c.fails || got.Phase != c.want {
+			t.Errorf("%s: phase %q, error %v", c.reason, got.Phase, err)
+		}
+	}
+}
+
+// A pod that was lost is Failed although its last report says that it runs.
+func TestStatusOfLostPod(t *testing.T) {
+	home := atHome()
+	home.Status = next(t, home, reporting(t, home, running()))
+	s := reporting(t, home, running())
+	s.Status.Phase = "Failed"
+	got := next(t, home, s)
+	if got.Phase != corev1.PodFailed || got.ContainerStatuses[0].Ready || isTrue(got.Conditions, corev1.PodReady) || isTrue(got.Conditions, corev1.ContainersReady) {
+		t.Errorf("the lost pod is %s", shown(got))
+	}
+}
+
+func TestHostileStatus(t *testing.T) {
+	home := atHome()
+	long := strings.Repeat("x", 20000)
+	status := corev1.PodStatus{Phase: corev1.PodRunning, Reason: long, Message: long, PodIP: "1.2.3.4", PodIPs: []corev1.PodIP{{IP: "1.2.3.4"}}, HostIP: "1.2.3.4",
+		QOSClass: corev1.PodQOSGuaranteed, NominatedNodeName: "x",
+		ContainerStatuses: []corev1.ContainerStatus{{Name: "ghost"}, {Name: "web", RestartCount: -5, Image: long, ImageID: "a\x00b", AllocatedResources: amounts("cpu", "-1"),
+			State:                corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: long, Message: long}, Running: &corev1.ContainerStateRunning{}},
+			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: long}}}},
+		InitContainerStatuses: []corev1.ContainerStatus{{Name: "ghost"}}, EphemeralContainerStatuses: []corev1.ContainerStatus{{Name: "ghost"}},
+	}
+	s := forged(t, home)
+	s.Status.Pod = text(t, status)
+	got := next(t, home, s)
+	c := got.ContainerStatuses[0]
+	if len(got.ContainerStatuses) != 1 || len(got.InitContainerStatuses)+len(got.EphemeralContainerStatuses) != 0 {
+		t.Errorf("containers that the pod has not got: %s", shown(got))
+	}
+	if got.PodIP != "" || got.PodIPs != nil || got.HostIP != here.Address || got.QOSClass != corev1.PodQOSBurstable || got.NominatedNodeName != "" {
+		t.Errorf("home's own was overwritten: %s", shown(got))
+	}
+	if c.RestartCount != 0 || c.Image != "" || c.ImageID != "ab" || len(c.AllocatedResources) != 0 || c.State.Waiting != nil || len(c.LastTerminationState.Terminated.Message) > maxContainerMsg {
+		t.Errorf("taken over: %s", shown(c))
+	}
+	if len(got.Reason)+len(got.Message) > maxReasonText+maxMessageText {
+		t.Error("texts without a bound")
+	}
+	for reason, bad := range map[string]func(*v1alpha1.ShadowPod){
+		"another pod's":    func(s *v1alpha1.ShadowPod) { s.Name = strings.Replace(homeUID, "0", "1", 1) },
+		"no JSON":          func(s *v1alpha1.ShadowPod) { s.Status.Pod = "{" },
+		"an evil quantity": func(s *v1alpha1.ShadowPod) { s.Status.Pod = `{"allocatedResources":{"cpu":"1e999999999"}}` },
+		"many containers": func(s *v1alpha1.ShadowPod) {
+			s.Status.Pod = `{"containerStatuses":[` + strings.Repeat("{},", 64) + `{}]}`
+		},
+		"larger than there": func(s *v1alpha1.ShadowPod) { s.Status.Pod = `{"message":"` + strings.Repeat("x", maxPodText) + `"}` },
+	} {
+		s := reporting(t, home, running())
+		bad(s)
+		if _, err := Status(home, s, ""); err == nil {
+			t.Errorf("%s: believed", reason)
+		} else if len(err.Error()) > 512 {
+			t.Errorf("%s: an error of %d bytes", reason, len(err.Error()))
+		}
+	}
+}
+
+func TestStatusKeepsEnds(t *testing.T) {
+	for _, c := range []struct {
+		policy corev1.RestartPolicy
+		exit   int32
+		kept   bool
+	}{{corev1.RestartPolicyNever, 1, true}, {corev1.RestartPolicyOnFailure, 0, true}, {corev1.RestartPolicyOnFailure, 1, false}, {corev1.RestartPolicyAlways, 0, false}} {
+		home := atHome()
+		home.Spec.RestartPolicy = c.policy
+		home.Status.ContainerStatuses = ended(c.exit).ContainerStatuses
+		got := next(t, home, reporting(t, home, running()))
+		if kept := got.ContainerStatuses[0].State.Terminated != nil; kept != c.kept {
+			t.Errorf("%s, exit %d: the end is kept: %t", c.policy, c.exit, kept)
+		}
+	}
+}
+
+// Home's pod is observed only once the provider has what it is now.
+func TestStatusObservedGeneration(t *testing.T) {
+	home := atHome()
+	s := reporting(t, home, running())
+	s.Generation, s.Status.ObservedGeneration = 2, 1
+	if got := next(t, home, s).ObservedGeneration; got != 0 {
+		t.Errorf("observed %d before the provider took the ShadowPod", got)
+	}
+	s.Status.ObservedGeneration = 2
+	if got := next(t, home, s).ObservedGeneration; got != 1 {
+		t.Errorf("observed %d after it", got)
+	}
+	home.Generation, home.Spec.Containers[0].Image = 2, "web:2"
+	if got := next(t, home, s).ObservedGeneration; got != 0 {
+		t.Errorf("observed %d of what was not sent yet", got)
+	}
+}

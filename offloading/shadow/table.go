@@ -1,0 +1,197 @@
+package shadow
+
+import (
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// table holds the rule of every field that can be reached from PodSpec, by
+// "Type.Field". What is below a dropped or refused field has no rules: nothing of it
+// passes. A field without a rule is refused, and fails a test.
+var table = join(
+	podRules, schedulingRules, podSecurityRules,
+	containerRules("Container"), containerRules("EphemeralContainerCommon"), containerPartRules,
+	environmentRules, securityRules, volumeRules, volumeSourceRules,
+)
+
+func join(tables ...map[string]rule) map[string]rule {
+	all := map[string]rule{}
+	for _, t := range tables {
+		maps.Copy(all, t)
+	}
+	return all
+}
+
+// fields makes rules for fields of one type: the given ones, and kept for those named.
+func fields(of, plain string, rules map[string]rule) map[string]rule {
+	all := map[string]rule{}
+	for name, r := range rules {
+		all[of+"."+name] = r
+	}
+	for name := range strings.FieldsSeq(plain) {
+		all[of+"."+name] = rule{fate: kept}
+	}
+	return all
+}
+
+func drop(why string) rule { return rule{fate: dropped, why: why} }
+
+func refuse(why string) rule { return rule{fate: refused, why: why} }
+
+var podRules = fields("PodSpec",
+	`InitContainers Containers EphemeralContainers RestartPolicy TerminationGracePeriodSeconds ActiveDeadlineSeconds
+	DNSPolicy ShareProcessNamespace SecurityContext ImagePullSecrets Hostname Subdomain HostAliases DNSConfig
+	EnableServiceLinks SetHostnameAsFQDN OS HostUsers Resources HostnameOverride`,
+	map[string]rule{
+		"Volumes": {fate: translated, why: "without the automatic kube-api-access-* volume: its token is of the other cluster", change: on(dropAccess)},
+		"NodeSelector": {fate: translated, why: "only kubernetes.io/arch and kubernetes.io/os: the other labels are of home's nodes",
+			change: on(keepPlatform)},
+		"ServiceAccountName":           {fate: dropped, why: "always default: accounts are a cluster's own"},
+		"DeprecatedServiceAccount":     drop("as serviceAccountName"),
+		"AutomountServiceAccountToken": drop("always false: a token would open the provider's API"),
+		"NodeName":                     {fate: dropped, why: "the virtual node at home; in a ShadowPod refused", shadow: "the provider's scheduler chooses the node; leave it out"},
+		"SchedulerName":                {fate: dropped, why: "home's scheduler has done its part; in a ShadowPod refused", shadow: "the provider's scheduler is used; leave it out"},
+		"HostNetwork":                  refuse("the provider's nodes are not shared; run without the host's network"),
+		"HostPID":                      refuse("the provider's nodes are not shared; run without the host's processes"),
+		"HostIPC":                      refuse("the provider's nodes are not shared; run without the host's IPC"),
+		"Affinity":                     {fate: translated, why: "only anti-affinity between pods is left", change: on(keepAntiAffinity)},
+		"Tolerations":                  drop("home's taints are not the provider's; none opens the provider's control plane"),
+		"TopologySpreadConstraints":    {fate: translated, why: "whenUnsatisfiable becomes ScheduleAnyway: the pod is bound already", change: on(softenSpread)},
+		"PriorityClassName": {fate: translated, why: "dropped, as priorities are a cluster's own; system-* is refused",
+			change: on(dropPriorityClass)},
+		"Priority":         drop("priorities are a cluster's own; the provider's default holds"),
+		"PreemptionPolicy": drop("as priority"),
+		"RuntimeClassName": {fate: translated, why: "pelago is dropped, any other is refused", change: on(dropRuntimeClass)},
+		"Overhead":         drop("belongs to the runtime class at home"),
+		"ReadinessGates":   drop("home judges them, with conditions that are written at home"),
+		"SchedulingGates":  drop("home's scheduler has bound the pod, so they are open"),
+		"SchedulingGroup":  drop("home's scheduler has judged the group"),
+		"ResourceClaims":   refuse("devices claimed at home are not at the provider; request them as extended resources"),
+	})
+
+var schedulingRules = join(
+	fields("Affinity", "PodAntiAffinity", map[string]rule{
+		"NodeAffinity": drop("home's scheduler has judged it, over home's nodes"),
+		"PodAffinity":  drop("home's scheduler has judged it, over home's pods"),
+	}),
+	fields("PodAntiAffinity", "", map[string]rule{
+		"RequiredDuringSchedulingIgnoredDuringExecution":  {fate: translated, why: "only terms that cover the pod's own namespace", change: on(ownTerms)},
+		"PreferredDuringSchedulingIgnoredDuringExecution": {fate: translated, why: "only terms that cover the pod's own namespace", change: on(ownWeighted)},
+	}),
+	fields("WeightedPodAffinityTerm", "Weight PodAffinityTerm", nil),
+	fields("PodAffinityTerm", "LabelSelector TopologyKey", map[string]rule{
+		"Namespaces":        drop("home's names; a term that is kept means the own namespace"),
+		"NamespaceSelector": drop("over home's labels; a term that is kept means the own namespace"),
+		"MatchLabelKeys":    drop("home's API server has put them into labelSelector"),
+		"MismatchLabelKeys": drop("home's API server has put them into labelSelector"),
+	}),
+	fields("TopologySpreadConstraint", "MaxSkew TopologyKey LabelSelector NodeAffinityPolicy NodeTaintsPolicy", map[string]rule{
+		"WhenUnsatisfiable": {fate: translated, why: "always ScheduleAnyway", change: on(anyway)},
+		"MinDomains":        drop("goes with DoNotSchedule only"),
+		"MatchLabelKeys":    drop("their values are put into labelSelector"),
+	}),
+)
+
+func containerRules(of string) map[string]rule {
+	return fields(of,
+		`Name Image Command Args WorkingDir Ports EnvFrom Resources ResizePolicy RestartPolicy RestartPolicyRules
+		LivenessProbe ReadinessProbe StartupProbe Lifecycle TerminationMessagePath TerminationMessagePolicy
+		ImagePullPolicy SecurityContext Stdin StdinOnce TTY`,
+		map[string]rule{
+			"Env": {fate: translated, why: "home's values (name, namespace, UID, labels, annotations, node, service account, host IP) become text; status.podIP stays",
+				change: on(showInEnv)},
+			"VolumeMounts":  {fate: translated, why: "without those of the automatic kube-api-access-* volume", change: on(dropAccessMounts)},
+			"VolumeDevices": refuse("volume claims do not travel yet; use an emptyDir"),
+		})
+}
+
+var containerPartRules = join(
+	fields("EphemeralContainer", "TargetContainerName", nil),
+	fields("ContainerPort", "Name ContainerPort Protocol", map[string]rule{
+		"HostPort": refuse("the ports of the provider's nodes are not shared; use a Service"),
+		"HostIP":   drop("goes with hostPort only"),
+	}),
+	fields("ResourceRequirements", "Limits Requests", map[string]rule{
+		"Claims": refuse("devices claimed at home are not at the provider; request them as extended resources"),
+	}),
+	fields("ContainerResizePolicy", "ResourceName RestartPolicy", nil),
+	fields("ContainerRestartRule", "Action ExitCodes", nil),
+	fields("ContainerRestartRuleOnExitCodes", "Operator Values", nil),
+	fields("Probe", "InitialDelaySeconds TimeoutSeconds PeriodSeconds SuccessThreshold FailureThreshold TerminationGracePeriodSeconds", nil),
+	fields("ProbeHandler", "Exec HTTPGet TCPSocket GRPC", nil),
+	fields("Lifecycle", "PostStart PreStop StopSignal", nil),
+	fields("LifecycleHandler", "Exec HTTPGet TCPSocket Sleep", nil),
+	fields("ExecAction", "Command", nil),
+	fields("HTTPGetAction", "Path Port Scheme HTTPHeaders", map[string]rule{"Host": probeHost}),
+	fields("TCPSocketAction", "Port", map[string]rule{"Host": probeHost}),
+	fields("GRPCAction", "Port Service", nil),
+	fields("SleepAction", "Seconds", nil),
+	fields("HTTPHeader", "Name Value", nil),
+	fields("HostAlias", "IP Hostnames", nil),
+	fields("LocalObjectReference", "Name", nil),
+	fields("PodDNSConfig", "Nameservers Searches Options", nil),
+	fields("PodDNSConfigOption", "Name Value", nil),
+	fields("PodOS", "Name", nil),
+)
+
+var probeHost = rule{
+	fate: refused, why: "probes and hooks go out from the provider's node, so only to the pod itself; leave the host out",
+	bad: when(func(w *walk, host string) bool { return !w.privileged() && host != "" }),
+}
+
+var environmentRules = join(
+	fields("EnvVar", "Name Value ValueFrom", nil),
+	fields("EnvVarSource", "FieldRef ResourceFieldRef ConfigMapKeyRef SecretKeyRef FileKeyRef", nil),
+	fields("EnvFromSource", "Prefix ConfigMapRef SecretRef", nil),
+	fields("ConfigMapEnvSource", "Optional", nil),
+	fields("SecretEnvSource", "Optional", nil),
+	fields("ConfigMapKeySelector", "Key Optional", nil),
+	fields("SecretKeySelector", "Key Optional", nil),
+	fields("FileKeySelector", "VolumeName Path Key Optional", nil),
+	fields("ObjectFieldSelector", "APIVersion FieldPath", nil),
+	fields("ResourceFieldSelector", "ContainerName Resource Divisor", nil),
+)
+
+var volumeRules = join(
+	fields("Volume", "Name", nil),
+	fields("VolumeMount", "Name ReadOnly RecursiveReadOnly MountPath SubPath SubPathExpr", map[string]rule{
+		"MountPropagation": {fate: refused, why: "Bidirectional reaches the provider's node, and needs a tenant with podSecurity privileged; use None",
+			bad: when(func(w *walk, m *corev1.MountPropagationMode) bool {
+				return !w.privileged() && *m == corev1.MountPropagationBidirectional
+			})},
+	}),
+	fields("EmptyDirVolumeSource", "Medium SizeLimit", nil),
+	fields("ConfigMapVolumeSource", "Items DefaultMode Optional", nil),
+	fields("SecretVolumeSource", "SecretName Items DefaultMode Optional", nil),
+	fields("KeyToPath", "Key Path Mode", nil),
+	fields("ImageVolumeSource", "Reference PullPolicy", nil),
+	fields("DownwardAPIVolumeSource", "Items DefaultMode", nil),
+	fields("DownwardAPIProjection", "Items", nil),
+	fields("DownwardAPIVolumeFile", "Path ResourceFieldRef Mode", map[string]rule{
+		"FieldRef": {fate: translated, why: "reads an annotation pelago.dev/home-* that holds home's value", change: on(showInVolume)},
+	}),
+	fields("ProjectedVolumeSource", "Sources DefaultMode", nil),
+	fields("VolumeProjection", "Secret DownwardAPI ConfigMap", map[string]rule{
+		"ServiceAccountToken": refuse("tokens of home do not travel, and the provider's are not given; leave it out"),
+		"ClusterTrustBundle":  refuse("the provider's trust bundles are its own; use a ConfigMap"),
+		"PodCertificate":      refuse("the provider's signers are its own; use a Secret"),
+	}),
+	fields("ConfigMapProjection", "Items Optional", nil),
+	fields("SecretProjection", "Items Optional", nil),
+)
+
+var volumeSourceRules = fields("VolumeSource", "EmptyDir Secret ConfigMap DownwardAPI Projected Image", map[string]rule{
+	"HostPath":              refuse("the provider's nodes are not shared; use an emptyDir"),
+	"PersistentVolumeClaim": refuse("volume claims do not travel yet; use an emptyDir"),
+	"Ephemeral":             refuse("volume claims do not travel yet; use an emptyDir"),
+	"CSI":                   refuse("drivers are a cluster's own; use an emptyDir"),
+	"NFS":                   foreignVolume, "ISCSI": foreignVolume, "FC": foreignVolume,
+	"GCEPersistentDisk": foreignVolume, "AWSElasticBlockStore": foreignVolume, "AzureDisk": foreignVolume, "AzureFile": foreignVolume,
+	"GitRepo": foreignVolume, "Glusterfs": foreignVolume, "RBD": foreignVolume, "FlexVolume": foreignVolume, "Cinder": foreignVolume,
+	"CephFS": foreignVolume, "Flocker": foreignVolume, "VsphereVolume": foreignVolume, "Quobyte": foreignVolume,
+	"PhotonPersistentDisk": foreignVolume, "PortworxVolume": foreignVolume, "ScaleIO": foreignVolume, "StorageOS": foreignVolume,
+})
+
+var foreignVolume = refuse("storage that the provider's nodes would reach for the pod; use an emptyDir, or a volume source that travels")

@@ -1,0 +1,330 @@
+package stats
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/singleflight"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+)
+
+// AccountName is the service account whose token kubelets are shown: it may read what
+// nodes use, and nothing else.
+const AccountName = "pelago-stats"
+
+// Bounds of reading kubelets.
+const (
+	freshHere    = 5 * time.Second
+	nodeLimit    = 5 * time.Second
+	nodesAtOnce  = 32
+	maxSummary   = 8 << 20
+	tokenSeconds = 600
+	tokenAged    = 5 * time.Minute
+	defaultPort  = 10250
+	idleConns    = 64
+)
+
+// used is what the containers of one pod use.
+type used struct{ containers []Container }
+
+// podSummary is what is read of each pod in a kubelet's /stats/summary.
+type podSummary struct {
+	PodRef struct {
+		UID string `json:"uid"`
+	} `json:"podRef"`
+	Containers []struct {
+		Name      string      `json:"name"`
+		StartTime metav1.Time `json:"startTime"`
+		CPU       *struct {
+			Time                 metav1.Time `json:"time"`
+			UsageNanoCores       *uint64     `json:"usageNanoCores"`
+			UsageCoreNanoSeconds *uint64     `json:"usageCoreNanoSeconds"`
+		} `json:"cpu"`
+		Memory *struct {
+			Time            metav1.Time `json:"time"`
+			WorkingSetBytes *uint64     `json:"workingSetBytes"`
+		} `json:"memory"`
+	} `json:"containers"`
+}
+
+// kubelets reads the nodes' kubelets, each at most every five seconds.
+type kubelets struct {
+	options Options
+	client  *http.Client
+	dial    func(ctx context.Context, network, address string) (net.Conn, error)
+	group   singleflight.Group
+
+	mu    sync.Mutex
+	kept  map[string]seen
+	token string
+	aged  time.Time
+}
+
+// seen is what a kubelet said, and until when that holds.
+type seen struct {
+	pods  map[string]used
+	until time.Time
+}
+
+func newKubelets(o Options) (*kubelets, error) {
+	roots, err := authority(o.Config)
+	if err != nil {
+		return nil, err
+	}
+	k := &kubelets{options: o, kept: map[string]seen{}, dial: (&net.Dialer{Timeout: nodeLimit}).DialContext}
+	k.client = &http.Client{
+		Timeout:       nodeLimit,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{
+			ResponseHeaderTimeout: nodeLimit, MaxIdleConns: idleConns, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10,
+			DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+				return k.connect(ctx, network, address, roots)
+			},
+		},
+	}
+	return k, nil
+}
+
+// connect opens a connection to a kubelet and judges its certificate.
+func (k *kubelets) connect(ctx context.Context, network, address string, roots *x509.CertPool) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, nodeLimit)
+	defer cancel()
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	plain, err := k.dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	// What is checked instead of the usual is in trusting.
+	c := tls.Client(plain, &tls.Config{
+		MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, ServerName: host, VerifyConnection: trusting(roots, host, k.options.Clock.Now),
+	})
+	if err := c.HandshakeContext(ctx); err != nil {
+		_ = plain.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// authority is the one that signed the API server's certificate, and in most clusters
+// the kubelets' as well.
+func authority(c *rest.Config) (*x509.CertPool, error) {
+	config := rest.CopyConfig(c)
+	if err := rest.LoadTLSFiles(config); err != nil {
+		return nil, errors.New("reading the cluster's authority: its file cannot be read")
+	}
+	roots := x509.NewCertPool()
+	if len(config.CAData) > 0 && !roots.AppendCertsFromPEM(config.CAData) {
+		return nil, errors.New("reading the cluster's authority: no certificate in PEM")
+	}
+	return roots, nil
+}
+
+// trusting judges a kubelet's certificate. One of the cluster's authority has to be
+// right in every respect. Many clusters have kubelets that sign their own, which API
+// servers accept as well (they check kubelets only where told to): these are accepted
+// here, as what is shown to them is a token that lives for minutes and can do nothing
+// but read the usage of nodes, and what they say is about their own pods.
+func trusting(roots *x509.CertPool, host string, now func() time.Time) func(tls.ConnectionState) error {
+	return func(state tls.ConnectionState) error {
+		if len(state.PeerCertificates) == 0 {
+			return errors.New("the kubelet shows no certificate")
+		}
+		between := x509.NewCertPool()
+		for _, c := range state.PeerCertificates[1:] {
+			between.AddCert(c)
+		}
+		_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{
+			DNSName: host, Roots: roots, Intermediates: between, CurrentTime: now(),
+		})
+		var foreign x509.UnknownAuthorityError
+		if err == nil || errors.As(err, &foreign) {
+			return nil
+		}
+		// A wrong name is told before the authority is looked at: look at that alone.
+		_, unnamed := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: now()})
+		if errors.As(unnamed, &foreign) {
+			return nil
+		}
+		return fmt.Errorf("the kubelet's certificate: %w", err)
+	}
+}
+
+// read asks the kubelets of nodes in parallel. Those that do not answer are left out.
+func (k *kubelets) read(ctx context.Context, nodes []*corev1.Node) map[string]used {
+	all := map[string]used{}
+	var mu sync.Mutex
+	var group errgroup.Group
+	group.SetLimit(nodesAtOnce)
+	for _, node := range nodes {
+		group.Go(func() error {
+			pods, err := k.node(ctx, node)
+			if err != nil {
+				k.options.Logger.V(1).Info("kubelet not read", "node", node.Name, "cause", err.Error())
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for uid, u := range pods {
+				all[uid] = u
+			}
+			return nil
+		})
+	}
+	_ = group.Wait()
+	return all
+}
+
+// node is what one kubelet says, now or a moment ago.
+func (k *kubelets) node(ctx context.Context, node *corev1.Node) (map[string]used, error) {
+	now := k.options.Clock.Now()
+	k.mu.Lock()
+	for name, s := range k.kept {
+		if !now.Before(s.until) {
+			delete(k.kept, name)
+		}
+	}
+	s, found := k.kept[node.Name]
+	k.mu.Unlock()
+	if found {
+		return s.pods, nil
+	}
+	result, err, _ := k.group.Do(node.Name, func() (any, error) {
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), nodeLimit)
+		defer cancel()
+		pods, err := k.ask(limited, node)
+		if err != nil {
+			return nil, err
+		}
+		k.mu.Lock()
+		k.kept[node.Name] = seen{pods: pods, until: k.options.Clock.Now().Add(freshHere)}
+		k.mu.Unlock()
+		return pods, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return result.(map[string]used), nil
+}
+
+// ask reads one kubelet.
+func (k *kubelets) ask(ctx context.Context, node *corev1.Node) (map[string]used, error) {
+	address, err := addressOf(node)
+	if err != nil {
+		return nil, err
+	}
+	token, err := k.credential(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+"/stats/summary?only_cpu_and_memory=true", nil)
+	if err != nil {
+		return nil, fmt.Errorf("asking the kubelet: %w", err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	res, err := k.client.Do(r)
+	if err != nil {
+		return nil, fmt.Errorf("asking the kubelet: %w", err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode == http.StatusUnauthorized {
+		k.mu.Lock()
+		k.token = "" // its account may have been made again
+		k.mu.Unlock()
+	}
+	if res.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("asking the kubelet: it answers %d", res.StatusCode)
+	}
+	pods, err := take(res.Body)
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubelet's summary: %w", err)
+	}
+	return pods, nil
+}
+
+// take keeps of a summary what is told to tenants.
+func take(body io.Reader) (map[string]used, error) {
+	pods := map[string]used{}
+	err := elements(body, maxSummary, "pods", func(text []byte) error {
+		var p podSummary
+		if err := json.Unmarshal(text, &p); err != nil {
+			return err
+		}
+		if p.PodRef.UID == "" || len(p.Containers) > maxContainers {
+			return nil
+		}
+		u := used{}
+		for _, c := range p.Containers {
+			one := Container{Name: c.Name, StartTime: c.StartTime}
+			if c.CPU != nil {
+				one.CPUTime, one.CPUNanoCores, one.CPUCoreNanoSeconds = c.CPU.Time, c.CPU.UsageNanoCores, c.CPU.UsageCoreNanoSeconds
+			}
+			if c.Memory != nil {
+				one.MemoryTime, one.WorkingSetBytes = c.Memory.Time, c.Memory.WorkingSetBytes
+			}
+			u.containers = append(u.containers, one)
+		}
+		pods[p.PodRef.UID] = u
+		return nil
+	})
+	return pods, err
+}
+
+// addressOf is where a node's kubelet listens.
+func addressOf(node *corev1.Node) (string, error) {
+	port := node.Status.DaemonEndpoints.KubeletEndpoint.Port
+	if port == 0 {
+		port = defaultPort
+	}
+	for _, a := range node.Status.Addresses {
+		if ip := net.ParseIP(a.Address); a.Type == corev1.NodeInternalIP && ip != nil && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() && !ip.IsUnspecified() && !ip.IsMulticast() {
+			return net.JoinHostPort(ip.String(), strconv.Itoa(int(port))), nil
+		}
+	}
+	return "", errors.New("finding the kubelet: the node has no InternalIP")
+}
+
+// +kubebuilder:rbac:groups="",resources=serviceaccounts/token,resourceNames=pelago-stats,verbs=create,namespace=pelago-system
+
+// credential is a token of the account for kubelets, of the last few minutes.
+func (k *kubelets) credential(ctx context.Context) (string, error) {
+	now := k.options.Clock.Now()
+	k.mu.Lock()
+	token, aged := k.token, k.aged
+	k.mu.Unlock()
+	if token != "" && now.Before(aged) {
+		return token, nil
+	}
+	fresh, err, _ := k.group.Do("/token", func() (any, error) { // no node has a slash in its name
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: k.options.Namespace, Name: AccountName}}
+		asked := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(tokenSeconds))}}
+		if err := k.options.Writer.SubResource("token").Create(ctx, account, asked); err != nil {
+			return "", fmt.Errorf("requesting a token for %s: %w", AccountName, err)
+		}
+		k.mu.Lock()
+		k.token, k.aged = asked.Status.Token, now.Add(tokenAged)
+		k.mu.Unlock()
+		return asked.Status.Token, nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return fresh.(string), nil
+}

@@ -1,0 +1,959 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kubetest"
+)
+
+// offloadingFile is a small consumer and a larger provider.
+const offloadingFile = `clusters:
+- name: rome
+  nodes: 1
+  addons: [coredns, load-balancer, metrics-server]
+- name: milan
+  nodes: 2
+  addons: [coredns, load-balancer]
+  labels: {topology.kubernetes.io/region: eu-north, hardware: fast}
+`
+
+// TestOffloading has what a consumer's pods must do that run at a provider. The parts
+// share a peering.
+func TestOffloading(t *testing.T) {
+	s := kubetest.Sandbox(t, kubetest.Options{Name: "off", File: sandboxFile(t, offloadingFile), Pelago: true})
+	c := newContinuum(t, s, "rome", "milan")
+	box(t, s, "rome", "milan")
+	c.peer(t, "rome", "milan")
+	c.nodeReady(t, "rome", "milan")
+	for _, part := range []struct {
+		name string
+		run  func(*testing.T, *continuum)
+	}{
+		{"MainJob", mainJob},
+		{"VirtualNode", virtualNode},
+		{"Allocatable", allocatable},
+		{"Strangers", strangersStayAway},
+		{"Policies", policies},
+		{"Namespaces", namespaces},
+		{"KubeletRights", kubeletRights},
+		{"Top", top},
+		{"Hostile", hostileShadowPods},
+		{"Refused", refusedPods},
+		{"Lost", lostByProvider},
+		{"Jobs", jobsEndOnce},
+		{"Stateful", statefulByUID},
+		{"Changes", mutableFields},
+		{"DownwardAPI", downwardAPI},
+		{"Limits", tenantLimits},
+		{"Restart", managersRestart},
+		{"Partition", podsInPartition},
+		{"Unoffload", unoffload},
+	} {
+		t.Run(part.name, func(t *testing.T) { part.run(t, c) })
+	}
+}
+
+// nodeReady waits for a virtual node.
+func (c *continuum) nodeReady(t *testing.T, cluster, node string) *corev1.Node {
+	t.Helper()
+	var n *corev1.Node
+	eventually(t, 30*time.Second, "virtual node "+node+" is Ready in "+cluster, func() (err error) {
+		if n, err = get[corev1.Node](c, cluster, "", node); err != nil {
+			return err
+		}
+		if ready := nodeReadiness(n); !strings.HasPrefix(ready, "True") {
+			return fmt.Errorf("Ready is %s", ready)
+		}
+		return nil
+	})
+	return n
+}
+
+func nodeReadiness(n *corev1.Node) string {
+	for _, each := range n.Status.Conditions {
+		if each.Type == corev1.NodeReady {
+			return string(each.Status) + " " + each.Reason
+		}
+	}
+	return "absent"
+}
+
+// mainJob holds that a plain Deployment runs there, with logs, exec, cp, port-forward and
+// true status, and that deleting it here deletes it there, with its grace.
+func mainJob(t *testing.T, c *continuum) {
+	s := c.offloaded(t, "rome", "--pod-offloading-strategy", "Remote")
+	s.phase(t, v1alpha1.OffloadingPhaseReady)
+	s.create(t, s.deployment("web", 2))
+	pods := s.runningAll(t, "web", 2)
+	for _, pod := range pods {
+		twin, err := c.twin("milan", &pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if pod.Spec.NodeName != "milan" || !strings.HasPrefix(twin.Spec.NodeName, "milan-") || twin.Name != pod.Name || twin.Namespace != s.name+"-rome" {
+			t.Errorf("%s on %s is %s/%s on %s", pod.Name, pod.Spec.NodeName, twin.Namespace, twin.Name, twin.Spec.NodeName)
+		}
+		if pod.Status.PodIP != "" || len(pod.Status.PodIPs) > 0 {
+			t.Errorf("%s has the address %s, which means something else at home", pod.Name, pod.Status.PodIP)
+		}
+		if len(pod.Status.ContainerStatuses) != 1 || pod.Status.ContainerStatuses[0].State.Running == nil {
+			t.Errorf("status of containers: %+v", pod.Status.ContainerStatuses)
+		}
+	}
+	name := pods[0].Name
+	if out, err := s.kubectl(t, "logs", name); err != nil || !strings.Contains(out, "started") {
+		t.Errorf("logs: %q, %v", out, err)
+	}
+	if out, err := s.kubectl(t, "exec", name, "--", "sh", "-c", "hostname; exit 3"); err == nil || !strings.Contains(out, name) || !strings.Contains(err.Error(), "3") {
+		t.Errorf("exec: %q, %v; want the pod's name and exit code 3", out, err)
+	}
+	content := []byte(strings.Repeat("all of it\n", 20000))
+	from, back := file(t, content), file(t, nil)
+	if out, err := s.kubectl(t, "cp", from, s.name+"/"+name+":/tmp/copied"); err != nil {
+		t.Errorf("cp there: %s, %v", out, err)
+	}
+	if out, err := s.kubectl(t, "cp", s.name+"/"+name+":/tmp/copied", back); err != nil {
+		t.Errorf("cp back: %s, %v", out, err)
+	}
+	same(t, back, content)
+	portForward(t, s)
+
+	begin := time.Now()
+	if err := c.Clients["rome"].Delete(t.Context(), &pods[1]); err != nil {
+		t.Fatal(err)
+	}
+	s.gone(t, "milan", &pods[1])
+	t.Logf("deleted on both sides after %s", time.Since(begin).Round(10*time.Millisecond))
+	s.runningAll(t, "web", 2)
+}
+
+// portForward holds that a port of a pod there can be opened here.
+func portForward(t *testing.T, s shop) {
+	t.Helper()
+	s.create(t, s.script("http", "mkdir -p /www && echo from-$(hostname) > /www/index.html && exec httpd -f -p 8080 -h /www"))
+	s.running(t, "http")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	address := forwarded(t, s.Command(ctx, "kubectl", s.cluster, "--", "-n", s.name, "port-forward", "pod/http", ":8080"))
+	if got := fetch(t, "http://"+address+"/"); !strings.Contains(got, "from-http") {
+		t.Errorf("through port-forward comes %q", got)
+	}
+}
+
+// virtualNode holds what a virtual node looks like, and that it comes back.
+func virtualNode(t *testing.T, c *continuum) {
+	node := c.nodeReady(t, "rome", "milan")
+	tenant, err := get[v1alpha1.Peering](c, "rome", "", "milan")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]string{
+		v1alpha1.LabelType: v1alpha1.TypeVirtualNode, v1alpha1.LabelRemoteClusterID: tenant.Spec.ClusterID, "type": "virtual-kubelet",
+		"hardware": "fast", "topology.kubernetes.io/region": "eu-north", corev1.LabelOSStable: "linux",
+		"node.kubernetes.io/exclude-from-external-load-balancers": "true", corev1.LabelHostname: "milan",
+	} {
+		if node.Labels[key] != want {
+			t.Errorf("label %s is %q, want %q", key, node.Labels[key], want)
+		}
+	}
+	real, err := get[corev1.Node](c, "milan", "", "milan-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if node.Status.NodeInfo.Architecture != real.Status.NodeInfo.Architecture || node.Labels[corev1.LabelArchStable] != real.Status.NodeInfo.Architecture {
+		t.Errorf("architecture %s, want that of the provider's nodes, %s", node.Status.NodeInfo.Architecture, real.Status.NodeInfo.Architecture)
+	}
+	if !slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
+		return taint.Key == v1alpha1.TaintVirtualNode && taint.Effect == corev1.TaintEffectNoExecute
+	}) {
+		t.Errorf("taints %v", node.Spec.Taints)
+	}
+	if err := c.Clients["rome"].Delete(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 30*time.Second, "a deleted virtual node comes back", func() error {
+		now, err := get[corev1.Node](c, "rome", "", "milan")
+		if err != nil {
+			return err
+		}
+		if now.UID == node.UID || !strings.HasPrefix(nodeReadiness(now), "True") {
+			return fmt.Errorf("it has UID %s, Ready %s", now.UID, nodeReadiness(now))
+		}
+		return nil
+	})
+}
+
+// allocatable holds that pods running there do not count twice: what the scheduler has
+// left changes by exactly their requests.
+func allocatable(t *testing.T, c *continuum) {
+	s := c.offloaded(t, "rome", "--pod-offloading-strategy", "Remote")
+	left := func() (int64, error) {
+		node, err := get[corev1.Node](c, "rome", "", "milan")
+		if err != nil {
+			return 0, err
+		}
+		var pods corev1.PodList
+		if err := c.Clients["rome"].List(context.Background(), &pods, client.MatchingFields{"spec.nodeName": "milan"}); err != nil {
+			return 0, err
+		}
+		sum := node.Status.Allocatable.Cpu().MilliValue()
+		for _, pod := range pods.Items {
+			if pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+				sum -= pod.Spec.Containers[0].Resources.Requests.Cpu().MilliValue()
+			}
+		}
+		return sum, nil
+	}
+	before, err := left()
+	if err != nil || before <= 0 {
+		t.Fatalf("left before: %dm, %v", before, err)
+	}
+	const count, each = 4, 50
+	for i := range count {
+		pod := s.sleeper(fmt.Sprintf("load-%d", i))
+		pod.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = *resource.NewMilliQuantity(each, resource.DecimalSI)
+		s.create(t, pod)
+	}
+	for i := range count {
+		s.running(t, fmt.Sprintf("load-%d", i))
+	}
+	s.eventually(t, 30*time.Second, "what is left has gone down by what the pods request", func() error {
+		now, err := left()
+		if err == nil && before-now != count*each {
+			err = fmt.Errorf("from %dm to %dm", before, now)
+		}
+		return err
+	})
+}
+
+// strangersStayAway holds that no pod of another namespace is bound to a virtual node,
+// and that DaemonSets which tolerate everything still roll out.
+func strangersStayAway(t *testing.T, c *continuum) {
+	s := c.shop(t, "rome")
+	everything := []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	pod := onto(s.sleeper("stranger"), "milan")
+	pod.Spec.Tolerations = everything
+	s.create(t, pod)
+	set := &appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "agent", Namespace: s.name},
+		Spec: appsv1.DaemonSetSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "agent"}}, Spec: s.sleeper("agent").Spec},
+		},
+	}
+	set.Spec.Template.Spec.Tolerations = everything
+	s.create(t, set)
+	if out, err := s.kubectl(t, "rollout", "status", "daemonset/agent", "--timeout=60s"); err != nil {
+		t.Errorf("rollout of a DaemonSet that tolerates everything: %s %v", out, err)
+		s.dump(t)
+	}
+	never(t, 10*time.Second, "a pod of another namespace is bound to a virtual node", func() (bool, error) {
+		now, err := get[corev1.Pod](c, "rome", s.name, "stranger")
+		return err == nil && now.Spec.NodeName != "", err
+	})
+	direct := s.sleeper("direct")
+	direct.Spec.NodeName, direct.Spec.Tolerations = "milan", everything
+	if err := c.Clients["rome"].Create(t.Context(), direct); err == nil || !strings.Contains(err.Error(), "offload") {
+		t.Errorf("a pod that names the virtual node itself: %v, want a refusal that says what to do", err)
+	}
+	var list corev1.PodList
+	if err := c.Clients["milan"].List(t.Context(), &list, client.HasLabels{v1alpha1.LabelHomeUID}); err != nil || len(list.Items) > 0 {
+		t.Errorf("milan runs %d pods, %v; want none of a namespace that is not offloaded", len(list.Items), err)
+	}
+	namespace, err := get[corev1.Namespace](c, "rome", "", s.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := namespace.DeepCopy()
+	namespace.Labels[v1alpha1.LabelOffloaded] = "true"
+	if err := c.Clients["rome"].Patch(t.Context(), namespace, client.MergeFrom(before)); err == nil {
+		t.Errorf("somebody writes the label that admission goes by")
+	}
+}
+
+// policies holds the twelve outcomes of strategy, RuntimeClass and wish.
+func policies(t *testing.T, c *continuum) {
+	type wish struct {
+		name    string
+		class   bool
+		node    string // pinned to
+		allowed map[v1alpha1.PodOffloadingStrategy]bool
+	}
+	const local, remote, both = v1alpha1.PodsLocal, v1alpha1.PodsRemote, v1alpha1.PodsLocalAndRemote
+	wishes := []wish{
+		{"local", false, "rome-1", map[v1alpha1.PodOffloadingStrategy]bool{local: true, both: true}},
+		{"remote", false, "milan", map[v1alpha1.PodOffloadingStrategy]bool{remote: true, both: true}},
+		{"class-remote", true, "milan", map[v1alpha1.PodOffloadingStrategy]bool{local: true, remote: true, both: true}},
+		{"class-local", true, "rome-1", nil},
+	}
+	shops := map[v1alpha1.PodOffloadingStrategy]shop{}
+	for _, strategy := range []v1alpha1.PodOffloadingStrategy{local, remote, both} {
+		s := c.offloaded(t, "rome", "--pod-offloading-strategy", string(strategy))
+		shops[strategy] = s
+		for _, w := range wishes {
+			pod := onto(s.sleeper(w.name), w.node)
+			if w.class {
+				class := v1alpha1.RuntimeClass
+				pod.Spec.RuntimeClassName = &class
+			}
+			s.create(t, pod)
+		}
+	}
+	for strategy, s := range shops {
+		for _, w := range wishes {
+			if w.allowed[strategy] {
+				if pod := s.running(t, w.name); pod.Spec.NodeName != w.node {
+					t.Errorf("%s, %s: runs on %s", strategy, w.name, pod.Spec.NodeName)
+				}
+			}
+		}
+	}
+	never(t, 10*time.Second, "a pod is bound against its strategy", func() (bool, error) {
+		for strategy, s := range shops {
+			for _, w := range wishes {
+				pod, err := get[corev1.Pod](c, "rome", s.name, w.name)
+				if err != nil {
+					return false, err
+				}
+				if !w.allowed[strategy] && pod.Spec.NodeName != "" {
+					t.Logf("%s, %s is on %s", strategy, w.name, pod.Spec.NodeName)
+					return true, nil
+				}
+			}
+		}
+		return false, nil
+	})
+}
+
+// namespaces holds how names are given, refused and given again.
+func namespaces(t *testing.T, c *continuum) {
+	s := c.offloaded(t, "rome")
+	o := s.phase(t, v1alpha1.OffloadingPhaseReady)
+	there := s.name + "-rome"
+	if len(o.Status.Clusters) != 1 || o.Status.Clusters[0].RemoteNamespace != there {
+		t.Errorf("clusters %+v, want milan with %s", o.Status.Clusters, there)
+	}
+	pod := s.sleeper("stays")
+	s.create(t, onto(pod, "milan"))
+	s.running(t, "stays")
+	t.Run("deleted by hand", func(t *testing.T) {
+		before, err := get[corev1.Namespace](c, "milan", "", there)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if before.Labels["pod-security.kubernetes.io/enforce"] != "baseline" {
+			t.Errorf("labels %v, want the Pod Security level of the tenant", before.Labels)
+		}
+		if err := c.Clients["milan"].Delete(t.Context(), before); err != nil {
+			t.Fatal(err)
+		}
+		s.eventually(t, 2*time.Minute, "the namespace is made again and its pod runs in it", func() error {
+			now, err := get[corev1.Namespace](c, "milan", "", there)
+			if err != nil {
+				return err
+			}
+			twin, err := c.twin("milan", pod)
+			if err != nil || now.UID == before.UID || twin.Status.Phase != corev1.PodRunning {
+				return fmt.Errorf("namespace %s (was %s), pod %v", now.UID, before.UID, err)
+			}
+			return nil
+		})
+		s.running(t, "stays")
+	})
+	t.Run("conflict", func(t *testing.T) {
+		other := c.shop(t, "rome")
+		taken := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other.name + "-rome"}}
+		if err := c.Clients["milan"].Create(t.Context(), taken); err != nil {
+			t.Fatal(err)
+		}
+		r := c.TryPelago(t, "rome", "offload", "namespace", other.name, "--timeout", "20s")
+		if r.Code == 0 || !strings.Contains(r.Out+r.Errs, taken.Name) {
+			t.Errorf("offloading onto a namespace that is taken: exit %d\n%s%s", r.Code, r.Out, r.Errs)
+		}
+		other.phase(t, v1alpha1.OffloadingPhaseAllFailed)
+		now, err := get[corev1.Namespace](c, "milan", "", taken.Name)
+		if err != nil || now.UID != taken.UID || now.Labels[v1alpha1.LabelTenant] != "" {
+			t.Errorf("the namespace that was there: %v, labels %v", err, now.Labels)
+		}
+		if err := c.Clients["milan"].Delete(t.Context(), taken); err != nil {
+			t.Fatal(err)
+		}
+		other.phase(t, v1alpha1.OffloadingPhaseReady)
+	})
+	t.Run("names need leave", func(t *testing.T) {
+		other := c.shop(t, "rome")
+		args := []string{"offload", "namespace", other.name, "--namespace-mapping-strategy", "SelectedName", "--remote-name", "chosen", "--timeout", "20s"}
+		r := c.TryPelago(t, "rome", args...)
+		if r.Code == 0 || !strings.Contains(r.Out+r.Errs, v1alpha1.ReasonNameForbidden) && !strings.Contains(r.Out+r.Errs, "namespaceNames") {
+			t.Errorf("a chosen name without leave: exit %d\n%s%s", r.Code, r.Out, r.Errs)
+		}
+		c.patchTenant(t, "milan", "rome", func(tenant *v1alpha1.Tenant) { tenant.Spec.NamespaceNames = []string{"chosen"} })
+		t.Cleanup(func() {
+			c.patchTenant(t, "milan", "rome", func(tenant *v1alpha1.Tenant) { tenant.Spec.NamespaceNames = nil })
+		})
+		other.phase(t, v1alpha1.OffloadingPhaseReady)
+		if n, err := get[corev1.Namespace](c, "milan", "", "chosen"); err != nil || n.Labels[v1alpha1.LabelTenant] != "rome" {
+			t.Errorf("namespace chosen: %v", err)
+		}
+	})
+	t.Run("label", func(t *testing.T) {
+		other := c.shop(t, "rome")
+		set := func(value any) {
+			patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, v1alpha1.LabelOffload, value))
+			if err := c.Clients["rome"].Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other.name}}, patch); err != nil {
+				t.Fatal(err)
+			}
+		}
+		set(`"true"`)
+		other.phase(t, v1alpha1.OffloadingPhaseReady)
+		set("null")
+		eventually(t, offloadLimit, "the offloading is gone, here and there", func() error {
+			if _, err := other.offloading(); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("offloading: %v", err)
+			}
+			if _, err := get[corev1.Namespace](c, "milan", "", other.name+"-rome"); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("namespace at milan: %v", err)
+			}
+			return nil
+		})
+	})
+	t.Run("selector", func(t *testing.T) {
+		other := c.shop(t, "rome")
+		r := c.TryPelago(t, "rome", "offload", "namespace", other.name, "--cluster-selector", "hardware=slow", "--timeout", "20s")
+		if !strings.Contains(r.Out+r.Errs, string(v1alpha1.OffloadingPhaseNoClusterSelected)) {
+			t.Errorf("a selector that matches nothing: exit %d\n%s%s", r.Code, r.Out, r.Errs)
+		}
+		other.phase(t, v1alpha1.OffloadingPhaseNoClusterSelected)
+		c.Pelago(t, "rome", "offload", "namespace", other.name, "--cluster-selector", "hardware in (fast,slow)")
+		other.phase(t, v1alpha1.OffloadingPhaseReady)
+	})
+}
+
+func (c *continuum) patchTenant(t *testing.T, cluster, name string, change func(*v1alpha1.Tenant)) {
+	t.Helper()
+	tenant, err := get[v1alpha1.Tenant](c, cluster, "", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := tenant.DeepCopy()
+	change(tenant)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := c.Clients[cluster].Patch(ctx, tenant, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// kubeletRights holds that the kubelet's API of a virtual node is for those who may.
+func kubeletRights(t *testing.T, c *continuum) {
+	s := c.offloaded(t, "rome", "--pod-offloading-strategy", "Remote")
+	s.create(t, s.sleeper("target"))
+	s.running(t, "target")
+	node := c.nodeReady(t, "rome", "milan")
+	address := fmt.Sprintf("https://%s:%d", node.Status.Addresses[0].Address, node.Status.DaemonEndpoints.KubeletEndpoint.Port)
+	spy := c.shop(t, "rome")
+	spy.create(t, onto(spy.sleeper("spy"), "rome-1"))
+	spy.running(t, "spy")
+	paths := []string{"/pods", "/containerLogs/" + s.name + "/target/main", "/exec/" + s.name + "/target/main?command=id&output=1", "/stats/summary", "/metrics/resource", "/healthz", "/"}
+	for _, path := range paths {
+		line := fmt.Sprintf("T=$(cat /var/run/secrets/kubernetes.io/serviceaccount/token); for H in 'X: y' \"Authorization: Bearer $T\"; do wget -S -O /dev/null --no-check-certificate --header \"$H\" '%s%s' 2>&1 | grep -o 'HTTP/1.1 [0-9]*'; done", address, path)
+		out, err := spy.kubectl(t, "exec", "spy", "--", "timeout", "20", "sh", "-c", line)
+		if got := strings.Fields(out); err != nil || len(got) != 4 || got[1] != "401" || got[3] != "403" {
+			t.Errorf("%s from a pod, without and with its token: %q, %v; want 401 and 403", path, out, err)
+		}
+	}
+}
+
+// top holds that what pods there use is seen here.
+func top(t *testing.T, c *continuum) {
+	s := c.offloaded(t, "rome", "--pod-offloading-strategy", "Remote")
+	s.create(t, s.script("busy", "while true; do :; done"))
+	s.running(t, "busy")
+	s.eventually(t, 2*time.Minute, "top shows what the pod uses", func() error {
+		out, err := s.kubectl(t, "top", "pod", "busy", "--no-headers")
+		if err != nil {
+			return err
+		}
+		if f := strings.Fields(out); len(f) != 3 || f[1] == "0m" || !strings.HasSuffix(f[2], "Mi") {
+			return fmt.Errorf("top says %q", out)
+		}
+		return nil
+	})
+}
+
+// refusedPods holds that what the provider refuses goes home with a reason: pods with a
+// controller run elsewhere, bare ones say why.
+func refusedPods(t *testing.T, c *continuum) {
+	s := c.offloaded(t, "rome")
+	bare := onto(s.sleeper("bare"), "milan")
+	bare.Spec.HostNetwork = true
+	s.create(t, bare)
+	s.eventually(t, offloadLimit, "a bare pod says why it does not run", func() error {
+		pod, err := get[corev1.Pod](c, "rome", s.name, "bare")
+		if err != nil {
+			return err
+		}
+		if text := fmt.Sprint(pod.Status.Conditions, pod.Status.Message); !strings.Contains(text, "hostNetwork") {
+			return fmt.Errorf("status %s", text)
+		}
+		return nil
+	})
+	text := c.Pelago(t, "rome", "explain", "pod", "bare", "-n", s.name)
+	if !strings.Contains(text, "hostNetwork") {
+		t.Errorf("explain does not say why:\n%s", text)
+	}
+
+	// Prefers the virtual node, cannot run there, and ends up at home.
+	d := s.deployment("chooses", 1)
+	d.Spec.Template.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 31999}}
+	d.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+		Weight: 100, Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: v1alpha1.LabelType, Operator: corev1.NodeSelectorOpIn, Values: []string{v1alpha1.TypeVirtualNode}}}},
+	}}}}
+	s.create(t, d)
+	pods := s.runningAll(t, "chooses", 1)
+	if pods[0].Spec.NodeName != "rome-1" {
+		t.Errorf("a pod that the provider refuses runs on %s", pods[0].Spec.NodeName)
+	}
+}
+
+// lostByProvider holds that a pod the provider evicts or loses is made again there, and
+// that its restarts are seen.
+func lostByProvider(t *testing.T, c *continuum) {
+	s := c.offloaded(t, "rome", "--pod-offloading-strategy", "Remote")
+	pod := s.sleeper("kept")
+	s.create(t, pod)
+	home := s.running(t, "kept")
+	for _, how := range []struct {
+		name string
+		lose func(twin *corev1.Pod) error
+	}{
+		{"evicted", func(twin *corev1.Pod) error {
+			return c.Clients["milan"].SubResource("eviction").Create(t.Context(), twin, &policyv1.Eviction{})
+		}},
+		{"deleted", func(twin *corev1.Pod) error { return c.Clients["milan"].Delete(t.Context(), twin) }},
+		{"deleted by force", func(twin *corev1.Pod) error {
+			return c.Clients["milan"].Delete(t.Context(), twin, client.GracePeriodSeconds(0))
+		}},
+	} {
+		t.Run(how.name, func(t *testing.T) {
+			before, err := c.twin("milan", home)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := how.lose(before); err != nil {
+				t.Fatal(err)
+			}
+			s.eventually(t, offloadLimit, "another one runs there", func() error {
+				now, err := c.twin("milan", home)
+				if err != nil {
+					return err
+				}
+				if now.UID == before.UID || now.Status.Phase != corev1.PodRunning {
+					return fmt.Errorf("it is %s, %s", now.UID, now.Status.Phase)
+				}
+				return nil
+			})
+			if now := s.running(t, "kept"); now.UID != home.UID {
+				t.Error("the home pod was replaced")
+			}
+		})
+	}
+	s.eventually(t, 20*time.Second, "home counts what was lost as restarts", func() error {
+		now, err := get[corev1.Pod](c, "rome", s.name, "kept")
+		if err != nil {
+			return err
+		}
+		if n := now.Status.ContainerStatuses[0].RestartCount; n < 3 {
+			return fmt.Errorf("%d restarts", n)
+		}
+		return nil
+	})
+	if _, err := s.kubectl(t, "exec", "kept", "--", "sh", "-c", "kill -9 -1"); err != nil {
+		t.Logf("killing the container: %v", err)
+	}
+	s.eventually(t, offloadLimit, "a container's own restart is counted too", func() error {
+		now, err := get[corev1.Pod](c, "rome", s.name, "kept")
+		if err != nil {
+			return err
+		}
+		if n := now.Status.ContainerStatuses[0].RestartCount; n < 4 {
+			return fmt.Errorf("%d restarts", n)
+		}
+		return nil
+	})
+}
+
+// jobsEndOnce holds that what ended by itself is never run again, and that what was lost
+// goes home as a disruption.
+func jobsEndOnce(t *testing.T, c *continuum) {
+	s := c.offloaded(t, "rome", "--pod-offloading-strategy", "Remote")
+	s.create(t, s.job("once", "echo done"))
+	finished := func(name string, kind batchv1.JobConditionType) func() error {
+		return func() error {
+			job, err := get[batchv1.Job](c, "rome", s.name, name)
+			if err != nil {
+				return err
+			}
+			for _, each := range job.Status.Conditions {
+				if each.Type == kind && each.Status == corev1.ConditionTrue {
+					return nil
+				}
+			}
+			return fmt.Errorf("conditions %+v", job.Status.Conditions)
+		}
+	}
+	s.eventually(t, offloadLimit, "the job is complete", finished("once", batchv1.JobComplete))
+	pods, err := s.pods("once")
+	if err != nil || len(pods) != 1 {
+		t.Fatalf("%d pods, %v", len(pods), err)
+	}
+	if out, err := s.kubectl(t, "logs", pods[0].Name); err != nil || !strings.Contains(out, "done") {
+		t.Errorf("logs of what has ended: %q, %v", out, err)
+	}
+	twin, err := c.twin("milan", &pods[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Clients["milan"].Delete(t.Context(), twin); err != nil {
+		t.Fatal(err)
+	}
+	c.strike(t, "milan")
+	never(t, 10*time.Second, "a pod that ended by itself is run again", func() (bool, error) {
+		now, err := c.twin("milan", &pods[0])
+		return err == nil && now.UID != twin.UID, nil
+	})
+
+	lost := s.job("lost", "sleep 1000")
+	ignore := batchv1.PodFailurePolicyActionIgnore
+	lost.Spec.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
+		Action: ignore, OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}},
+	}}}
+	s.create(t, lost)
+	first := s.runningAll(t, "lost", 1)[0]
+	if twin, err = c.twin("milan", &first); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Clients["milan"].Delete(t.Context(), twin); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually(t, offloadLimit, "the lost pod is replaced by the job, and not counted as its failure", func() error {
+		pods, err := s.pods("lost")
+		if err != nil {
+			return err
+		}
+		for i := range pods {
+			if pods[i].UID != first.UID && isReady(&pods[i]) == nil {
+				return nil
+			}
+		}
+		return fmt.Errorf("%d pods, none new and ready", len(pods))
+	})
+	if finished("lost", batchv1.JobFailed)() == nil {
+		t.Error("the job has failed because the provider lost its pod")
+	}
+}
+
+// strike deletes the manager's pods of a cluster and waits for new ones.
+func (c *continuum) strike(t *testing.T, cluster string) {
+	t.Helper()
+	c.Kubectl(t, cluster, "delete", "pods", "-n", v1alpha1.SystemNamespace, "-l", "app.kubernetes.io/name=pelago-manager", "--wait=false")
+	c.Kubectl(t, cluster, "rollout", "status", "-n", v1alpha1.SystemNamespace, "deploy/pelago-manager", "--timeout=60s")
+}
+
+// statefulByUID holds that a pod of a StatefulSet starts there only when the one of its
+// name before is gone.
+func statefulByUID(t *testing.T, c *continuum) {
+	s := c.offloaded(t, "rome", "--pod-offloading-strategy", "Remote")
+	one, grace := int32(1), int64(8)
+	set := &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "db", Namespace: s.name},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "db"}},
+				Spec: s.script("db", "trap 'sleep 3; exit 0' TERM; while true; do sleep 0.2; done").Spec},
+		},
+	}
+	set.Spec.Template.Spec.TerminationGracePeriodSeconds = &grace
+	s.create(t, set)
+	first := s.runningAll(t, "db", 1)[0]
+	if err := c.Clients["rome"].Delete(t.Context(), &first, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually(t, offloadLimit, "a new db-0 runs", func() error {
+		var list corev1.PodList
+		if err := c.Clients["milan"].List(t.Context(), &list, client.InNamespace(s.name+"-rome")); err != nil {
+			return err
+		}
+		if len(list.Items) > 1 {
+			t.Fatalf("two pods db-0 at once")
+		}
+		now, err := get[corev1.Pod](c, "rome", s.name, "db-0")
+		if err != nil {
+			return err
+		}
+		if now.UID == first.UID {
+			return fmt.Errorf("it is still the old one")
+		}
+		return isReady(now)
+	})
+}
+
+// mutableFields holds that image, ephemeral containers and resources follow.
+func mutableFields(t *testing.T, c *continuum) {
+	s := c.offloaded(t, "rome", "--pod-offloading-strategy", "Remote")
+	s.create(t, s.sleeper("changes"))
+	home := s.running(t, "changes")
+	if out, err := s.kubectl(t, "debug", "changes", "--image="+boxImage, "--image-pull-policy=Never", "--container=look", "--", "sh", "-c", "echo looking; sleep 300"); err != nil {
+		t.Errorf("debug: %s %v", out, err)
+	}
+	s.eventually(t, offloadLimit, "the ephemeral container runs there", func() error {
+		out, err := s.kubectl(t, "logs", "changes", "-c", "look")
+		if err != nil || !strings.Contains(out, "looking") {
+			return fmt.Errorf("%q %v", out, err)
+		}
+		return nil
+	})
+	if out, err := s.kubectl(t, "patch", "pod", "changes", "--subresource=resize", "-p",
+		`{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"25m"}}}]}}`); err != nil {
+		t.Errorf("resize: %s %v", out, err)
+	}
+	if out, err := s.kubectl(t, "label", "pod", "changes", "tier=gold"); err != nil {
+		t.Errorf("label: %s %v", out, err)
+	}
+	s.eventually(t, offloadLimit, "resources and labels have followed", func() error {
+		twin, err := c.twin("milan", home)
+		if err != nil {
+			return err
+		}
+		if cpu := twin.Spec.Containers[0].Resources.Requests.Cpu(); cpu.MilliValue() != 25 || twin.Labels["tier"] != "gold" {
+			return fmt.Errorf("cpu %s, labels %v", cpu, twin.Labels)
+		}
+		return nil
+	})
+}
+
+// downwardAPI holds that a pod there sees who it is here.
+func downwardAPI(t *testing.T, c *continuum) {
+	s := c.offloaded(t, "rome", "--pod-offloading-strategy", "Remote")
+	pod := s.script("who", `echo "env=$NS/$NAME/$NODE/$UID_/$COLOR"; for f in /info/*; do echo "$(basename $f)=$(cat $f)"; done; sleep 1000`)
+	pod.Labels["color"] = "blue"
+	env := func(name, path string) corev1.EnvVar {
+		return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}}
+	}
+	item := func(name, path string) corev1.DownwardAPIVolumeFile {
+		return corev1.DownwardAPIVolumeFile{Path: name, FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}
+	}
+	main := &pod.Spec.Containers[0]
+	main.Env = []corev1.EnvVar{env("NS", "metadata.namespace"), env("NAME", "metadata.name"), env("NODE", "spec.nodeName"), env("UID_", "metadata.uid"), env("COLOR", "metadata.labels['color']")}
+	main.VolumeMounts = []corev1.VolumeMount{{Name: "info", MountPath: "/info"}}
+	pod.Spec.Volumes = []corev1.Volume{{Name: "info", VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{
+		Items: []corev1.DownwardAPIVolumeFile{item("namespace", "metadata.namespace"), item("labels", "metadata.labels")}}}}}
+	s.create(t, pod)
+	home := s.running(t, "who")
+	out, err := s.kubectl(t, "logs", "who")
+	for _, want := range []string{fmt.Sprintf("env=%s/who/milan/%s/blue", s.name, home.UID), "namespace=" + s.name, `labels=app="who"`, `color="blue"`} {
+		if err != nil || !strings.Contains(out, want) {
+			t.Errorf("the pod says %q, %v; want %s", out, err, want)
+		}
+	}
+	if strings.Contains(out, "pelago") {
+		t.Errorf("the pod sees ours: %s", out)
+	}
+}
+
+// tenantLimits holds that a tenant gets no more than its limits, however many pods come
+// at once, and that a cordoned one gets nothing new.
+func tenantLimits(t *testing.T, c *continuum) {
+	s := c.offloaded(t, "rome", "--pod-offloading-strategy", "Remote")
+	c.patchTenant(t, "milan", "rome", func(tenant *v1alpha1.Tenant) {
+		tenant.Spec.Limits = &v1alpha1.TenantLimits{Enforcement: v1alpha1.EnforcementNone, Resources: v1alpha1.ResourceList{"pods": resource.MustParse("3")}}
+	})
+	t.Cleanup(func() { c.patchTenant(t, "milan", "rome", func(tenant *v1alpha1.Tenant) { tenant.Spec.Limits = nil }) })
+	for i := range 6 {
+		s.create(t, onto(s.sleeper(fmt.Sprintf("p%d", i)), "milan"))
+	}
+	count := func() (running, refused int, err error) {
+		pods, err := s.pods("")
+		for i := range pods {
+			if isReady(&pods[i]) == nil {
+				running++
+			} else if strings.Contains(fmt.Sprint(pods[i].Status), v1alpha1.ReasonLimitExceeded) {
+				refused++
+			}
+		}
+		return running, refused, err
+	}
+	s.eventually(t, offloadLimit, "three run and three say that the limits leave no room", func() error {
+		running, refused, err := count()
+		if err == nil && (running != 3 || refused != 3) {
+			err = fmt.Errorf("%d run, %d are refused", running, refused)
+		}
+		return err
+	})
+	c.patchTenant(t, "milan", "rome", func(tenant *v1alpha1.Tenant) { tenant.Spec.Limits = nil })
+	s.eventually(t, 2*time.Minute, "all run when the limits are gone", func() error {
+		running, _, err := count()
+		if err == nil && running != 6 {
+			err = fmt.Errorf("%d run", running)
+		}
+		return err
+	})
+	c.Pelago(t, "milan", "cordon", "tenant", "rome")
+	t.Cleanup(func() { c.Pelago(t, "milan", "uncordon", "tenant", "rome") })
+	s.create(t, onto(s.sleeper("late"), "milan"))
+	never(t, 10*time.Second, "a cordoned tenant's new pod runs", func() (bool, error) {
+		pod, err := get[corev1.Pod](c, "rome", s.name, "late")
+		return err == nil && pod.Status.Phase == corev1.PodRunning, err
+	})
+	if running, _, err := count(); running != 6 || err != nil {
+		t.Errorf("of the old pods %d run, %v", running, err)
+	}
+	c.Pelago(t, "milan", "uncordon", "tenant", "rome")
+	s.running(t, "late")
+}
+
+// managersRestart holds that pods go on while managers restart, and that nothing that
+// happens meanwhile is missed.
+func managersRestart(t *testing.T, c *continuum) {
+	s := c.offloaded(t, "rome", "--pod-offloading-strategy", "Remote")
+	s.create(t, s.deployment("web", 3))
+	pods := s.runningAll(t, "web", 3)
+	for _, cluster := range []string{"rome", "milan"} {
+		c.strike(t, cluster)
+	}
+	victim, err := c.twin("milan", &pods[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Clients["milan"].Delete(t.Context(), victim, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Clients["rome"].Delete(t.Context(), &pods[1]); err != nil {
+		t.Fatal(err)
+	}
+	s.gone(t, "milan", &pods[1])
+	now := s.runningAll(t, "web", 3)
+	if !slices.ContainsFunc(now, func(pod corev1.Pod) bool { return pod.UID == pods[2].UID }) {
+		t.Error("a pod that nothing happened to was replaced")
+	}
+}
+
+// podsInPartition holds what home shows of a peer it cannot reach, and how fast all is
+// well again; the pods run on.
+func podsInPartition(t *testing.T, c *continuum) {
+	s := c.offloaded(t, "rome", "--pod-offloading-strategy", "Remote")
+	s.create(t, s.deployment("web", 2))
+	pods := s.runningAll(t, "web", 2)
+	c.Run(t, "link", "cut", "rome", "milan")
+	t.Cleanup(func() { c.Run(t, "link", "heal", "rome", "milan") })
+	begin := time.Now()
+	s.eventually(t, unreachableLimit, "the node and its pods are not ready", func() error {
+		node, err := get[corev1.Node](c, "rome", "", "milan")
+		if err != nil {
+			return err
+		}
+		if got := nodeReadiness(node); got != "False "+v1alpha1.ReasonPeerUnreachable {
+			return fmt.Errorf("node Ready is %s", got)
+		}
+		now, err := s.pods("web")
+		for i := range now {
+			if isReady(&now[i]) == nil {
+				return fmt.Errorf("%s is shown ready", now[i].Name)
+			}
+		}
+		return err
+	})
+	t.Logf("not ready after %s", time.Since(begin).Round(100*time.Millisecond))
+	// What happens meanwhile: one dies there, one is deleted here.
+	victim, err := c.twin("milan", &pods[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Clients["milan"].Delete(t.Context(), victim, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually(t, offloadLimit, "the provider makes a lost pod again on its own", func() error {
+		now, err := c.twin("milan", &pods[0])
+		if err == nil && (now.UID == victim.UID || now.Status.Phase != corev1.PodRunning) {
+			err = fmt.Errorf("it is %s", now.Status.Phase)
+		}
+		return err
+	})
+	if err := c.Clients["rome"].Delete(t.Context(), &pods[1]); err != nil {
+		t.Fatal(err)
+	}
+	c.Run(t, "link", "heal", "rome", "milan")
+	begin = time.Now()
+	s.eventually(t, reachableLimit, "the node is ready again", func() error {
+		node, err := get[corev1.Node](c, "rome", "", "milan")
+		if err == nil && !strings.HasPrefix(nodeReadiness(node), "True") {
+			err = fmt.Errorf("Ready is %s", nodeReadiness(node))
+		}
+		return err
+	})
+	t.Logf("ready after %s", time.Since(begin).Round(100*time.Millisecond))
+	s.gone(t, "milan", &pods[1])
+	if now := s.runningAll(t, "web", 2); !slices.ContainsFunc(now, func(pod corev1.Pod) bool { return pod.UID == pods[0].UID }) {
+		t.Error("the pod that ran on was replaced")
+	}
+}
+
+// unoffload holds that pods come home and nothing is left, and that a node that goes
+// takes nothing with it but what ran there.
+func unoffload(t *testing.T, c *continuum) {
+	s := c.offloaded(t, "rome")
+	d := s.deployment("web", 2)
+	s.create(t, d)
+	far := s.deployment("far", 1)
+	far.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "milan"}
+	s.create(t, far)
+	s.runningAll(t, "web", 2)
+	s.runningAll(t, "far", 1)
+	volume := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "data", Namespace: s.name + "-rome"},
+		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")}}},
+	}
+	if err := c.Clients["milan"].Create(t.Context(), volume); err != nil {
+		t.Fatal(err)
+	}
+	r := c.TryPelago(t, "rome", "unoffload", "namespace", s.name)
+	if r.Code != 0 || !strings.Contains(r.Out+r.Errs, s.name+"-rome") {
+		t.Errorf("unoffload with a volume there: exit %d\n%s%s", r.Code, r.Out, r.Errs)
+	}
+	if _, err := get[corev1.PersistentVolumeClaim](c, "milan", volume.Namespace, volume.Name); err != nil {
+		t.Errorf("the volume claim is %v, want it kept", err)
+	}
+	if err := c.Clients["milan"].Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: volume.Namespace}}); err != nil {
+		t.Error(err)
+	}
+	for _, pod := range s.runningAll(t, "web", 2) {
+		if pod.Spec.NodeName != "rome-1" {
+			t.Errorf("%s is on %s", pod.Name, pod.Spec.NodeName)
+		}
+	}
+	var left v1alpha1.ShadowPodList
+	if err := c.Clients["milan"].List(t.Context(), &left); err != nil {
+		t.Error(err)
+	}
+	for _, each := range left.Items {
+		if each.Spec.Home.Namespace == s.name {
+			t.Errorf("shadow pod of %s is left", each.Spec.Home.Name)
+		}
+	}
+}
