@@ -2,10 +2,11 @@
 // agrees with providers on namespaces; admission, which gives pods of these namespaces
 // their terms and keeps all others off virtual nodes; vnode, the virtual nodes; consumer,
 // which carries home pods to providers as ShadowPods and their status home; provider,
-// which runs them; shadow, the pure table of what becomes of each field of a pod on the
-// way; kubelet, the API by which logs are read and commands run; and stats, what pods
-// use. This package puts them together, with the listener that the API server calls. It
-// never touches a pod of a namespace that is not offloaded.
+// which runs them; reflection, which carries the Secrets by which their images are
+// pulled; shadow, the pure table of what becomes of each field of a pod on the way;
+// kubelet, the API by which logs are read and commands run; and stats, what pods use.
+// This package puts them together, with the listener that the API server calls. It never
+// touches a pod of a namespace that is not offloaded.
 package offloading
 
 import (
@@ -23,6 +24,7 @@ import (
 	"github.com/pelago-dev/pelago/offloading/kubelet"
 	"github.com/pelago-dev/pelago/offloading/namespace"
 	"github.com/pelago-dev/pelago/offloading/provider"
+	"github.com/pelago-dev/pelago/offloading/reflection"
 	"github.com/pelago-dev/pelago/offloading/stats"
 	"github.com/pelago-dev/pelago/offloading/vnode"
 )
@@ -63,6 +65,9 @@ func Register(mgr ctrl.Manager, o Options) error {
 		return err
 	}
 	if err := consumer.Register(mgr, consumer.Options{Fleet: consumer.Connections(o.Fleet)}); err != nil {
+		return err
+	}
+	if err := reflection.Register(mgr, reflection.Options{Fleet: reflection.Connections(o.Fleet)}); err != nil {
 		return err
 	}
 	usage := stats.NewClient(func(peering string) (stats.Peer, bool) { p, ok := o.Fleet.Peer(peering); return p, ok }, nil)

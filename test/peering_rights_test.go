@@ -29,6 +29,9 @@ var tenantMay = map[string][]string{
 	"leases.coordination.k8s.io":  {"patch"},
 	"resourcerequests.pelago.dev": {"get", "list", "watch", "create", "patch", "delete"},
 	"resourceoffers.pelago.dev":   {"list", "watch"},
+	"namespacemaps.pelago.dev":    {"get", "list", "watch", "create", "patch", "delete"},
+	"shadowpods.pelago.dev":       {"list", "watch", "create", "patch", "delete"},
+	"podstats.stats.pelago.dev":   {"list"},
 }
 
 // everybodyMay is what every user that is known to the API server may, by its own

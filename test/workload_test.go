@@ -27,6 +27,9 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
+// callerImage has a shell and curl.
+const callerImage = "pelago.test/caller:1"
+
 // offloadLimit is how long a namespace may take to be offloaded, and a pod to run.
 const offloadLimit = time.Minute
 

@@ -31,7 +31,7 @@ type NamespaceOffloading struct {
 // NamespaceOffloadingSpec says where pods may run, and in which namespace there.
 //
 // +kubebuilder:validation:XValidation:rule="self.namespaceMappingStrategy == oldSelf.namespaceMappingStrategy && has(self.remoteNamespaceName) == has(oldSelf.remoteNamespaceName) && (!has(self.remoteNamespaceName) || self.remoteNamespaceName == oldSelf.remoteNamespaceName)",message="spec.namespaceMappingStrategy and spec.remoteNamespaceName cannot be changed; unoffload the namespace and offload it again"
-// +kubebuilder:validation:XValidation:rule="(self.namespaceMappingStrategy == 'SelectedName') == (self.?remoteNamespaceName.orValue('') != '')",message="spec.remoteNamespaceName: needed for the strategy SelectedName, and for no other"
+// +kubebuilder:validation:XValidation:rule="(self.namespaceMappingStrategy == 'SelectedName') == (has(self.remoteNamespaceName) && size(self.remoteNamespaceName) > 0)",message="spec.remoteNamespaceName: needed for the strategy SelectedName, and for no other"
 type NamespaceOffloadingSpec struct {
 	// NamespaceMappingStrategy: DefaultName, the remote namespace is called NAME-CLUSTER
 	// after this namespace and this cluster; EnforceSameName, it has the same name;

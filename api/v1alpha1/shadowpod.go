@@ -23,7 +23,7 @@ type ShadowPod struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// +kubebuilder:pruning:PreserveUnknownFields
+	// Spec drops what it does not know: unknown fields would have no bound.
 	Spec ShadowPodSpec `json:"spec"`
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Status ShadowPodStatus `json:"status,omitempty"`

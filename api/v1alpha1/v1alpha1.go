@@ -28,6 +28,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&NamespaceOffloading{}, &NamespaceOffloadingList{},
 		&NamespaceMap{}, &NamespaceMapList{},
 		&ShadowPod{}, &ShadowPodList{},
+		&ShadowObject{}, &ShadowObjectList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,7 +41,8 @@ func (g *gatherer) gather(ctx context.Context, namespace string, pod *corev1.Pod
 	}
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
-		n := virtualNode{name: node.Name, labels: node.Labels, refused: refused[node.Name]}
+		r := refused[node.Name]
+		n := virtualNode{name: node.Name, labels: node.Labels, closed: closed(node), refused: r.Count, until: r.Until.Time}
 		if n.offer, err = g.offer(ctx, node); err != nil {
 			return facts{}, err
 		}
@@ -101,14 +103,26 @@ func (g *gatherer) offer(ctx context.Context, node *corev1.Node) (*v1alpha1.Reso
 	return &offer.Spec, nil
 }
 
-// refusals is how often in a row virtual nodes sent pods of a pod's controller home, as
-// long as its next pods are to avoid them.
-func (g *gatherer) refusals(ctx context.Context, pod *corev1.Pod, nodes []corev1.Node) (map[string]int32, error) {
+// closed says whether a virtual node takes no pods now. One whose offer does not hold is
+// not ready or about to be removed.
+func closed(node *corev1.Node) bool {
+	if node.Spec.Unschedulable || !node.DeletionTimestamp.IsZero() {
+		return true
+	}
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
+	})
+}
+
+// refusals are by node those of a pod's controller that its next pods are to heed, with
+// how often in a row it was refused.
+func (g *gatherer) refusals(ctx context.Context, pod *corev1.Pod, nodes []corev1.Node) (map[string]v1alpha1.Refusal, error) {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil {
 		return nil, nil
 	}
-	refused, seen := map[string]int32{}, map[string]bool{}
+	now := g.clock.Now()
+	refused, seen := map[string]v1alpha1.Refusal{}, map[string]bool{}
 	for i := range nodes {
 		peering := nodes[i].Labels[v1alpha1.LabelPeering]
 		if peering == "" || seen[peering] {
@@ -121,8 +135,9 @@ func (g *gatherer) refusals(ctx context.Context, pod *corev1.Pod, nodes []corev1
 		}
 		for m := range maps.Items {
 			for _, r := range maps.Items[m].Status.Refusals {
-				if r.Owner == string(owner.UID) && g.clock.Now().Before(r.Until.Time) {
-					refused[r.Node] = max(refused[r.Node], r.Count, 1)
+				if r.Owner == string(owner.UID) && now.Before(r.Until.Time) && r.Until.After(refused[r.Node].Until.Time) {
+					r.Count = max(r.Count, refused[r.Node].Count, 1)
+					refused[r.Node] = r
 				}
 			}
 		}

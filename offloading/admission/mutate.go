@@ -2,6 +2,7 @@ package admission
 
 import (
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,11 +27,14 @@ type facts struct {
 type virtualNode struct {
 	name   string
 	labels map[string]string
+	// closed says that it takes no pods now: it is cordoned, ending, or not ready.
+	closed bool
 	// offer behind the node, nil if it is not known.
 	offer *v1alpha1.ResourceOfferSpec
 	// refused counts how often in a row the pod's controller had pods sent home from here
-	// lately.
+	// lately, which is over at until.
 	refused int32
+	until   time.Time
 }
 
 // outcome is what was decided, for the metric.
@@ -54,6 +58,9 @@ type terms struct {
 	add []corev1.Toleration
 	// unlimited are the positions of tolerations that lose their end.
 	unlimited []int
+	// avoids replaces the annotation that names the nodes kept off, if it is not nil; it
+	// goes if that is empty.
+	avoids *string
 }
 
 // mutate decides on a pod. It is idempotent: a pod that has its terms gets none. The
@@ -63,34 +70,31 @@ func mutate(f facts) (terms, error) {
 	if pod.Spec.NodeName != "" || ofDaemonSet(pod) {
 		return terms{outcome: outcomeIgnored}, nil
 	}
-	asks := pod.Spec.RuntimeClassName != nil && *pod.Spec.RuntimeClassName == v1alpha1.RuntimeClass
-	switch {
-	case asks || f.offloading.PodOffloadingStrategy == v1alpha1.PodsRemote:
-		t := terms{outcome: outcomeRemote}
+	what, sides := where(f)
+	t := terms{outcome: what}
+	switch what {
+	case outcomeRemote:
 		t.add, t.unlimited = patience(pod.Spec.Tolerations)
-		return t, t.limit(f, remote(f.offloading.ClusterSelector))
-	case f.offloading.PodOffloadingStrategy == v1alpha1.PodsLocal:
-		t := terms{outcome: outcomeLocal}
-		if !toleratesAll(pod.Spec.Tolerations) {
-			return t, nil // our taint keeps it home
+	case outcomeLocal:
+		if !toleratesAll(pod.Spec.Tolerations) { // our taint keeps it home
+			t.avoids = mark(pod, nil)
+			return t, nil
 		}
-		return t, t.limit(f, []side{home()})
+	default:
+		t.add = admitted(pod.Spec.Tolerations)
 	}
-	t := terms{outcome: outcomeEither, add: admitted(pod.Spec.Tolerations)}
-	return t, t.limit(f, append(remote(f.offloading.ClusterSelector), home()))
+	return t, t.limit(f, sides)
 }
 
 // limit makes the pod's required node affinity such that one of the sides applies.
 func (t *terms) limit(f facts, sides []side) error {
-	var own *corev1.NodeSelector
-	if affinity := f.pod.Spec.Affinity; affinity != nil && affinity.NodeAffinity != nil {
-		own = affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-	}
+	own := required(f.pod)
 	if own != nil && len(own.NodeSelectorTerms) > maxTerms {
 		return fmt.Errorf("spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution: %d terms, at most %d in an offloaded namespace; use fewer terms",
 			len(own.NodeSelectorTerms), maxTerms)
 	}
-	made := combine(own, sides, avoid(f, sides))
+	avoided := choose(f, t.outcome, sides).Avoided
+	made := combine(unexcluded(f.pod), sides, avoided)
 	if len(made) > maxTerms {
 		return fmt.Errorf("spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution: its terms with those of spec.clusterSelector of the NamespaceOffloading make %d, at most %d; use fewer terms in one of them",
 			len(made), maxTerms)
@@ -98,6 +102,7 @@ func (t *terms) limit(f facts, sides []side) error {
 	if own == nil || !sameTerms(own.NodeSelectorTerms, made) {
 		t.required = &corev1.NodeSelector{NodeSelectorTerms: made}
 	}
+	t.avoids = mark(f.pod, avoided)
 	return nil
 }
 

@@ -72,6 +72,12 @@ func apply(pod *corev1.Pod, t terms) *corev1.Pod {
 		pod.Spec.Tolerations[at].TolerationSeconds = nil
 	}
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, t.add...)
+	if t.avoids != nil {
+		pod.Annotations = map[string]string{AnnotationAvoids: *t.avoids}
+		if *t.avoids == "" {
+			pod.Annotations = nil
+		}
+	}
 	return pod
 }
 
@@ -87,7 +93,7 @@ func admit(t *testing.T, f facts) *corev1.Pod {
 	if err != nil {
 		t.Fatalf("asked again: %v", err)
 	}
-	if again.required != nil || len(again.add) > 0 || len(again.unlimited) > 0 {
+	if again.required != nil || len(again.add) > 0 || len(again.unlimited) > 0 || again.avoids != nil {
 		t.Errorf("asked again it changes the pod again: %+v", again)
 	}
 	return f.pod
@@ -349,7 +355,7 @@ func TestBounds(t *testing.T) {
 		nodes = append(nodes, n)
 	}
 	f := facts{pod: newPod(), nodes: nodes, offloading: v1alpha1.NamespaceOffloadingSpec{PodOffloadingStrategy: v1alpha1.PodsRemote}}
-	names := avoid(f, remote(nil))
+	names := choose(f, outcomeRemote, remote(nil)).Avoided
 	if len(names) != maxAvoided || names[0] != "n002" || slices.Contains(names, "n000") || names[33] != "n001" {
 		t.Errorf("avoids %d: %v", len(names), names)
 	}
@@ -360,7 +366,7 @@ func TestBounds(t *testing.T) {
 	f.nodes[0].refused, f.pod = 5, pod
 	again := apply(pod, must(t, f))
 	got := again.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
-	if len(got) != 1 || len(got[0].MatchFields) != maxAvoided+1 || len(got[0].MatchExpressions) != 1 {
+	if len(got) != 1 || len(got[0].MatchFields) != 1 || again.Annotations[AnnotationAvoids] != "n000" || len(got[0].MatchExpressions) != 1 {
 		t.Errorf("what is avoided later makes %d terms, the first with %d fields", len(got), len(got[0].MatchFields))
 	}
 

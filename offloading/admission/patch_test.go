@@ -20,7 +20,11 @@ func applyPatch(t *testing.T, raw string, patch []byte) []byte {
 		t.Fatalf("not JSON: %s, %s", raw, patch)
 	}
 	for _, o := range operations {
-		document = applyOne(t, document, strings.Split(o.Path, "/")[1:], o)
+		path := strings.Split(o.Path, "/")[1:]
+		for i := range path {
+			path[i] = strings.ReplaceAll(path[i], "~1", "/")
+		}
+		document = applyOne(t, document, path, o)
 	}
 	out, err := json.Marshal(document)
 	if err != nil {

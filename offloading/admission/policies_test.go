@@ -8,7 +8,9 @@ import (
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -159,7 +161,8 @@ func TestPolicies(t *testing.T) {
 	g := newGuarded(t)
 	plain := g.must(t, g.c, "plain", nil)
 	g.inForce(t, plain)
-	offloaded := g.must(t, g.manager, "offloaded", map[string]string{v1alpha1.LabelOffloaded: "true"})
+	offloaded := g.must(t, g.c, "offloaded", nil)
+	want(t, "the manager's label", relabel(t, g.manager, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: offloaded}}, v1alpha1.LabelOffloaded, "true", ""))
 	milan := g.node("milan")
 
 	t.Run("bindings", func(t *testing.T) {
@@ -205,6 +208,8 @@ func TestPolicies(t *testing.T) {
 	t.Run("labels", func(t *testing.T) { labelsOfTheManager(t, g, plain, offloaded) })
 	t.Run("names", func(t *testing.T) { namesThatFit(t, g) })
 	t.Run("tenants", func(t *testing.T) { tenantsObjects(t, g) })
+	t.Run("manager", func(t *testing.T) { managerWithin(t, g, plain) })
+	t.Run("manager and pods", func(t *testing.T) { managersPods(t, g, plain, offloaded) })
 }
 
 // relabel changes the labels of an object by a patch; subresource may be empty.
@@ -317,4 +322,87 @@ func tenantsObjects(t *testing.T, g *guarded) {
 		err = g.c.Patch(t.Context(), applied.DeepCopy(), client.RawPatch("application/apply-patch+yaml", []byte(text)), client.FieldOwner(fmt.Sprint("manager", i)))
 	}
 	want(t, "managers of fields without end", err, "metadata.managedFields")
+}
+
+// managerWithin: what is not Pelago's is out of the manager's reach.
+func managerWithin(t *testing.T, g *guarded, plain string) {
+	rome := map[string]string{v1alpha1.LabelTenant: "rome", v1alpha1.LabelHomeNamespace: "shop"}
+	on := func(name string) *corev1.Namespace {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	}
+	mapped, tenant := g.must(t, g.manager, "shop-rome", rome), g.must(t, g.manager, "pelago-tenant-rome", nil)
+	g.must(t, g.manager, "pelago-peering-milan", nil)
+	cluster := g.must(t, g.c, "kube-system", nil)
+	want(t, "opening one of the cluster", relabel(t, g.manager, on(cluster), v1alpha1.LabelOffloaded, "true", ""), "only namespaces of peerings")
+	_, err := g.namespace(t, g.manager, "any", nil)
+	want(t, "making any namespace", err, "only namespaces of peerings and tenants")
+	_, err = g.namespace(t, g.manager, "kube-rome", rome)
+	want(t, "making one of the cluster", err, "only namespaces of peerings and tenants")
+	want(t, "removing any namespace", g.manager.Delete(t.Context(), on(plain), client.DryRunAll), "only namespaces of peerings and tenants")
+	want(t, "another label of any namespace", relabel(t, g.manager, on(plain), "pod-security.kubernetes.io/enforce", "privileged", ""), "only namespaces of peerings")
+	want(t, "taking any namespace", relabel(t, g.manager, on(plain), v1alpha1.LabelTenant, "rome", ""), "only namespaces of peerings")
+	want(t, "a label of a tenant's", relabel(t, g.manager, on(mapped), "pod-security.kubernetes.io/enforce", "baseline", ""))
+	want(t, "removing a tenant's", g.manager.Delete(t.Context(), on(mapped), client.DryRunAll))
+
+	for _, key := range []string{v1alpha1.LabelTenant, v1alpha1.LabelHomeNamespace} {
+		want(t, "giving any namespace to a tenant", relabel(t, g.c, on(plain), key, "rome", ""), "given by Pelago only")
+		want(t, "giving a tenant's to another", relabel(t, g.c, on(mapped), key, "oslo", ""), "given by Pelago only")
+	}
+
+	worker := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: g.node("real")}}
+	want(t, "making a node", g.manager.Create(t.Context(), worker.DeepCopy()), "only virtual nodes")
+	create(t, g.c, worker)
+	want(t, "changing a node", relabel(t, g.manager, worker, "a", "b", ""), "only virtual nodes")
+	want(t, "making it virtual", relabel(t, g.manager, worker, v1alpha1.LabelType, v1alpha1.TypeVirtualNode, ""), "only virtual nodes")
+	want(t, "a node's status", relabel(t, g.manager, worker, "a", "b", "status"), "only virtual nodes")
+	want(t, "removing a node", g.manager.Delete(t.Context(), worker, client.DryRunAll), "only virtual nodes")
+
+	for _, c := range []struct {
+		namespace, name, role string
+		parts                 []string
+	}{
+		{plain, v1alpha1.ConsumerPodsRole, v1alpha1.ConsumerPodsRole, []string{"only to tenants"}}, {mapped, "admin", "view", []string{"only to tenants"}},
+		{mapped, v1alpha1.ConsumerPodsRole, v1alpha1.ConsumerPodsRole, nil}, {tenant, v1alpha1.ConsumerRole, v1alpha1.ConsumerRole, nil},
+		{mapped, "pelago-manager", "pelago-manager-mapped", nil}, {plain, "pelago-manager", "pelago-manager-home", nil},
+		{plain, "pelago-manager", "pelago-manager-mapped", []string{"only to tenants"}}, {cluster, "pelago-manager", "pelago-manager-home", []string{"only to tenants"}},
+	} {
+		b := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: c.name},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: c.role}, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "u"}}}
+		want(t, "rights "+c.name+" in "+c.namespace, g.manager.Create(t.Context(), b, client.DryRunAll), c.parts...)
+	}
+	left := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: plain, Name: v1alpha1.ConsumerPodsRole}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"}}
+	create(t, g.c, left)
+	want(t, "taking rights where they are left", g.manager.Delete(t.Context(), left))
+	for namespace, parts := range map[string][]string{plain: {"only"}, mapped: {"only"}, tenant: nil} {
+		for _, obj := range []client.Object{&corev1.ServiceAccount{}, &corev1.ResourceQuota{}, &coordinationv1.Lease{}} {
+			obj.SetNamespace(namespace)
+			obj.SetName("consumer")
+			want(t, fmt.Sprintf("%T in %s", obj, namespace), g.manager.Create(t.Context(), obj, client.DryRunAll), parts...)
+		}
+	}
+}
+
+// managersPods: the manager makes, changes and ends pods of tenants and of virtual nodes.
+func managersPods(t *testing.T, g *guarded, plain, offloaded string) {
+	mapped := g.must(t, g.manager, "pods-rome", map[string]string{v1alpha1.LabelTenant: "rome", v1alpha1.LabelHomeNamespace: "shop"})
+	const no = "in namespaces of tenants only"
+	for namespace, parts := range map[string][]string{plain: {no}, offloaded: {no}, mapped: nil} {
+		want(t, "making one in "+namespace, g.manager.Create(t.Context(), simplePod(namespace, "made"), client.DryRunAll), parts...)
+	}
+	for _, c := range []struct {
+		namespace, node string
+		parts           []string
+	}{{plain, "worker", []string{no}}, {offloaded, "worker", []string{no}}, {offloaded, g.node("milan"), nil}, {mapped, "worker", nil}} {
+		pod := simplePod(c.namespace, strings.TrimSuffix("on-"+c.node, "-"+g.test)+"-m")
+		pod.Spec.NodeName = c.node
+		create(t, g.c, pod)
+		what := "a pod in " + c.namespace + " on " + c.node
+		want(t, what+": labels", relabel(t, g.manager, pod, "a", "b", ""), c.parts...)
+		want(t, what+": status", relabel(t, g.manager, pod, "a", "b", "status"), c.parts...)
+		want(t, what+": the end", g.manager.Delete(t.Context(), pod, client.GracePeriodSeconds(0)), c.parts...)
+	}
+	waiting := simplePod(offloaded, "waiting-m")
+	create(t, g.c, waiting)
+	want(t, "one that waits: labels", relabel(t, g.manager, waiting, "a", "b", ""), no)
+	want(t, "one that waits: the end", g.manager.Delete(t.Context(), waiting))
 }

@@ -125,8 +125,7 @@ func join(t corev1.NodeSelectorTerm, s side, avoided []string) corev1.NodeSelect
 		return joined
 	}
 	for _, node := range avoided {
-		not := corev1.NodeSelectorRequirement{Key: "metadata.name", Operator: corev1.NodeSelectorOpNotIn, Values: []string{node}}
-		if !has(joined.MatchFields, not) {
+		if not := except(node); !has(joined.MatchFields, not) {
 			joined.MatchFields = append(joined.MatchFields, not)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -14,12 +15,14 @@ import (
 // view is the part of a pod that terms depend on. The rest is not decoded: it may be
 // large, be of a later version, or hold quantities that take for ever to parse.
 type view struct {
-	Metadata struct {
-		OwnerReferences []metav1.OwnerReference `json:"ownerReferences"`
+	Metadata *struct {
+		OwnerReferences []metav1.OwnerReference    `json:"ownerReferences"`
+		Annotations     map[string]json.RawMessage `json:"annotations"`
 	} `json:"metadata"`
 	Spec struct {
-		NodeName         string  `json:"nodeName"`
-		RuntimeClassName *string `json:"runtimeClassName"`
+		NodeName         string            `json:"nodeName"`
+		NodeSelector     map[string]string `json:"nodeSelector"`
+		RuntimeClassName *string           `json:"runtimeClassName"`
 		Affinity         *struct {
 			NodeAffinity *struct {
 				Required *corev1.NodeSelector `json:"requiredDuringSchedulingIgnoredDuringExecution"`
@@ -73,8 +76,8 @@ func containers(views []containerView) []corev1.Container {
 	return all
 }
 
-// parents are the maps of a pod above its required node affinity that it has.
-type parents struct{ affinity, node, tolerations bool }
+// parents are the maps of a pod that it has, above what terms are written into.
+type parents struct{ metadata, annotations, affinity, node, tolerations bool }
 
 // look reads what matters of a pod.
 func look(raw []byte) (*corev1.Pod, parents, error) {
@@ -83,9 +86,8 @@ func look(raw []byte) (*corev1.Pod, parents, error) {
 		return nil, parents{}, fmt.Errorf("reading the pod: %w", err)
 	}
 	pod := &corev1.Pod{}
-	pod.OwnerReferences = v.Metadata.OwnerReferences
 	pod.Spec = corev1.PodSpec{
-		NodeName: v.Spec.NodeName, RuntimeClassName: v.Spec.RuntimeClassName, Tolerations: v.Spec.Tolerations,
+		NodeName: v.Spec.NodeName, NodeSelector: v.Spec.NodeSelector, RuntimeClassName: v.Spec.RuntimeClassName, Tolerations: v.Spec.Tolerations,
 		InitContainers: containers(v.Spec.InitContainers), Containers: containers(v.Spec.Containers),
 	}
 	if v.Spec.Overhead != nil {
@@ -95,7 +97,15 @@ func look(raw []byte) (*corev1.Pod, parents, error) {
 		own := v.Spec.Resources.requirements()
 		pod.Spec.Resources = &own
 	}
-	has := parents{tolerations: len(v.Spec.Tolerations) > 0, affinity: v.Spec.Affinity != nil}
+	has := parents{tolerations: len(v.Spec.Tolerations) > 0, affinity: v.Spec.Affinity != nil, metadata: v.Metadata != nil}
+	if has.metadata {
+		pod.OwnerReferences, has.annotations = v.Metadata.OwnerReferences, v.Metadata.Annotations != nil
+		if raw, ok := v.Metadata.Annotations[AnnotationAvoids]; ok {
+			var text string
+			_ = json.Unmarshal(raw, &text) // what is no text is the API server's to judge
+			pod.Annotations = map[string]string{AnnotationAvoids: text}
+		}
+	}
 	if has.affinity && v.Spec.Affinity.NodeAffinity != nil {
 		has.node = true
 		pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
@@ -127,6 +137,9 @@ func (t terms) patch(has parents) []operation {
 			all = append(all, operation{"add", "/spec/affinity", map[string]any{"nodeAffinity": map[string]any{required: t.required}}})
 		}
 	}
+	if t.avoids != nil {
+		all = append(all, t.annotate(has))
+	}
 	for _, at := range t.unlimited {
 		all = append(all, operation{Op: "remove", Path: fmt.Sprintf("/spec/tolerations/%d/tolerationSeconds", at)})
 	}
@@ -140,4 +153,20 @@ func (t terms) patch(has parents) []operation {
 		all = append(all, operation{"add", "/spec/tolerations", t.add})
 	}
 	return all
+}
+
+// annotate is the operation that makes the annotation what it should be.
+func (t terms) annotate(has parents) operation {
+	const path = "/metadata/annotations"
+	one := map[string]any{AnnotationAvoids: *t.avoids}
+	own := path + "/" + strings.ReplaceAll(AnnotationAvoids, "/", "~1")
+	switch {
+	case *t.avoids == "":
+		return operation{Op: "remove", Path: own}
+	case has.annotations:
+		return operation{"add", own, *t.avoids}
+	case has.metadata:
+		return operation{"add", path, one}
+	}
+	return operation{"add", "/metadata", map[string]any{"annotations": one}}
 }

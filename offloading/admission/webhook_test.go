@@ -75,7 +75,7 @@ func (s *shelf) List(_ context.Context, list client.ObjectList, opts ...client.L
 }
 
 func newShelf() *shelf {
-	milan := remoteNode("milan")
+	milan, oslo := remoteNode("milan"), remoteNode("oslo")
 	return &shelf{
 		namespaces: map[string]*corev1.Namespace{
 			"shop":     {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1alpha1.LabelOffloaded: "true"}}},
@@ -85,7 +85,7 @@ func newShelf() *shelf {
 			"remote": {Spec: v1alpha1.NamespaceOffloadingSpec{PodOffloadingStrategy: v1alpha1.PodsRemote}},
 			"ending": {ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{Time: time.Now()}}, Spec: v1alpha1.NamespaceOffloadingSpec{PodOffloadingStrategy: v1alpha1.PodsRemote}},
 		},
-		nodes:    []corev1.Node{*milan},
+		nodes:    []corev1.Node{*milan, *oslo},
 		offers:   map[client.ObjectKey]*v1alpha1.ResourceOffer{},
 		refusals: map[string][]v1alpha1.Refusal{},
 	}
@@ -148,6 +148,23 @@ func TestAnswers(t *testing.T) {
 		{"neither: it has just ended", "shop", nil, true, nil, []string{v1alpha1.TaintVirtualNode}},
 		{"what ends brings pods home", "ending", nil, true, nil, []string{v1alpha1.TaintVirtualNode}},
 		{"refused lately", "remote", refused("milan", "rs1", future), true, []string{`"key":"metadata.name","operator":"NotIn","values":["milan"]`}, nil},
+		{"refused lately, which the pod says", "remote", refused("milan", "rs1", future), true, []string{`{"op":"add","path":"/metadata/annotations","value":{"pelago.dev/avoids":"milan"}}`}, nil},
+		{"refused lately by the only one", "remote", func(s *shelf) {
+			refused("milan", "rs1", future)(s)
+			s.nodes = s.nodes[:1]
+		}, true, nil, []string{"metadata.name", "avoids"}},
+		{"refused lately by the only one that is ready", "remote", func(s *shelf) {
+			refused("milan", "rs1", future)(s)
+			s.nodes[1].Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse}}
+		}, true, nil, []string{"metadata.name", "avoids"}},
+		{"refused lately by the only one that is not cordoned", "remote", func(s *shelf) {
+			refused("milan", "rs1", future)(s)
+			s.nodes[1].Spec.Unschedulable = true
+		}, true, nil, []string{"metadata.name", "avoids"}},
+		{"refused lately by the only one, with home", "labelled", func(s *shelf) {
+			refused("milan", "rs1", future)(s)
+			s.nodes = s.nodes[:1]
+		}, true, []string{`"values":["milan"]`, "avoids"}, nil},
 		{"refused long ago", "remote", refused("milan", "rs1", past), true, nil, []string{"metadata.name"}},
 		{"another owner was refused", "remote", refused("milan", "rs2", future), true, nil, []string{"metadata.name"}},
 		{"too small", "remote", func(s *shelf) {

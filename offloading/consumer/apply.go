@@ -185,7 +185,9 @@ func (r *reconciler) create(ctx, remote context.Context, f *facts, peer Peer, p 
 // turnedDown goes on as if the provider had refused the pod.
 func (r *reconciler) turnedDown(ctx context.Context, f *facts, p *plan, reason string, err error) error {
 	*p = refuse(*f, f.pod.Status, reason, err.Error())
-	p.again = spread(refusedRetry)
+	if retry := spread(refusedRetry); p.again == 0 || retry < p.again {
+		p.again = retry
+	}
 	return r.status(ctx, f, *p)
 }
 

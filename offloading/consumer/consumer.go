@@ -3,8 +3,9 @@
 // before the home pod, tells of providers that do not answer, and sends pods home that
 // a provider refuses, so that their owner's next ones go elsewhere. It writes nothing at
 // a provider but ShadowPods, and nothing here but pods' status, evictions, deletions of
-// pods that have ended, and the memory of refusals in NamespaceMaps. It never makes a
-// pod, and never carries one of a namespace that is not offloaded.
+// pods that have ended or that wait unbound under terms that no longer hold, and the
+// memory of refusals in NamespaceMaps. It never makes a pod, and never carries one of a
+// namespace that is not offloaded.
 package consumer
 
 import (
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/offloading/admission"
 )
 
 // component is the reporter of events.
@@ -55,24 +57,32 @@ func Register(mgr ctrl.Manager, o Options) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, onNode, indexByNode); err != nil {
 		return fmt.Errorf("indexing pods by node: %w", err)
 	}
-	w := wakers{cache: mgr.GetClient(), places: &places{nodes: map[string]string{}}}
-	if err := registerPods(mgr, o, w, m); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, hoping, indexHoping); err != nil {
+		return fmt.Errorf("indexing pods that hope for another place: %w", err)
+	}
+	w := wakers{cache: mgr.GetClient(), places: &places{nodes: map[string]string{}}, delay: choicePace}
+	choices := admission.NewChoices(mgr.GetClient(), mgr.GetAPIReader(), o.Clock)
+	if err := registerPods(mgr, o, w, m, choices); err != nil {
 		return fmt.Errorf("adding the controller of offloaded pods: %w", err)
 	}
 	if err := registerOrphans(mgr, o, w, m); err != nil {
 		return fmt.Errorf("adding the controller of orphaned shadow pods: %w", err)
 	}
+	if err := registerOutdated(mgr, w, newOutdated(mgr.GetClient(), choices, o.Clock, m)); err != nil {
+		return fmt.Errorf("adding the controller of pods with outdated terms: %w", err)
+	}
 	return nil
 }
 
-func registerPods(mgr ctrl.Manager, o Options, w wakers, m *meter) error {
+func registerPods(mgr ctrl.Manager, o Options, w wakers, m *meter, choices chooser) error {
 	r := &reconciler{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), fleet: o.Fleet, clock: o.Clock, meter: m,
 		events: mgr.GetEventRecorder(component), ledger: newLedger(m.pods),
 		refusals: &refusals{client: mgr.GetClient(), live: mgr.GetAPIReader()},
+		choices:  choices,
 	}
 	state := func(peering string) []reconcile.Request { return w.ofPeer(context.Background(), peering) }
-	return ctrl.NewControllerManagedBy(mgr).Named("offloaded-pods").
+	b := ctrl.NewControllerManagedBy(mgr).Named("offloaded-pods").
 		Watches(&corev1.Pod{}, w.pods()).
 		Watches(&corev1.Node{}, w.nodes()).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(w.ofNamespace), builder.WithPredicates(offloadedOrEnding())).
@@ -80,8 +90,24 @@ func registerPods(mgr ctrl.Manager, o Options, w wakers, m *meter) error {
 		Watches(&v1alpha1.Peering{}, handler.EnqueueRequestsFromMapFunc(w.ofPeering), builder.WithPredicates(endingOnly())).
 		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowPod{}, homeOf)).
 		WatchesRawSource(o.Fleet.StateSourceAt(statePace, state)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: newLimiter()}).
-		Complete(r)
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: newLimiter()})
+	return watchChoices(b, w, hopingBound).Complete(r)
+}
+
+// registerOutdated adds the controller of pods with outdated terms.
+func registerOutdated(mgr ctrl.Manager, w wakers, r *outdated) error {
+	b := ctrl.NewControllerManagedBy(mgr).Named("outdated-pods").
+		Watches(&corev1.Pod{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(unscheduledOnly())).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 2, RateLimiter: newLimiter()})
+	return watchChoices(b, w, hopingUnbound).Complete(r)
+}
+
+// watchChoices wakes pods when what they hope for may have come.
+func watchChoices(b *builder.Builder, w wakers, which string) *builder.Builder {
+	for _, kind := range []client.Object{&corev1.Node{}, &v1alpha1.NamespaceMap{}, &v1alpha1.ResourceOffer{}, &v1alpha1.NamespaceOffloading{}} {
+		b = b.Watches(kind, w.hoping(which), builder.WithPredicates(choiceChanges()))
+	}
+	return b
 }
 
 func registerOrphans(mgr ctrl.Manager, o Options, w wakers, m *meter) error {

@@ -106,8 +106,8 @@ func present(f facts) plan {
 		p.status = changed(f, next)
 		return p
 	}
-	refused := meta.FindStatusCondition(f.shadow.Status.Conditions, v1alpha1.ConditionAccepted)
-	if refused == nil || refused.Status != metav1.ConditionFalse {
+	refused := refused(f.shadow)
+	if refused == nil {
 		p.welcome = next.Phase == corev1.PodRunning && f.pod.Status.Phase != corev1.PodRunning
 		p.status = changed(f, next)
 		return p
@@ -121,6 +121,15 @@ func present(f facts) plan {
 		return p
 	}
 	return refuse(f, next, refused.Reason, refused.Message)
+}
+
+// refused is the condition by which the provider refuses a pod, nil if it does not.
+func refused(s *v1alpha1.ShadowPod) *metav1.Condition {
+	c := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.ConditionAccepted)
+	if c == nil || c.Status != metav1.ConditionFalse {
+		return nil
+	}
+	return c
 }
 
 // told is the status that the provider tells; what home has if it tells none, or
@@ -165,13 +174,18 @@ func change(f facts) *v1alpha1.ShadowPod {
 	return want
 }
 
-// refuse sends a pod home if it has an owner that makes another one; else it stays,
-// and says why.
+// refuse sends a pod home if it has an owner that makes another one which could go
+// elsewhere; else it stays, and says why, and the provider may take it yet. What makes
+// another place of a node brings it back.
 func refuse(f facts, next corev1.PodStatus, reason, message string) plan {
 	p := stays(f, reason, message)
 	p.status = changed(f, explained(f, next, reason, message))
-	if replaceable(f.pod) {
+	switch {
+	case !replaceable(f.pod):
+	case f.elsewhere:
 		p.home = p.refused
+	default:
+		p.again = until(f.until, f.now)
 	}
 	return p
 }

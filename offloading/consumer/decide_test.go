@@ -30,7 +30,7 @@ func given(edit ...func(*facts)) facts {
 	grace := int64(30)
 	p.Spec.TerminationGracePeriodSeconds = &grace
 	f := facts{
-		pod: p, peering: "milan", now: noon, offloaded: true, link: up, since: noon.Add(-time.Hour),
+		pod: p, peering: "milan", now: noon, offloaded: true, link: up, since: noon.Add(-time.Hour), elsewhere: true,
 		at: shadow.Place{Node: "milan", Request: "default", Address: "192.0.2.7"},
 	}
 	for _, e := range edit {
@@ -78,6 +78,7 @@ func once(f *facts)                   { f.pod.Spec.RestartPolicy = corev1.Restar
 func alive(f *facts)                  { f.pod.Status = *running() }
 func at(d time.Duration) func(*facts) { return func(f *facts) { f.since = noon.Add(-d) } }
 func unlike(f *facts)                 { f.pod.Spec.HostNetwork = true }
+func cornered(f *facts)               { f.elsewhere, f.until = false, noon.Add(time.Minute) }
 func outside(f *facts)                { f.offloaded = false }
 func intolerant(f *facts)             { f.pod.Spec.Tolerations = nil }
 func finished(p corev1.PodPhase) func(*facts) {
@@ -155,6 +156,13 @@ func TestDecide(t *testing.T) {
 		{"refused, owned", given(carried, answered("Unschedulable"), of("ReplicaSet")), "status=Pending/Unschedulable evict tell"},
 		{"refused, of a Job", given(carried, answered("Drained"), of("Job")), "status=Pending/Drained evict tell"},
 		{"refused, of a DaemonSet", given(carried, answered("Drained"), of("DaemonSet")), "status=Pending/Drained tell"},
+		{"refused, and every place refuses", given(carried, answered("LimitExceeded"), of("ReplicaSet"), cornered), "status=Pending/LimitExceeded tell again 1m0s"},
+		{"refused, and there is no other place", given(carried, answered("Drained"), of("ReplicaSet"), func(f *facts) { f.elsewhere = false }), "status=Pending/Drained tell"},
+		{"refused and known, and another place appears", given(carried, answered("LimitExceeded"), of("ReplicaSet"), cornered, func(f *facts) {
+			f.pod.Status, f.elsewhere = *decide(*f).status, true
+		}), "evict tell"},
+		{"nothing like it is forged, and there is no other place", given(unlike, of("ReplicaSet"), cornered), "status=Pending/Refused tell again 1m0s"},
+		{"refused, bare, and there is no other place", given(carried, answered("Unschedulable"), cornered), "status=Pending/Unschedulable tell"},
 		{"refused for an unknown reason", given(carried, answered("Whatever"), of("ReplicaSet")), "status=Pending/Whatever evict tell"},
 		{"waiting for a namespace", given(carried, answered("NamespaceMissing"), of("ReplicaSet")), "status=Pending/NamespaceMissing"},
 		{"waiting for a name", given(carried, answered("NameTaken"), of("StatefulSet")), "status=Pending/NameTaken"},
@@ -259,6 +267,7 @@ func TestNote(t *testing.T) {
 		{"the first", nil, time.Second, 1, time.Minute, true},
 		{"of the same round", []v1alpha1.Refusal{refusal("a", 1, noon.Add(time.Minute-time.Second))}, 2 * time.Second, 1, time.Minute - time.Second, false},
 		{"made after the last", []v1alpha1.Refusal{refusal("a", 1, noon.Add(-time.Second))}, time.Second, 2, 2 * time.Minute, true},
+		{"of the same round, held back until after its end", []v1alpha1.Refusal{refusal("a", 3, noon.Add(-time.Second))}, time.Hour, 3, 4 * time.Minute, true},
 		{"for the seventh time", []v1alpha1.Refusal{refusal("a", 6, noon.Add(-time.Second))}, time.Second, 7, time.Hour, true},
 		{"a count out of all bounds", []v1alpha1.Refusal{refusal("a", 1<<30, noon.Add(-time.Second))}, time.Second, 1<<30 + 1, time.Hour, true},
 		{"long ago", []v1alpha1.Refusal{refusal("a", 6, noon.Add(-remembered))}, time.Second, 1, time.Minute, true},

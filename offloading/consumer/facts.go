@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -36,9 +37,13 @@ type facts struct {
 	shadow    *v1alpha1.ShadowPod // at the provider, as far as the mirror knows
 	memory    entry
 	leaving   bool // nobody waits for the provider for long: something ends here
+	// elsewhere: the pod's owner's next one could go to another place than this node, or
+	// perhaps at until, if that is set. Known of pods only that may be sent home.
+	elsewhere bool
+	until     time.Time
 }
 
-// gather reads the facts of a pod. It returns nil for pods that run here.
+// gather reads the facts of a pod. It returns nil for pods that are not this room's.
 func (r *reconciler) gather(ctx context.Context, pod *corev1.Pod) (*facts, Peer, error) {
 	node := &corev1.Node{}
 	if err := r.client.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, node); err != nil {
@@ -61,6 +66,9 @@ func (r *reconciler) gather(ctx context.Context, pod *corev1.Pod) (*facts, Peer,
 		offloaded: namespace.Labels[v1alpha1.LabelOffloaded] == "true",
 		since:     r.began(),
 	}
+	if owner := metav1.GetControllerOf(pod); !f.offloaded && owner != nil && owner.Kind == "DaemonSet" {
+		return nil, nil, nil // the room of virtual nodes answers for these, and nobody else
+	}
 	if f.memory.ended && !terminal(pod.Status.Phase) {
 		return nil, nil, nil // the cache is behind what we wrote
 	}
@@ -78,7 +86,28 @@ func (r *reconciler) gather(ctx context.Context, pod *corev1.Pod) (*facts, Peer,
 			return nil, nil, err
 		}
 	}
+	if sendable(*f) {
+		choice, err := r.choices.Of(ctx, pod)
+		if err != nil {
+			return nil, nil, fmt.Errorf("finding out where the next pod could go: %w", err)
+		}
+		f.elsewhere, f.until = choice.Elsewhere(node.Name), choice.Until
+	}
 	return f, peer, nil
+}
+
+// sendable says whether the pod may have to be sent home.
+func sendable(f facts) bool {
+	if !f.offloaded || !replaceable(f.pod) || !f.pod.DeletionTimestamp.IsZero() || terminal(f.pod.Status.Phase) {
+		return false
+	}
+	switch {
+	case f.link != up && f.link != refusing:
+		return false
+	case f.shadow == nil:
+		return !f.memory.seen && f.now.Sub(f.memory.created) >= behind
+	}
+	return refused(f.shadow) != nil
 }
 
 // look finds out how the provider is and what it shows of the pod.

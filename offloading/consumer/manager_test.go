@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -52,14 +54,14 @@ func TestManager(t *testing.T) {
 		Scheme: kubetest.Scheme(), Logger: logr.Discard(), Metrics: server.Options{BindAddress: "0"},
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{ // others use the same server
 			&corev1.Pod{}: here, &v1alpha1.NamespaceOffloading{}: here, &corev1.Namespace{}: named(w.home),
-			&corev1.Node{}: named(w.node), &v1alpha1.Peering{}: named(w.peering),
+			&corev1.Node{}: {Label: labels.SelectorFromSet(labels.Set{"world": w.peering})}, &v1alpha1.Peering{}: named(w.peering),
 		}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	links := fleet.New(fleet.Options{Scheme: kubetest.Scheme()})
-	if err := Register(mgr, Options{Fleet: Connections(links)}); err != nil {
+	if err := Register(mgr, Options{Fleet: Connections(links), Clock: w.clock}); err != nil {
 		t.Fatal(err)
 	}
 	if err := mgr.Add(links); err != nil {
@@ -105,6 +107,36 @@ func TestManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.await("the bound pod is carried", func() bool { return w.shadow(outside) != nil })
+
+	w.remote()
+	held, owner := w.pod("held", owned("ReplicaSet")), uuid.NewUUID()
+	w.await("the pod is carried that will be refused", func() bool { return w.shadow(held) != nil })
+	w.tell(held, nil, accepted(metav1.ConditionFalse, v1alpha1.ReasonLimitExceeded, ""))
+	w.await("it says why", func() bool { return w.now(held).Status.Reason == v1alpha1.ReasonLimitExceeded })
+	w.refuses(w.node, owner, time.Hour)
+	waiting := w.unplaced("waiting", ownedBy("ReplicaSet", owner), avoiding(w.node, w.peering+"-2"))
+	if w.now(held).DeletionTimestamp != nil {
+		t.Error("it is evicted, and there is no other place")
+	}
+	w.await("a pod goes that avoids the only node and one that is gone", func() bool { return w.now(waiting) == nil })
+	w.second()
+	w.await("there is another place, and it is evicted", func() bool { return w.now(held).DeletionTimestamp != nil })
+	w.release(string(held.UID))
+	owner = uuid.NewUUID()
+	w.refuses(w.node, owner, time.Hour)
+	cached := &v1alpha1.NamespaceMap{}
+	w.await("the refusal is known", func() bool {
+		err := mgr.GetClient().Get(ctx, mapKey(w.node), cached)
+		return err == nil && len(cached.Status.Refusals) == 1 && cached.Status.Refusals[0].Owner == string(owner)
+	})
+	waiting = w.unplaced("waiting", ownedBy("ReplicaSet", owner), avoiding(w.node))
+	canary := w.unplaced("canary", owned("ReplicaSet"), avoiding(w.node))
+	w.await("a later one of another owner goes", func() bool { return w.now(canary) == nil })
+	if w.now(waiting) == nil {
+		t.Error("a pod went while its node is to be avoided")
+	}
+	w.refuses(w.node, owner, 0)
+	w.await("it goes when its node is not to be avoided", func() bool { return w.now(waiting) == nil })
 
 	links.Remove(w.peering)
 	w.delete(outside)

@@ -11,9 +11,10 @@ import (
 
 // meter holds the metrics of offloaded pods.
 type meter struct {
-	pods  *prometheus.GaugeVec
-	sent  *prometheus.CounterVec
-	calls *prometheus.CounterVec
+	pods   *prometheus.GaugeVec
+	sent   *prometheus.CounterVec
+	calls  *prometheus.CounterVec
+	remade prometheus.Counter
 }
 
 func newMeter() *meter {
@@ -27,12 +28,15 @@ func newMeter() *meter {
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "pelago_shadow_pod_calls_total", Help: "Calls that write ShadowPods at providers.",
 		}, []string{"verb"}),
+		remade: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "pelago_pods_remade_total", Help: "Unscheduled pods that were ended so that their owner makes them again, under looser terms.",
+		}),
 	}
 }
 
 func (m *meter) register(to prometheus.Registerer) error {
 	var failed []error
-	for _, c := range []prometheus.Collector{m.pods, m.sent, m.calls} {
+	for _, c := range []prometheus.Collector{m.pods, m.sent, m.calls, m.remade} {
 		failed = append(failed, to.Register(c))
 	}
 	if err := errors.Join(failed...); err != nil {

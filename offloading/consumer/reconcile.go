@@ -12,6 +12,8 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/offloading/admission"
 )
 
 // limit bounds one reconcile.
@@ -26,6 +28,7 @@ type reconciler struct {
 	events   events.EventRecorder
 	ledger   *ledger
 	refusals *refusals
+	choices  chooser
 	meter    *meter
 
 	once  sync.Once
@@ -37,7 +40,7 @@ type reconciler struct {
 // +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
 // +kubebuilder:rbac:groups="",resources=nodes;namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get
-// +kubebuilder:rbac:groups=pelago.dev,resources=peerings;namespaceoffloadings;namespacemaps,verbs=get;list;watch
+// +kubebuilder:rbac:groups=pelago.dev,resources=peerings;namespaceoffloadings;namespacemaps;resourceoffers,verbs=get;list;watch
 // +kubebuilder:rbac:groups=pelago.dev,resources=namespacemaps/status,verbs=patch
 
 // Reconcile looks at one home pod.
@@ -63,6 +66,11 @@ func (r *reconciler) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	return after(again), nil
+}
+
+// chooser says where a pod could go that is made now; see admission.Choices.
+type chooser interface {
+	Of(ctx context.Context, pod *corev1.Pod) (admission.Choice, error)
 }
 
 // began is when this process first looked at a pod: connections are made after that.

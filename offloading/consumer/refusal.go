@@ -106,10 +106,13 @@ func note(list []v1alpha1.Refusal, one v1alpha1.Refusal, made, now time.Time) ([
 	for _, old := range list {
 		switch {
 		case old.Owner == one.Owner && old.Node == one.Node:
-			if at := old.Until.Add(-avoid(old.Count)); !made.After(at) {
+			same := !made.After(old.Until.Add(-avoid(old.Count)))
+			switch {
+			case same && now.Before(old.Until.Time):
 				return list, false
-			}
-			if now.Sub(old.Until.Time) < remembered {
+			case same: // it was held back until now, and its successor is not to come back at once
+				one.Count = max(old.Count, 1)
+			case now.Sub(old.Until.Time) < remembered:
 				one.Count = max(old.Count, 0) + 1
 			}
 		case now.Sub(old.Until.Time) < remembered:

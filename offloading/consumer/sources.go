@@ -63,6 +63,7 @@ func (p *places) remove(node string) {
 type wakers struct {
 	cache  client.Reader
 	places *places
+	delay  time.Duration // see choicePace
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]

@@ -24,6 +24,7 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/fleet"
 	"github.com/pelago-dev/pelago/internal/kubetest"
+	"github.com/pelago-dev/pelago/offloading/admission"
 	"github.com/pelago-dev/pelago/offloading/shadow"
 )
 
@@ -42,6 +43,7 @@ type world struct {
 	recorded *events.FakeRecorder
 	pods     *reconciler
 	orphans  *orphans
+	outdated *outdated
 
 	mu     sync.Mutex
 	writes map[string]int // "here create" and so on, whatever came of them
@@ -124,7 +126,7 @@ func newWorld(t *testing.T) *world {
 		Consume:   &v1alpha1.Consume{AuthURL: "https://192.0.2.1:1", CASHA256: v1alpha1.TokenHash("x")},
 	}})
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.node, Labels: map[string]string{
-		v1alpha1.LabelType: v1alpha1.TypeVirtualNode, v1alpha1.LabelPeering: name, v1alpha1.LabelRequest: v1alpha1.DefaultRequestName,
+		v1alpha1.LabelType: v1alpha1.TypeVirtualNode, v1alpha1.LabelPeering: name, v1alpha1.LabelRequest: v1alpha1.DefaultRequestName, "world": name,
 	}}}
 	w.make(node)
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.7"}}
@@ -154,7 +156,9 @@ func (w *world) restart() {
 	w.pods = &reconciler{
 		client: home, live: w.admin, fleet: w.peer, clock: w.clock, events: w.recorded, meter: m,
 		ledger: newLedger(m.pods), refusals: &refusals{client: home, live: w.admin},
+		choices: admission.NewChoices(w.admin, w.admin, w.clock),
 	}
+	w.outdated = newOutdated(home, w.pods.choices, w.clock, m)
 	w.orphans = &orphans{client: home, live: w.admin, fleet: w.peer, meter: m}
 }
 

@@ -56,12 +56,12 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Stream-Protocol-Version", "v4.channel.k8s.io")
 	w.Header().Set("Set-Cookie", "evil=1")
 	w.WriteHeader(http.StatusSwitchingProtocols)
-	c, _, err := http.NewResponseController(w).Hijack()
+	c, in, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return
 	}
 	defer c.Close()
-	_, _ = io.Copy(c, c)
+	_, _ = io.Copy(c, in) // a first byte may have been read by the server
 	_, _ = io.WriteString(c, "end")
 }
 

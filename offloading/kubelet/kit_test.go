@@ -219,7 +219,7 @@ func newStage(t testing.TB, provider http.Handler) *stage {
 	s.store = &store{nodes: []corev1.Node{*s.node}, shadows: map[string]*v1alpha1.ShadowPod{
 		podUID: {Status: v1alpha1.ShadowPodStatus{Ref: &v1alpha1.PodRef{Namespace: "shop-rome", Name: "web-0", UID: "x"}}},
 	}, pods: []corev1.Pod{
-		{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-0", UID: podUID}, Spec: corev1.PodSpec{NodeName: name}, Status: corev1.PodStatus{Phase: corev1.PodRunning}},
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-0", UID: podUID}, Spec: corev1.PodSpec{NodeName: name, Containers: []corev1.Container{{Name: "web"}}}, Status: corev1.PodStatus{Phase: corev1.PodRunning}},
 		{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "elsewhere", UID: "other"}, Spec: corev1.PodSpec{NodeName: "node-1"}},
 	}}
 	rt := there.Client().Transport.(*http.Transport)

@@ -113,6 +113,7 @@ func (r *report) sum(running map[string]*corev1.Pod, used []stats.Pod, node *usa
 			continue
 		}
 		told[u.Metadata.UID] = true
+		u.Containers = containersOf(pod, u.Containers)
 		r.pods = append(r.pods, podUsage{pod: pod, used: u})
 		for _, c := range u.Containers {
 			if c.CPUCoreNanoSeconds != nil {
@@ -130,6 +131,27 @@ func (r *report) sum(running map[string]*corev1.Pod, used []stats.Pod, node *usa
 		return strings.Compare(a.pod.Namespace+"/"+a.pod.Name, b.pod.Namespace+"/"+b.pod.Name)
 	})
 	r.cpuSeconds = node.add(cpu, func(uid string) bool { return running[uid] != nil })
+}
+
+// containersOf leaves the figures of containers that a pod has: others would be kept as
+// long as the pod lives, and become metrics, as many as a provider makes up.
+func containersOf(pod *corev1.Pod, said []stats.Container) []stats.Container {
+	names := map[string]bool{}
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			names[list[i].Name] = true
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		names[pod.Spec.EphemeralContainers[i].Name] = true
+	}
+	var known []stats.Container // what is said is shared with others who ask
+	for _, c := range said {
+		if names[c.Name] {
+			known = append(known, c)
+		}
+	}
+	return known
 }
 
 // resource answers with the figures as metrics, named as kubelets name them.

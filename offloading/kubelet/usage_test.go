@@ -3,6 +3,7 @@ package kubelet
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -100,5 +101,28 @@ func TestNodeUsage(t *testing.T) {
 	}
 	if len(u.last) != 0 {
 		t.Errorf("%v is kept", u.last)
+	}
+}
+
+// A provider that makes up containers fills neither this program nor the metrics.
+func TestMadeUpContainers(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-0", UID: podUID}}
+	pod.Spec.Containers = []corev1.Container{{Name: "web"}}
+	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}}
+	running := map[string]*corev1.Pod{podUID: pod}
+	var node usage
+	for round := range 10 {
+		said := stats.Pod{Metadata: stats.Home{UID: podUID}}
+		for _, name := range []string{"web", "debug", fmt.Sprintf("made-up-%d", round)} {
+			said.Containers = append(said.Containers, stats.Container{Name: name, CPUCoreNanoSeconds: number(1e9), WorkingSetBytes: number(1)})
+		}
+		var r report
+		r.sum(running, []stats.Pod{said}, &node)
+		if text := string(r.metrics(false)); strings.Contains(text, "made-up") || r.cpuSeconds != 2 || r.memory != 2 {
+			t.Fatalf("believed: %g s, %g bytes\n%s", r.cpuSeconds, r.memory, text)
+		}
+	}
+	if len(node.last) != 2 {
+		t.Errorf("%d containers are remembered of 2", len(node.last))
 	}
 }

@@ -14,9 +14,10 @@ import (
 func (r *offloader) announce(before, after *v1alpha1.NamespaceOffloading, p *plan) {
 	was := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionReady)
 	is := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionReady)
-	if is != nil && (was == nil || was.Reason != is.Reason) && is.Reason != v1alpha1.ReasonPending {
+	// No event of an end: what ends is often the namespace, which takes none any more.
+	if is != nil && (was == nil || was.Reason != is.Reason) && is.Reason != v1alpha1.ReasonPending && is.Reason != v1alpha1.ReasonTerminating {
 		kind := corev1.EventTypeWarning
-		if is.Status == metav1.ConditionTrue || is.Reason == v1alpha1.ReasonTerminating {
+		if is.Status == metav1.ConditionTrue {
 			kind = corev1.EventTypeNormal
 		}
 		message := is.Message

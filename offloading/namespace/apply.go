@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,6 +26,12 @@ func (r *offloader) apply(ctx context.Context, f *facts, p *plan) (map[string]ve
 		}
 	}
 	var failed []error
+	if p.disarm {
+		failed = append(failed, r.disarm(ctx, f.binding))
+	}
+	if p.arm {
+		failed = append(failed, apply(ctx, r.client, f.own))
+	}
 	refusals := map[string]verdict{}
 	for _, peering := range p.put {
 		err := r.put(ctx, peering, f.name, f.mapping())
@@ -89,6 +96,14 @@ func (r *offloader) mark(ctx context.Context, namespace string, on bool) error {
 	err := r.client.Patch(ctx, n, merge("metadata", map[string]any{"labels": map[string]any{v1alpha1.LabelOffloaded: value}}))
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("labelling the namespace: %w", err)
+	}
+	return nil
+}
+
+// disarm takes the manager's own rights in a namespace.
+func (r *offloader) disarm(ctx context.Context, b *rbacv1.RoleBinding) error {
+	if err := r.client.Delete(ctx, b, client.Preconditions{UID: &b.UID}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("taking the manager's rights in %s: %w", b.Namespace, err)
 	}
 	return nil
 }

@@ -37,7 +37,8 @@ type estate struct {
 	ours         []*corev1.Namespace          // labelled for this tenant, by name
 	existing     map[string]*corev1.Namespace // those, and others of names that are wanted
 	bindings     map[string]*rbacv1.RoleBinding
-	leaving      map[string]departure // of ours that are not wanted
+	own          map[string]*rbacv1.RoleBinding // the manager's
+	leaving      map[string]departure           // of ours that are not wanted
 }
 
 // departure is how far a namespace is that is not wanted any more.
@@ -90,6 +91,7 @@ func (f *estate) claims() map[string]string {
 type step struct {
 	home, name                                    string
 	create, relabel, bind, rebind, unbind, remove bool
+	arm, rearm                                    bool // the manager's own rights
 }
 
 // arrangement is what to do, and what to say.
@@ -116,6 +118,7 @@ func arrange(f *estate) *arrangement {
 	d := &arrangement{said: map[string]v1alpha1.MappedNamespace{}}
 	claimed := f.claims()
 	d.retire(f, claimed)
+	d.withdraw(f, claimed)
 	made, total := 0, len(f.ours)
 	for _, home := range f.homes() {
 		left, leftBehind := d.said[home]
@@ -188,6 +191,9 @@ func (f *estate) mend(home, name string, n *corev1.Namespace) step {
 	want, have := podsBinding(name, f.tenant, *f.subject), f.bindings[name]
 	s.rebind = have != nil && have.RoleRef != want.RoleRef
 	s.bind = have == nil || s.rebind || !equality.Semantic.DeepEqual(have.Subjects, want.Subjects)
+	armed, arms := mappedBinding(name, f.tenant, f.system), f.own[name]
+	s.rearm = arms != nil && arms.RoleRef != armed.RoleRef
+	s.arm = !isAs(arms, armed)
 	if s != (step{}) {
 		s.home, s.name = home, name
 	}
@@ -241,6 +247,19 @@ func (d *arrangement) retire(f *estate, claimed map[string]string) {
 		// Of several that were made for one namespace, what is kept is what people must see.
 		if before, ok := d.said[home]; !ok || before.Phase != v1alpha1.MappingKept {
 			d.said[home] = said
+		}
+	}
+}
+
+// withdraw takes the tenant's rights in namespaces that have ceased to be the tenant's:
+// somebody has taken our labels off.
+func (d *arrangement) withdraw(f *estate, claimed map[string]string) {
+	for _, name := range slices.Sorted(maps.Keys(f.bindings)) {
+		if claimed[name] != "" && f.existing[name] == nil {
+			continue // made a moment ago, and not seen yet
+		}
+		if !slices.ContainsFunc(f.ours, func(n *corev1.Namespace) bool { return n.Name == name }) {
+			d.steps = append(d.steps, step{name: name, unbind: true})
 		}
 	}
 }

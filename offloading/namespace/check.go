@@ -51,9 +51,13 @@ func received(obj map[string]any, wanted map[string]v1alpha1.NamespaceMapping, t
 	slices.Sort(others)
 	for _, name := range others[:min(len(others), maxAnswers)] {
 		mapped, ok := receivedOne(said[name])
-		if ok && len(validation.IsDNS1123Label(name)) == 0 && mapped.Phase != v1alpha1.MappingReady {
-			a.namespaces[name] = mapped
+		if !ok || len(validation.IsDNS1123Label(name)) > 0 {
+			continue
 		}
+		if mapped.Phase == v1alpha1.MappingReady { // the provider has not seen yet that it is not wanted
+			mapped.Phase, mapped.Reason, mapped.Message = v1alpha1.MappingTerminating, v1alpha1.ReasonTerminating, ""
+		}
+		a.namespaces[name] = mapped
 	}
 	return a
 }

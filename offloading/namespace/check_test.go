@@ -33,8 +33,8 @@ func TestReceived(t *testing.T) {
 			map[string]v1alpha1.MappedNamespace{"shop": {Phase: "Refused", Reason: "Refused"}}},
 		{"a reason that is ours", `{"status":{"namespaces":{"shop":{"phase":"Refused","reason":"Pending"}}}}`,
 			map[string]v1alpha1.MappedNamespace{"shop": {Phase: "Refused", Reason: "Refused"}}},
-		{"kept of an earlier time, and ready that nobody wants", `{"status":{"namespaces":{"old":{"phase":"Kept","name":"old-rome"},"new":{"phase":"Ready","name":"new-rome"},"A/B":{"phase":"Kept"}}}}`,
-			map[string]v1alpha1.MappedNamespace{"old": {Name: "old-rome", Phase: "Kept"}}},
+		{"kept of an earlier time, and one of which the provider does not know yet that nobody wants it", `{"status":{"namespaces":{"old":{"phase":"Kept","name":"old-rome"},"new":{"phase":"Ready","name":"new-rome"},"A/B":{"phase":"Kept"}}}}`,
+			map[string]v1alpha1.MappedNamespace{"old": {Name: "old-rome", Phase: "Kept"}, "new": {Name: "new-rome", Phase: "Terminating", Reason: "Terminating"}}},
 	} {
 		var obj map[string]any
 		if err := json.Unmarshal([]byte(c.text), &obj); err != nil {

@@ -32,6 +32,8 @@ const (
 // plan is what to do for an offloading.
 type plan struct {
 	mark   *bool    // set the label so
+	arm    bool     // give the manager its own rights there
+	disarm bool     // take them
 	put    []string // write the entry for these peerings
 	drop   []string // take the entry out
 	evict  []*corev1.Pod
@@ -59,6 +61,13 @@ func decide(f *facts) *plan {
 	marked := f.ending == nil && f.refused == ""
 	if f.present && marked != f.labelled {
 		p.mark = &marked
+	}
+	ours := f.binding != nil && f.binding.Labels[v1alpha1.LabelManagedBy] == component && f.binding.Labels[v1alpha1.LabelTenant] == ""
+	if marked {
+		p.arm = f.present && (f.binding == nil || ours && !isAs(f.binding, f.own))
+		p.disarm = p.arm && ours && f.binding.RoleRef != f.own.RoleRef // what it refers to cannot be changed
+	} else {
+		p.disarm = ours
 	}
 	for _, c := range f.clusters {
 		switch {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,14 +21,16 @@ import (
 type facts struct {
 	now      time.Time
 	spec     v1alpha1.NamespaceOffloadingSpec
-	name     string        // of the namespace
-	labelled bool          // the namespace has LabelOffloaded
-	present  bool          // the namespace is there
-	ending   *metav1.Time  // since when the offloading or its namespace is being deleted
-	refused  string        // why this namespace is never offloaded
-	wrong    error         // what is wrong with the selector
-	nodes    []corev1.Node // virtual ones
-	clusters []*cluster    // by name
+	name     string              // of the namespace
+	labelled bool                // the namespace has LabelOffloaded
+	present  bool                // the namespace is there
+	binding  *rbacv1.RoleBinding // of the manager's own rights
+	own      *rbacv1.RoleBinding // as it should be
+	ending   *metav1.Time        // since when the offloading or its namespace is being deleted
+	refused  string              // why this namespace is never offloaded
+	wrong    error               // what is wrong with the selector
+	nodes    []corev1.Node       // virtual ones
+	clusters []*cluster          // by name
 }
 
 // cluster is what is known of an offloading at one cluster.
@@ -76,6 +79,10 @@ func (r *offloader) gather(ctx context.Context, o *v1alpha1.NamespaceOffloading)
 			f.ending = n.DeletionTimestamp
 		}
 		f.refused = refusedHere(n, r.system)
+	}
+	f.own = homeBinding(o.Namespace, r.system)
+	if f.binding, err = read(ctx, r.client, o.Namespace, managerBinding, &rbacv1.RoleBinding{}); err != nil {
+		return nil, err
 	}
 	nodes := &corev1.NodeList{}
 	if err := r.client.List(ctx, nodes, client.MatchingLabels{v1alpha1.LabelType: v1alpha1.TypeVirtualNode}, client.HasLabels{v1alpha1.LabelPeering}); err != nil {

@@ -77,6 +77,7 @@ func registerOffloading(mgr ctrl.Manager, o Options) error {
 		Watches(&corev1.Namespace{}, ofNamespace(), builder.WithPredicates(labelledOrEnding())).
 		Watches(&corev1.Node{}, toAll(mgr.GetClient()), builder.WithPredicates(virtualNodes(), predicate.LabelChangedPredicate{})).
 		Watches(&v1alpha1.Peering{}, toAll(mgr.GetClient()), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&rbacv1.RoleBinding{}, ofHomeBinding()).
 		Watches(&v1alpha1.NamespaceMap{}, entriesChanged(), builder.WithPredicates(predicate.NewPredicateFuncs(inPeeringNamespace))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 8}).
 		Complete(r)

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -42,6 +43,41 @@ func podsBinding(namespace string, tenant *v1alpha1.Tenant, who rbacv1.Subject) 
 	}
 }
 
+// What the manager itself may do with Secrets, only in namespaces that are offloaded or
+// mapped: it binds itself there to these ClusterRoles, and nowhere else.
+const (
+	managerBinding    = "pelago-manager"
+	managerHomeRole   = "pelago-manager-home"
+	managerMappedRole = "pelago-manager-mapped"
+)
+
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=pelago-manager-home;pelago-manager-mapped,verbs=bind
+
+// ownBinding gives the manager of the namespace system a role in another namespace.
+func ownBinding(namespace, role, system string, labels map[string]string) *rbacv1.RoleBinding {
+	return &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: managerBinding, Labels: labels},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: system, Name: "pelago-manager"}},
+	}
+}
+
+// homeBinding lets the manager read single Secrets of a namespace that is offloaded.
+func homeBinding(namespace, system string) *rbacv1.RoleBinding {
+	return ownBinding(namespace, managerHomeRole, system, map[string]string{v1alpha1.LabelManagedBy: component})
+}
+
+// mappedBinding lets the manager make the Secrets of a tenant in a mapped namespace.
+func mappedBinding(namespace string, tenant *v1alpha1.Tenant, system string) *rbacv1.RoleBinding {
+	return ownBinding(namespace, managerMappedRole, system,
+		map[string]string{v1alpha1.LabelManagedBy: component, v1alpha1.LabelTenant: tenant.Name})
+}
+
+// isAs says whether a RoleBinding gives what another one does.
+func isAs(have, want *rbacv1.RoleBinding) bool {
+	return have != nil && have.RoleRef == want.RoleRef && equality.Semantic.DeepEqual(have.Subjects, want.Subjects) && contains(have.Labels, want.Labels)
+}
+
 // apply makes a RoleBinding as it is given, whoever made one of its name.
 func apply(ctx context.Context, c client.Client, b *rbacv1.RoleBinding) error {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(b)
@@ -52,7 +88,7 @@ func apply(ctx context.Context, c client.Client, b *rbacv1.RoleBinding) error {
 	u := &unstructured.Unstructured{Object: content}
 	u.SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind("RoleBinding"))
 	if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), fieldOwner, client.ForceOwnership); err != nil {
-		return fmt.Errorf("giving the tenant its rights in %s: %w", b.Namespace, err)
+		return fmt.Errorf("giving rights in %s: %w", b.Namespace, err)
 	}
 	return nil
 }

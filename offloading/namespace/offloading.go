@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -105,7 +106,12 @@ func (r *offloader) orphan(ctx context.Context, namespace string) (ctrl.Result, 
 		}
 	}
 	marked := n != nil && n.Labels[v1alpha1.LabelOffloaded] != ""
-	if len(held) == 0 && !marked {
+	binding, err := read(ctx, r.client, namespace, managerBinding, &rbacv1.RoleBinding{})
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	armed := binding != nil && binding.RoleRef.Name == managerHomeRole && binding.Labels[v1alpha1.LabelManagedBy] == component
+	if len(held) == 0 && !marked && !armed {
 		return ctrl.Result{}, nil
 	}
 	// What follows ends pods, so it must be true now, not when the cache was filled.
@@ -116,6 +122,9 @@ func (r *offloader) orphan(ctx context.Context, namespace string) (ctrl.Result, 
 	var failed []error
 	if marked {
 		failed = append(failed, r.mark(ctx, namespace, false))
+	}
+	if armed {
+		failed = append(failed, r.disarm(ctx, binding))
 	}
 	for _, peering := range held {
 		failed = append(failed, r.drop(ctx, peering, namespace))

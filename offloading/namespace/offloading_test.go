@@ -238,7 +238,7 @@ func TestPeerAway(t *testing.T) {
 	if w.offloading() == nil {
 		t.Fatal("a peer that is away is not waited for")
 	}
-	w.clock.Step(patience)
+	w.clock.Step(patience + 10*time.Second) // the deletion has the API server's time
 	w.settle()
 	if w.offloading() != nil {
 		t.Fatalf("%v: the end hangs", w.says())

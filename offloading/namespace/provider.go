@@ -91,7 +91,7 @@ func missingKey(tenant string) string { return "/" + tenant }
 // gather reads what a decision needs.
 func (r *provider) gather(ctx context.Context, tenant *v1alpha1.Tenant) (*estate, error) {
 	f := &estate{now: r.clock.Now(), tenant: tenant, system: r.system,
-		existing: map[string]*corev1.Namespace{}, bindings: map[string]*rbacv1.RoleBinding{}, leaving: map[string]departure{}}
+		existing: map[string]*corev1.Namespace{}, bindings: map[string]*rbacv1.RoleBinding{}, own: map[string]*rbacv1.RoleBinding{}, leaving: map[string]departure{}}
 	space := v1alpha1.TenantNamespace(tenant.Name)
 	m, err := read(ctx, r.client, space, v1alpha1.NamespaceMapName, &v1alpha1.NamespaceMap{})
 	if err != nil {
@@ -127,8 +127,11 @@ func (r *provider) gather(ctx context.Context, tenant *v1alpha1.Tenant) (*estate
 		return nil, fmt.Errorf("listing the tenant's role bindings: %w", err)
 	}
 	for i := range bindings.Items {
-		if b := &bindings.Items[i]; b.Name == v1alpha1.ConsumerPodsRole {
+		switch b := &bindings.Items[i]; b.Name {
+		case v1alpha1.ConsumerPodsRole:
 			f.bindings[b.Namespace] = b
+		case managerBinding:
+			f.own[b.Namespace] = b
 		}
 	}
 	if err := r.gatherForeign(ctx, f); err != nil {
@@ -224,6 +227,9 @@ func (r *provider) step(ctx context.Context, f *estate, s step) error {
 			return fmt.Errorf("labelling namespace "+s.name+": %w", err)
 		}
 	}
+	if err := r.arm(ctx, f, s); err != nil {
+		return err
+	}
 	if s.unbind || s.rebind {
 		b := f.bindings[s.name]
 		if err := r.client.Delete(ctx, b, client.Preconditions{UID: &b.UID}); client.IgnoreNotFound(err) != nil {
@@ -240,6 +246,20 @@ func (r *provider) step(ctx context.Context, f *estate, s step) error {
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting namespace "+s.name+": %w", err)
 		}
+	}
+	return nil
+}
+
+// arm gives the manager its own rights in a mapped namespace. They end with the namespace.
+func (r *provider) arm(ctx context.Context, f *estate, s step) error {
+	if s.rearm {
+		b := f.own[s.name]
+		if err := r.client.Delete(ctx, b, client.Preconditions{UID: &b.UID}); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("taking the manager's rights in "+s.name+": %w", err)
+		}
+	}
+	if s.arm {
+		return apply(ctx, r.client, mappedBinding(s.name, f.tenant, r.system))
 	}
 	return nil
 }

@@ -66,6 +66,13 @@ func TestArrange(t *testing.T) {
 		}
 		return out
 	}
+	armed := func(names ...string) map[string]*rbacv1.RoleBinding {
+		out := map[string]*rbacv1.RoleBinding{}
+		for _, n := range names {
+			out[n] = mappedBinding(n, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "rome"}}, v1alpha1.SystemNamespace)
+		}
+		return out
+	}
 	def := v1alpha1.NamespaceMapping{Strategy: v1alpha1.MappingDefaultName}
 	pick := func(name string) v1alpha1.NamespaceMapping {
 		return v1alpha1.NamespaceMapping{Strategy: v1alpha1.MappingSelectedName, RemoteName: name}
@@ -126,7 +133,7 @@ func TestArrange(t *testing.T) {
 			want: map[string]string{"a": "Ready Ready"}, steps: []string{"a-rome remove", "x create bind"}},
 	} {
 		f := &estate{now: now, tenant: &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "rome"}}, system: v1alpha1.SystemNamespace,
-			subject: &rbacv1.Subject{Name: "u"}, existing: map[string]*corev1.Namespace{}, bindings: bound(c.bound...), leaving: c.leaving,
+			own: armed(c.bound...), subject: &rbacv1.Subject{Name: "u"}, existing: map[string]*corev1.Namespace{}, bindings: bound(c.bound...), leaving: c.leaving,
 			desired: &v1alpha1.NamespaceMap{Spec: v1alpha1.NamespaceMapSpec{Namespaces: c.entries}}}
 		f.tenant.Spec.State, f.tenant.Spec.NamespaceNames = c.state, []string{"x"}
 		f.tenant.Spec.Limits = &v1alpha1.TenantLimits{Namespaces: c.limit}
@@ -158,7 +165,7 @@ func TestArrange(t *testing.T) {
 			for _, p := range []struct {
 				word string
 				set  bool
-			}{{" unbind", s.unbind}, {" rebind", s.rebind}, {" bind", s.bind}, {" remove", s.remove}} {
+			}{{" unbind", s.unbind}, {" rebind", s.rebind}, {" bind", s.bind && s.arm}, {" only one binding", s.bind != s.arm}, {" remove", s.remove}} {
 				if p.set {
 					text += p.word
 				}
@@ -167,6 +174,23 @@ func TestArrange(t *testing.T) {
 		}
 		if diff := cmp.Diff(c.steps, steps); diff != "" {
 			t.Errorf("%s: steps: %s", c.reason, diff)
+		}
+	}
+}
+
+// TestRightsEndWithTheLabels: a namespace whose owner takes it over, wanted or not, is no
+// place for the tenant any more.
+func TestRightsEndWithTheLabels(t *testing.T) {
+	tenant := &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "rome"}}
+	who := rbacv1.Subject{Kind: rbacv1.UserKind, Name: "u"}
+	taken := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop-rome"}}
+	for reason, entries := range map[string]map[string]v1alpha1.NamespaceMapping{"wanted": {"shop": {Strategy: v1alpha1.MappingDefaultName}}, "not wanted": nil} {
+		f := &estate{now: time.Now(), tenant: tenant, subject: &who, system: v1alpha1.SystemNamespace,
+			desired:  &v1alpha1.NamespaceMap{Spec: v1alpha1.NamespaceMapSpec{Namespaces: entries}},
+			existing: map[string]*corev1.Namespace{taken.Name: taken},
+			bindings: map[string]*rbacv1.RoleBinding{taken.Name: podsBinding(taken.Name, tenant, who)}}
+		if diff := cmp.Diff([]step{{name: taken.Name, unbind: true}}, arrange(f).steps, cmp.AllowUnexported(step{})); diff != "" {
+			t.Errorf("%s: %s", reason, diff)
 		}
 	}
 }
@@ -210,7 +234,7 @@ func TestHostileMap(t *testing.T) {
 	if get(w, "", w.home, &corev1.Namespace{}).ResourceVersion != before {
 		t.Error("a foreign namespace was touched")
 	}
-	if w.writes > 3*2+2 {
+	if w.writes > 3*3+2 {
 		t.Errorf("%d writes", w.writes)
 	}
 }

@@ -192,12 +192,23 @@ func ofBinding() handler.EventHandler {
 			return nil
 		}
 		switch name := obj.GetName(); {
-		case name == v1alpha1.ConsumerPodsRole && obj.GetLabels()[v1alpha1.LabelTenant] != "":
+		case (name == v1alpha1.ConsumerPodsRole || name == managerBinding) && obj.GetLabels()[v1alpha1.LabelTenant] != "":
 			return []reconcile.Request{mapOfTenant(obj.GetLabels()[v1alpha1.LabelTenant])}
 		case name == v1alpha1.ConsumerRole && inTenantNamespace(obj):
 			return []reconcile.Request{request(obj.GetNamespace(), v1alpha1.NamespaceMapName)}
 		}
 		return nil
+	})
+}
+
+// ofHomeBinding asks for the offloading of a namespace in which the manager's own rights
+// change.
+func ofHomeBinding() handler.EventHandler {
+	return each(func(obj client.Object) []reconcile.Request {
+		if obj.GetName() != managerBinding || obj.GetLabels()[v1alpha1.LabelManagedBy] != component || obj.GetLabels()[v1alpha1.LabelTenant] != "" {
+			return nil
+		}
+		return []reconcile.Request{offloadingOf(obj.GetNamespace())}
 	})
 }
 

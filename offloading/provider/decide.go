@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -14,7 +15,8 @@ import (
 
 const (
 	// deadline is how long after its grace a pod on a node that is not ready is taken for
-	// dead and removed without its kubelet.
+	// dead and removed without its kubelet. One of a StatefulSet is not: it waits, as in
+	// any cluster, until the node is gone.
 	deadline = 5 * time.Minute
 	// stuckLook is how often a pod that does not end is looked at.
 	stuckLook = 30 * time.Second
@@ -103,11 +105,15 @@ func (p *plan) end(f facts, pod *corev1.Pod, grace *int64) {
 		p.remove = append(p.remove, removal{pod: pod, grace: grace})
 	case finished(pod):
 		p.free(pod)
-	case dead && (gone || !f.now.Before(pod.DeletionTimestamp.Add(deadline))):
+	case dead && (gone || !unique(pod) && !f.now.Before(pod.DeletionTimestamp.Add(deadline))):
 		p.remove = append(p.remove, removal{pod: pod, grace: new(int64)})
 	}
 	p.in(stuckLook)
 }
+
+// unique says that there must never be two of a pod, not even one on a node that nobody
+// can reach.
+func unique(pod *corev1.Pod) bool { return pod.Labels[appsv1.StatefulSetPodNameLabel] != "" }
 
 // free takes our finalizer off a pod, if it has it.
 func (p *plan) free(pod *corev1.Pod) {

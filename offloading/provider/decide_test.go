@@ -147,6 +147,10 @@ func beingDeleted(grace int64, ago time.Duration) func(*corev1.Pod) {
 	}
 }
 
+func ofStatefulSet(p *corev1.Pod) {
+	p.Labels = map[string]string{"statefulset.kubernetes.io/pod-name": "web-0"}
+}
+
 func unschedulable(age time.Duration) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		unbound(p)
@@ -231,6 +235,7 @@ var everyCase = map[string]struct {
 
 	"NodeNotReady": {"its kubelet may come back", []scene{withPod("a", beingDeleted(30, 4*time.Minute)), func(f *facts) { f.dead = map[string]bool{"n1": false} }}, outcome{Phase: "Running", Ref: "a", Again: stuckLook}},
 	"NodeDead":     {"its kubelet does not come back", []scene{withPod("a", beingDeleted(30, 5*time.Minute)), func(f *facts) { f.dead = map[string]bool{"n1": false} }}, outcome{Do: "remove web-0 grace 0s", Phase: "Running", Ref: "a", Again: stuckLook}},
+	"NodeUnique":   {"two of a StatefulSet's pod must not run, so it waits for the node to be gone", []scene{withPod("a", beingDeleted(30, 5*time.Minute), ofStatefulSet), func(f *facts) { f.dead = map[string]bool{"n1": false} }}, outcome{Phase: "Running", Ref: "a", Again: stuckLook}},
 	"NodeGone":     {"there is no kubelet", []scene{withPod("a", beingDeleted(30, 0)), func(f *facts) { f.dead = map[string]bool{"n1": true} }}, outcome{Do: "remove web-0 grace 0s", Phase: "Running", Ref: "a", Again: stuckLook}},
 	"NodeSlow":     {"a node that is ready is waited for", []scene{withPod("a", beingDeleted(30, time.Hour))}, outcome{Phase: "Running", Ref: "a", Again: stuckLook}},
 

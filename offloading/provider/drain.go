@@ -1,14 +1,23 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
+
+// longestGrace is the most that a pod gets to end when its tenant is drained or ends: a
+// tenant may write what it likes into terminationGracePeriodSeconds, and who drains it
+// wants it gone.
+const longestGrace = 10 * time.Minute
 
 // Drainer removes what a tenant runs: its pods if it is drained, its ShadowPods with
 // them if it ends.
@@ -62,10 +71,25 @@ func (d Drainer) pods(ctx context.Context, tenant *v1alpha1.Tenant) error {
 			if over(&list.Items[i]) && tenant.DeletionTimestamp == nil {
 				continue // it runs no more
 			}
-			if err := d.remove(ctx, &list.Items[i]); err != nil {
+			if err := d.end(ctx, &list.Items[i]); err != nil {
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+// end deletes a pod, with its own grace if that is not too long; one that is being
+// deleted with a longer one gets no more than others.
+func (d Drainer) end(ctx context.Context, pod *corev1.Pod) error {
+	const most = int64(longestGrace / time.Second)
+	own := cmp.Or(pod.DeletionGracePeriodSeconds, pod.Spec.TerminationGracePeriodSeconds)
+	if own == nil || *own <= most {
+		return d.remove(ctx, pod)
+	}
+	err := d.Client.Delete(ctx, pod, &client.DeleteOptions{GracePeriodSeconds: ptr.To(most), Preconditions: &metav1.Preconditions{UID: &pod.UID}})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting %s: %w", pod.Name, err)
 	}
 	return nil
 }

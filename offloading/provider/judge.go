@@ -40,6 +40,8 @@ func judge(pod *corev1.Pod) verdict {
 		return going
 	case !terminal || takenAway(pod):
 		return lost
+	case disrupted && always(&pod.Spec) && pod.Status.Phase == corev1.PodSucceeded:
+		return lost // by itself it would have started again
 	case !disrupted || finishedBefore(pod, moment):
 		return ended
 	}
@@ -87,16 +89,19 @@ func askedToEnd(pod *corev1.Pod) time.Time {
 	return at
 }
 
+// inDoubt is by how much the time of a deletion may be off: times are in whole seconds,
+// and when a kubelet ends the grace, the API server counts it from another fraction.
+const inDoubt = 2 * time.Second
+
 // finishedBefore says whether every container that has to end had ended before a
-// moment. Times are in whole seconds: in doubt it had not, as work that was cut short
-// must not count as done.
+// moment. In doubt it had not, as work that was cut short must not count as done.
 func finishedBefore(pod *corev1.Pod, moment time.Time) bool {
 	if len(pod.Status.ContainerStatuses) == 0 {
 		return false
 	}
 	return !slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
 		end := c.State.Terminated
-		return end == nil || !end.FinishedAt.Time.Before(moment)
+		return end == nil || !end.FinishedAt.Add(inDoubt).Before(moment)
 	})
 }
 

@@ -35,6 +35,9 @@ func TestJudge(t *testing.T) {
 			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(at)})
 		}
 	}
+	policy := func(r corev1.RestartPolicy) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Spec.RestartPolicy = r }
+	}
 	type changes []func(*corev1.Pod)
 	cases := map[string]struct {
 		reason string
@@ -57,7 +60,7 @@ func TestJudge(t *testing.T) {
 		"OutOfCPU":            {"the kubelet had no room after all", changes{phase(corev1.PodFailed, "OutOfcpu")}, lost},
 		"SucceededEvicted":    {"a reason counts for failed pods only", changes{phase(corev1.PodSucceeded, "Evicted"), finishedAt(asked)}, ended},
 		"DisruptedThenFailed": {"killed by the eviction", changes{phase(corev1.PodFailed, ""), target(asked), finishedAt(asked.Add(time.Second))}, lost},
-		"FailedThenDisrupted": {"it had ended before", changes{phase(corev1.PodFailed, ""), target(asked), finishedAt(asked.Add(-time.Second))}, ended},
+		"FailedThenDisrupted": {"it had ended before", changes{phase(corev1.PodFailed, ""), target(asked), finishedAt(asked.Add(-3 * time.Second))}, ended},
 		"OrphanCollected":     {"the node is gone, the containers were never seen to end", changes{phase(corev1.PodFailed, ""), target(asked), stillRuns}, lost},
 		"Deleting":            {"its containers may still run", changes{phase(corev1.PodRunning, ""), stillRuns, deleting(30)}, going},
 		"DeletingPending":     {"its containers may be about to run", changes{phase(corev1.PodPending, ""), deleting(30)}, going},
@@ -65,14 +68,17 @@ func TestJudge(t *testing.T) {
 		"DeletedUnscheduled":  {"it never ran", changes{deleting(0)}, lost},
 		"KilledSucceeded":     {"it handled the signal and exited with 0, which is not the end of its work", changes{phase(corev1.PodSucceeded, ""), deleting(30), finishedAt(asked.Add(2 * time.Second))}, lost},
 		"KilledSameSecond":    {"times are in whole seconds, in doubt it was killed", changes{phase(corev1.PodSucceeded, ""), deleting(30), finishedAt(asked)}, lost},
-		"DoneThenDeleted":     {"it had ended before it was deleted", changes{phase(corev1.PodSucceeded, ""), deleting(30), finishedAt(asked.Add(-time.Second))}, ended},
-		"DoneThenDeletedZero": {"the kubelet's own last deletion shortens the grace and moves the time with it", changes{phase(corev1.PodSucceeded, ""), deleting(0), finishedAt(asked.Add(-time.Second))}, ended},
+		"DoneThenDeleted":     {"it had ended before it was deleted", changes{phase(corev1.PodSucceeded, ""), deleting(30), finishedAt(asked.Add(-3 * time.Second))}, ended},
+		"DoneThenDeletedZero": {"the kubelet's own last deletion shortens the grace and moves the time with it", changes{phase(corev1.PodSucceeded, ""), deleting(0), finishedAt(asked.Add(-3 * time.Second))}, ended},
+		"KilledThenZero":      {"the API server counts the kubelet's last deletion from another fraction of the second: in doubt it was killed", changes{phase(corev1.PodSucceeded, ""), deleting(0), finishedAt(asked.Add(-time.Second))}, lost},
+		"AlwaysKilled":        {"what is restarted for ever succeeds only when it is taken away", changes{policy(corev1.RestartPolicyAlways), phase(corev1.PodSucceeded, ""), deleting(30), finishedAt(asked.Add(-time.Minute))}, lost},
+		"AlwaysDeadline":      {"its own activeDeadlineSeconds ends it for good", changes{policy(corev1.RestartPolicyAlways), phase(corev1.PodFailed, "DeadlineExceeded"), deleting(30), finishedAt(asked.Add(-time.Minute))}, ended},
 		"HalfDone":            {"one of two containers was killed", changes{phase(corev1.PodFailed, ""), deleting(30), finishedAt(asked.Add(-time.Minute), asked.Add(time.Second))}, lost},
 		"DeletedUnknown":      {"nothing tells that its containers had ended", changes{phase(corev1.PodFailed, ""), deleting(0)}, lost},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			pod := &corev1.Pod{}
+			pod := &corev1.Pod{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever}}
 			for _, f := range c.pod {
 				f(pod)
 			}

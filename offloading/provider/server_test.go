@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -535,6 +536,39 @@ func TestDrained(t *testing.T) {
 	b.must(b.c.List(t.Context(), list, client.InNamespace(b.tenantSpace())))
 	if len(list.Items) != 0 {
 		t.Errorf("%d shadow pods are left", len(list.Items))
+	}
+}
+
+// A tenant cannot make its pods outlast its end, neither by their own grace nor by
+// having them deleted with it first.
+func TestDrainedInTime(t *testing.T) {
+	b := newBench(t)
+	b.shadowPod(corev1.RestartPolicyAlways, func(s *v1alpha1.ShadowPod) {
+		s.Spec.Pod = regexp.MustCompile(`"terminationGracePeriodSeconds":\d+`).ReplaceAllString(s.Spec.Pod, `"terminationGracePeriodSeconds":1000000000`)
+	})
+	b.settle()
+	b.bind(b.node(corev1.ConditionTrue).Name)
+	b.status(running)
+	b.settle()
+	tenant := &v1alpha1.Tenant{}
+	b.must(b.c.Get(t.Context(), client.ObjectKey{Name: b.tenant}, tenant))
+	for _, when := range []string{"before", "while it is being deleted"} {
+		if when != "before" {
+			b.must(b.c.Delete(t.Context(), b.pod()))
+		}
+		tenant.Spec.State = v1alpha1.TenantDrained
+		b.must(Drainer{Client: b.c}.Drain(t.Context(), tenant))
+		b.must(Drainer{Client: b.c}.Drain(t.Context(), tenant))
+		if grace := b.pod().DeletionGracePeriodSeconds; grace == nil || *grace > 600 {
+			t.Fatalf("%s: it has %v seconds to end", when, grace)
+		}
+		b.kubeletDone()
+		b.settle()
+		if when == "before" {
+			b.bind(b.node(corev1.ConditionTrue).Name)
+			b.status(running)
+			b.settle()
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -67,7 +68,11 @@ type handler struct {
 	options  Options
 	kubelets reader
 	places   chan struct{}
+	group    singleflight.Group
 }
+
+// errBusy says that there is no place.
+var errBusy = errors.New("too many lists are being made")
 
 // reader tells what the containers of nodes use, by the UID of their pods.
 type reader interface {
@@ -111,22 +116,31 @@ func (h *handler) list(w http.ResponseWriter, r *http.Request, namespace string)
 		write(w, list)
 		return
 	}
-	select {
-	case h.places <- struct{}{}:
-		defer func() { <-h.places }()
-	default:
+	// One question for all that a tenant asks at a time: no tenant has more than one place.
+	found, err, _ := h.group.Do(name, func() (any, error) {
+		select {
+		case h.places <- struct{}{}:
+			defer func() { <-h.places }()
+		default:
+			return nil, errBusy
+		}
+		ctx := context.WithoutCancel(r.Context()) // its parts have their own limits
+		pods, err := h.podsOf(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		return h.usage(ctx, pods)
+	})
+	switch {
+	case errors.Is(err, errBusy):
 		say(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "many others are asking; try again")
 		return
-	}
-	pods, err := h.podsOf(r.Context(), name)
-	if err == nil {
-		list.Items, err = h.usage(r.Context(), pods)
-	}
-	if err != nil {
+	case err != nil:
 		h.options.Logger.Error(err, "podstats not listed", "tenant", name)
 		say(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "the pods could not be read")
 		return
 	}
+	list.Items = found.([]Pod)
 	write(w, list)
 }
 

@@ -197,6 +197,42 @@ func TestHandler(t *testing.T) {
 	}
 }
 
+// slow is kubelets that answer when they are told to.
+type slow struct{ asked, answer chan struct{} }
+
+func (s slow) read(context.Context, []*corev1.Node) map[string]used {
+	s.asked <- struct{}{}
+	<-s.answer
+	return nil
+}
+
+// A tenant that asks many times at once keeps no place from the others.
+func TestOnePlacePerTenant(t *testing.T) {
+	c := kubetest.Server(t).Client(t)
+	path := Path + "/" + Version + "/namespaces/" + v1alpha1.TenantNamespace("greedy") + "/" + Resource
+	r, trusted := front(t, path)
+	kubelets := slow{make(chan struct{}, 2), make(chan struct{})}
+	h := &handler{kubelets: kubelets, places: make(chan struct{}, 2), options: Options{Reader: c, Authorities: trusted, Clock: clock.RealClock{}, Logger: logr.Discard()}}
+	codes := make(chan int, 4)
+	for range 4 {
+		go func() {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r.Clone(t.Context()))
+			codes <- w.Code
+		}()
+	}
+	<-kubelets.asked
+	if len(h.places) != 1 {
+		t.Errorf("%d places are taken", len(h.places))
+	}
+	close(kubelets.answer)
+	for range 4 {
+		if code := <-codes; code != 200 {
+			t.Errorf("got %d", code)
+		}
+	}
+}
+
 // kubelet plays a node's kubelet behind a certificate.
 func kubelet(t testing.TB, cert *x509.Certificate, key *ecdsa.PrivateKey, serve http.HandlerFunc) string {
 	t.Helper()
@@ -242,7 +278,7 @@ func TestKubelets(t *testing.T) {
 		{"that signs for itself", self, selfKey, serve(said), 1},
 		{"of the authority, expired", old, oldKey, serve(said), 0},
 		{"of the authority, for another address", named, namedKey, serve(said), 0},
-		{"that redirects", good, goodKey, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "https://example.com", 302) }, 0},
+		{"that redirects", good, goodKey, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "https://example.com", http.StatusFound) }, 0},
 		{"that says nonsense", good, goodKey, serve(`[]`), 0},
 		{"that says too much", good, goodKey, serve(`{"pods":[` + strings.Repeat(`{"podRef":{"uid":"x"}},`, maxPods) + `{}]}`), 0},
 		{"that is too long", good, goodKey, serve(`{"x":"` + strings.Repeat("x", maxSummary) + `"}`), 0},

@@ -27,6 +27,7 @@ import (
 // +kubebuilder:rbac:groups=pelago.dev,resources=namespacemaps;shadowpods,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups=pelago.dev,resources=invitations,verbs=get;list;watch;delete
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list;patch
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=delete
 
 const (
@@ -225,8 +226,12 @@ func (r *reconciler) endNamespaces(ctx context.Context, t *v1alpha1.Tenant, f *f
 	return nil
 }
 
-// handOver makes a namespace nobody's.
+// handOver makes a namespace nobody's. Pods that are still ending in it are let go of
+// first: nobody looks after them any more.
 func (r *reconciler) handOver(ctx context.Context, t *v1alpha1.Tenant, n *corev1.Namespace) error {
+	if err := r.letGo(ctx, t, n.Name); err != nil {
+		return err
+	}
 	before := n.DeepCopy()
 	delete(n.Labels, v1alpha1.LabelTenant)
 	delete(n.Labels, v1alpha1.LabelManagedBy)
@@ -236,6 +241,24 @@ func (r *reconciler) handOver(ctx context.Context, t *v1alpha1.Tenant, n *corev1
 	}
 	if err == nil {
 		r.warn(t, v1alpha1.ReasonVolumesKept, "Remove", "namespace "+n.Name+" holds volume claims and is kept; to delete it with them: kubectl delete namespace "+n.Name)
+	}
+	return nil
+}
+
+// letGo takes Pelago's finalizers off the tenant's pods in a namespace.
+func (r *reconciler) letGo(ctx context.Context, t *v1alpha1.Tenant, namespace string) error {
+	list := &corev1.PodList{}
+	for more := true; more; more = list.Continue != "" {
+		err := r.live.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelTenant: t.Name},
+			client.Limit(pageSize), client.Continue(list.Continue))
+		if err != nil {
+			return fmt.Errorf("listing the tenant's pods in %s: %w", namespace, err)
+		}
+		for i := range list.Items {
+			if err := unhold(ctx, r.client, &list.Items[i], ourFinalizer); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

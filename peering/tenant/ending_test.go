@@ -447,6 +447,12 @@ func TestEndKeepsVolumes(t *testing.T) {
 	if err := b.c.Create(t.Context(), claim); err != nil {
 		t.Fatal(err)
 	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop-" + b.name, Name: "ending", Labels: map[string]string{v1alpha1.LabelTenant: b.name},
+		Finalizers: []string{v1alpha1.FinalizerShadowPod, "example.org/theirs"}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "example.org/c"}}}}
+	if err := b.c.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
 	b.endTenant()
 	b.reconcile()
 	if get(b, "shop-"+b.name, v1alpha1.ConsumerPodsRole, &rbacv1.RoleBinding{}) != nil {
@@ -460,6 +466,14 @@ func TestEndKeepsVolumes(t *testing.T) {
 	}
 	if n.Labels[v1alpha1.LabelTenant] != "" || n.Labels[v1alpha1.LabelManagedBy] != "" {
 		t.Errorf("%v: a later tenant of this name would get the volumes", n.Labels)
+	}
+	if got := get(b, pod.Namespace, pod.Name, &corev1.Pod{}); len(got.Finalizers) != 1 || got.Finalizers[0] != "example.org/theirs" {
+		t.Errorf("a pod that ends in it is held for ever: %v", got.Finalizers)
+	}
+	got := pod.DeepCopy()
+	got.Finalizers = nil
+	if err := b.c.Patch(t.Context(), got, client.MergeFrom(pod)); err != nil {
+		t.Fatal(err)
 	}
 	if !b.said(v1alpha1.ReasonVolumesKept) {
 		t.Error("nobody is told")

@@ -19,8 +19,10 @@ import (
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=consumer,verbs=patch,roleName=pelago-consumer
 // +kubebuilder:rbac:groups=pelago.dev,resources=resourcerequests,verbs=get;list;watch;create;patch;delete,roleName=pelago-consumer
 // +kubebuilder:rbac:groups=pelago.dev,resources=resourceoffers,verbs=list;watch,roleName=pelago-consumer
+// +kubebuilder:rbac:groups=stats.pelago.dev,resources=podstats,verbs=list,roleName=pelago-consumer
 // +kubebuilder:rbac:groups=pelago.dev,resources=namespacemaps,verbs=get;list;watch;create;patch;delete,roleName=pelago-consumer
 // +kubebuilder:rbac:groups=pelago.dev,resources=shadowpods,verbs=list;watch;create;patch;delete,roleName=pelago-consumer
+// +kubebuilder:rbac:groups=pelago.dev,resources=shadowobjects,verbs=list;watch;create;patch;delete,roleName=pelago-consumer
 //
 // +kubebuilder:rbac:groups="",resources=pods/log,verbs=get,roleName=pelago-consumer-pods
 // +kubebuilder:rbac:groups="",resources=pods/exec;pods/attach;pods/portforward,verbs=get;create,roleName=pelago-consumer-pods
@@ -46,8 +48,10 @@ func Rights() map[string][]rbacv1.PolicyRule {
 			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: consumer, Verbs: []string{"patch"}},
 			{APIGroups: pelago, Resources: []string{"resourcerequests"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
 			{APIGroups: pelago, Resources: []string{"resourceoffers"}, Verbs: []string{"list", "watch"}},
+			{APIGroups: []string{"stats.pelago.dev"}, Resources: []string{"podstats"}, Verbs: []string{"list"}},
 			{APIGroups: pelago, Resources: []string{"namespacemaps"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
 			{APIGroups: pelago, Resources: []string{"shadowpods"}, Verbs: []string{"list", "watch", "create", "patch", "delete"}},
+			{APIGroups: pelago, Resources: []string{"shadowobjects"}, Verbs: []string{"list", "watch", "create", "patch", "delete"}},
 		},
 		v1alpha1.ConsumerPodsRole: {
 			{APIGroups: []string{""}, Resources: []string{"pods/log"}, Verbs: []string{"get"}},

@@ -52,10 +52,10 @@ var (
 )
 
 // checkGenerated makes every generated file again elsewhere and compares.
-const checkGenerated = `rm -rf out/gen && make gen GEN=out/gen && diff -ru docs/cli out/gen/docs/cli &&
+const checkGenerated = `trap 'rm -rf out/gen' EXIT && rm -rf out/gen && make gen GEN=out/gen && diff -ru docs/cli out/gen/docs/cli &&
 	diff -ru deploy/generated out/gen/deploy/generated && diff -ru deploy/chart/templates/crds out/gen/deploy/chart/templates/crds &&
 	diff -u deploy/chart/templates/rbac.yaml out/gen/deploy/chart/templates/rbac.yaml &&
-	diff -u api/v1alpha1/zz_generated.deepcopy.go out/gen/api/v1alpha1/zz_generated.deepcopy.go && rm -r out/gen`
+	diff -u api/v1alpha1/zz_generated.deepcopy.go out/gen/api/v1alpha1/zz_generated.deepcopy.go`
 
 // helmProgram is where the step helm-build puts the program that the chart is compared
 // with, helmModule the version it is.

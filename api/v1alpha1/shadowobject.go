@@ -1,0 +1,111 @@
+package v1alpha1
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// ShadowObject is an object of a consumer that its pods need at a provider, such as the
+// Secret by which their images are pulled. The consumer writes it in its tenant
+// namespace; the provider checks it, makes the real object in the namespace mapped for
+// it, and removes that with the ShadowObject. Its name follows from spec.home, so that no
+// two speak of one object.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Namespaced,categories=pelago
+// +kubebuilder:printcolumn:name=Kind,type=string,JSONPath=`.spec.home.kind`
+// +kubebuilder:printcolumn:name=Home Namespace,type=string,JSONPath=`.spec.home.namespace`
+// +kubebuilder:printcolumn:name=Home Name,type=string,JSONPath=`.spec.home.name`
+// +kubebuilder:printcolumn:name=Namespace,type=string,JSONPath=`.status.ref.namespace`
+// +kubebuilder:printcolumn:name=Reason,type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].reason`
+// +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z][a-z0-9]{0,62}-[0-9a-f]{40}$')",message="metadata.name: must be the kind in lower case, a dash and a hash of namespace and name at home"
+type ShadowObject struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec drops what it does not know: unknown fields would have no bound.
+	Spec ShadowObjectSpec `json:"spec"`
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Status ShadowObjectStatus `json:"status,omitempty"`
+}
+
+// ShadowObjectSpec is the object that is wanted.
+type ShadowObjectSpec struct {
+	// Home is the object's place at the consumer. It cannot be changed.
+	//
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.home cannot be changed"
+	Home HomeObject `json:"home"`
+
+	// Object is the object's own content in JSON, without metadata: of a Secret its type
+	// and data. It is a text so that its length has a bound without any process having to
+	// look at it: 64 KiB of content, and what their coding adds.
+	//
+	// +kubebuilder:validation:MinLength=2
+	// +kubebuilder:validation:MaxLength=92160
+	Object string `json:"object"`
+}
+
+// HomeObject names an object of a consumer.
+type HomeObject struct {
+	// Kind of the object. Providers take Secret.
+	//
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Z][A-Za-z0-9]*$`
+	Kind string `json:"kind"`
+	// Namespace of the object at home.
+	//
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Namespace string `json:"namespace"`
+	// Name of the object at home, and at the provider.
+	//
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
+	Name string `json:"name"`
+}
+
+// ShadowObjectName is the only name that a ShadowObject for an object can have.
+func ShadowObjectName(home HomeObject) string {
+	sum := sha256.Sum256([]byte(home.Namespace + "/" + home.Name))
+	return strings.ToLower(home.Kind) + "-" + hex.EncodeToString(sum[:])[:40]
+}
+
+// ShadowObjectStatus is what became of the object.
+type ShadowObjectStatus struct {
+	// ObservedGeneration is the generation of the spec that the object has.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Ref is the object that was made.
+	// +optional
+	Ref *ObjectRef `json:"ref,omitempty"`
+
+	// Conditions: Accepted, the object is there as it is wanted, or the reason why not.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// ObjectRef names an object at the provider, of the kind it has at home.
+type ObjectRef struct {
+	// Namespace of the object.
+	Namespace string `json:"namespace"`
+	// Name of the object.
+	Name string `json:"name"`
+}
+
+// ShadowObjectList is a list of ShadowObject.
+//
+// +kubebuilder:object:root=true
+type ShadowObjectList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ShadowObject `json:"items"`
+}

@@ -1,0 +1,209 @@
+package consumer
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// TestRefused holds what becomes of refused pods, by who owns them.
+func TestRefused(t *testing.T) {
+	no := accepted(metav1.ConditionFalse, v1alpha1.ReasonUnschedulable, "no node had room")
+	for _, c := range []struct {
+		reason  string
+		kind    string
+		policy  *batchv1.PodFailurePolicy
+		evicted bool
+	}{
+		{"a bare pod stays", "", nil, false},
+		{"a ReplicaSet makes another", "ReplicaSet", nil, true},
+		{"a StatefulSet makes another", "StatefulSet", nil, true},
+		{"a DaemonSet would make it on the same node", "DaemonSet", nil, false},
+		{"a Job that counts failures", "Job", nil, false},
+		{"a Job that fails by disruptions", "Job", policy(batchv1.PodFailurePolicyActionFailJob), false},
+		{"a Job that ignores disruptions", "Job", policy(batchv1.PodFailurePolicyActionIgnore), true},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			w := newWorld(t)
+			edit := func(p *corev1.Pod) {
+				if c.kind != "" {
+					owned(c.kind)(p)
+				}
+				if c.kind == "Job" {
+					never1(p)
+					p.OwnerReferences[0].UID = w.job(c.policy)
+				}
+			}
+			p := w.pod("web", edit)
+			w.reconcile(p)
+			w.tell(p, nil, no)
+			w.reconcile(p)
+			w.reconcile(p) // and nothing is counted twice
+			got := w.now(p)
+			if c := condition(got, corev1.PodReady); got.Status.Reason != v1alpha1.ReasonUnschedulable || c.Reason != v1alpha1.ReasonUnschedulable || c.Message != "no node had room" {
+				t.Errorf("the pod does not say why: %+v", got.Status)
+			}
+			if evicted := got.DeletionTimestamp != nil; evicted != c.evicted {
+				t.Errorf("evicted %v", evicted)
+			}
+			list := w.refused()
+			if (len(list) == 1) != c.evicted || c.evicted && (list[0].Count != 1 || list[0].Node != w.node || !list[0].Until.Time.Equal(w.clock.Now().Add(time.Minute))) {
+				t.Errorf("remembered: %+v", list)
+			}
+			if c.evicted && condition(got, corev1.DisruptionTarget).Status != corev1.ConditionTrue {
+				t.Error("the eviction is not in the pod's conditions")
+			}
+			if len(w.recorded.Events) != 1 || !strings.Contains(<-w.recorded.Events, "OffloadingRefused") {
+				t.Error("not one event")
+			}
+			if c.evicted {
+				w.reconcile(p)
+				w.release(string(p.UID))
+				w.reconcile(p)
+				if w.now(p) != nil {
+					t.Error("the evicted pod stays")
+				}
+				return
+			}
+			// It is taken after all.
+			w.tell(p, running(), accepted(metav1.ConditionTrue, v1alpha1.ReasonRunning, ""))
+			w.reconcile(p)
+			if got := w.now(p); got.Status.Phase != corev1.PodRunning || got.Status.Reason != "" {
+				t.Errorf("it runs, and says %+v", got.Status)
+			}
+		})
+	}
+}
+
+func policy(action batchv1.PodFailurePolicyAction) *batchv1.PodFailurePolicy {
+	return &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
+		Action: action, OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}},
+	}}}
+}
+
+func (w *world) job(p *batchv1.PodFailurePolicy) (uid schemaUID) {
+	w.t.Helper()
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: w.home, Name: "owner"}, Spec: batchv1.JobSpec{
+		PodFailurePolicy: p,
+		Template:         corev1.PodTemplateSpec{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "web", Image: "x"}}}},
+	}}
+	w.make(job)
+	return job.UID
+}
+
+// TestRefusedHere holds that a pod that no provider runs is sent home without asking
+// one, and one that the provider's API server does not take as well.
+func TestRefusedHere(t *testing.T) {
+	group := schema.GroupResource{Group: "pelago.dev", Resource: "shadowpods"}
+	quota := apierrors.NewForbidden(group, "x", errors.New("exceeded quota: pelago, requested: 1, used: 5, limited: 5"))
+	rights := apierrors.NewForbidden(group, "x", errors.New("no"))
+	for _, c := range []struct {
+		reason, want string
+		edit         func(*corev1.Pod)
+		err          error
+		asked        int
+		evicted      bool
+	}{
+		{"host network", v1alpha1.ReasonRefused, func(p *corev1.Pod) { p.Spec.HostNetwork = true }, nil, 0, true},
+		{"a quota of the provider", v1alpha1.ReasonLimitExceeded, func(*corev1.Pod) {}, quota, 1, true},
+		{"too large for the provider", v1alpha1.ReasonNotAdmitted, func(*corev1.Pod) {}, apierrors.NewRequestEntityTooLargeError("x"), 1, true},
+		{"no rights: it may come later", v1alpha1.ReasonForbidden, func(*corev1.Pod) {}, rights, 1, false},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			w := newWorld(t)
+			w.fail = func(_ int, call string) (error, error) {
+				if call == "there create" {
+					return c.err, nil
+				}
+				return nil, nil
+			}
+			p := w.pod("web", owned("ReplicaSet"), c.edit)
+			res := w.reconcile(p)
+			got := w.now(p)
+			if w.writes["there create"] != c.asked || w.shadow(p) != nil || got.Status.Reason != c.want || (got.DeletionTimestamp != nil) != c.evicted {
+				t.Errorf("asked %d times, deletion %v, status %+v", w.writes["there create"], got.DeletionTimestamp, got.Status)
+			}
+			if !c.evicted {
+				if res.RequeueAfter <= 0 || len(w.recorded.Events) > 0 || len(w.refused()) > 0 {
+					t.Errorf("again in %s, %d events", res.RequeueAfter, len(w.recorded.Events))
+				}
+				return
+			}
+			w.reconcile(p)
+			if w.now(p) != nil {
+				t.Error("the evicted pod stays")
+			}
+		})
+	}
+}
+
+// TestBudget holds that an eviction waits for a PodDisruptionBudget.
+func TestBudget(t *testing.T) {
+	w := newWorld(t)
+	held := true
+	w.fail = func(_ int, call string) (error, error) {
+		if held && call == "here eviction" {
+			return apierrors.NewTooManyRequests("budget", 1), nil
+		}
+		return nil, nil
+	}
+	p := w.pod("web", owned("ReplicaSet"))
+	w.reconcile(p)
+	w.tell(p, nil, accepted(metav1.ConditionFalse, v1alpha1.ReasonDrained, "drained"))
+	for range 3 {
+		if res := w.reconcile(p); res.RequeueAfter < budgetRetry/2 || w.now(p).DeletionTimestamp != nil {
+			t.Fatalf("held up: again in %s", res.RequeueAfter)
+		}
+	}
+	held = false
+	if w.reconcile(p); w.now(p).DeletionTimestamp == nil {
+		t.Error("not evicted")
+	}
+	if list := w.refused(); len(list) != 1 || list[0].Count != 1 || len(w.recorded.Events) != 1 {
+		t.Errorf("remembered %+v, %d events", list, len(w.recorded.Events))
+	}
+}
+
+// TestNoMap holds that without a place to remember a refusal nothing is evicted, as the
+// next pod would come right back.
+func TestNoMap(t *testing.T) {
+	w := newWorld(t)
+	w.drop(&v1alpha1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.PeeringNamespace(w.peering), Name: v1alpha1.NamespaceMapName}})
+	p := w.pod("web", owned("ReplicaSet"), func(p *corev1.Pod) { p.Spec.HostNetwork = true })
+	if res := w.reconcile(p); res.RequeueAfter != mapRetry || w.now(p).DeletionTimestamp != nil {
+		t.Errorf("again in %s", res.RequeueAfter)
+	}
+}
+
+// TestSuccessForgets holds that a pod that runs ends its owner's bad record.
+func TestSuccessForgets(t *testing.T) {
+	w := newWorld(t)
+	owner := owned("ReplicaSet")
+	var uid string
+	keep := func(p *corev1.Pod) {
+		if owner(p); uid != "" {
+			p.OwnerReferences[0].UID = schemaUID(uid)
+		}
+		uid = string(p.OwnerReferences[0].UID)
+	}
+	p := w.pod("one", keep)
+	w.reconcile(p)
+	w.tell(p, nil, accepted(metav1.ConditionFalse, v1alpha1.ReasonUnschedulable, ""))
+	w.reconcile(p)
+	if len(w.refused()) != 1 {
+		t.Fatal("not remembered")
+	}
+	w.runs("two", keep)
+	if list := w.refused(); len(list) != 0 {
+		t.Errorf("still remembered: %+v", list)
+	}
+}

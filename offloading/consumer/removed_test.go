@@ -1,0 +1,241 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/fleet"
+)
+
+// TestRemoved holds what becomes of a pod whose provider removed it for good.
+func TestRemoved(t *testing.T) {
+	for kind, evicted := range map[string]bool{"": false, "ReplicaSet": true, "Job": false} {
+		for _, forgetful := range []bool{false, true} {
+			w := newWorld(t)
+			p := w.runs("web", func(p *corev1.Pod) {
+				if kind != "" {
+					owned(kind)(p)
+				}
+				p.Finalizers = []string{"example.org/look"}
+			})
+			w.drop(w.shadow(p))
+			w.reconcile(p)
+			if got := w.now(p); got.Status.Phase != corev1.PodRunning {
+				t.Errorf("%s: it is %s while the provider ends it", kind, got.Status.Phase)
+			}
+			w.release(string(p.UID))
+			if forgetful {
+				w.restart()
+			}
+			w.reconcile(p)
+			w.reconcile(p)
+			got := w.now(p)
+			if got.Status.Phase != corev1.PodFailed || condition(got, corev1.DisruptionTarget).Status != corev1.ConditionTrue || (got.DeletionTimestamp != nil) != evicted || w.made != 1 {
+				t.Errorf("%q (restarted: %v): %s, deleted %v, %d made", kind, forgetful, got.Status.Phase, got.DeletionTimestamp, w.made)
+			}
+			got.Finalizers = nil
+			_ = w.admin.Update(ctx, got)
+		}
+	}
+}
+
+// TestMirrorBehind holds that a mirror that does not show what was written leads to
+// nothing twice, and that one that never does is not waited for.
+func TestMirrorBehind(t *testing.T) {
+	w := newWorld(t)
+	p := w.pod("web")
+	w.peer.hidden[string(p.UID)] = true
+	w.reconcile(p)
+	if res := w.reconcile(p); w.writes["there create"] != 1 || res.RequeueAfter == 0 {
+		t.Errorf("created %d times, again in %s", w.writes["there create"], res.RequeueAfter)
+	}
+	w.clock.Step(behind)
+	w.reconcile(p)
+	if w.writes["there create"] != 2 || w.made != 1 {
+		t.Errorf("later: asked %d times, made %d", w.writes["there create"], w.made)
+	}
+	w.delete(p)
+	if res := w.reconcile(p); w.now(p) == nil || w.shadow(p).DeletionTimestamp == nil || res.RequeueAfter == 0 {
+		t.Error("the end was not asked for, or the home pod went first")
+	}
+	w.release(string(p.UID))
+	if w.reconcile(p); w.now(p) != nil {
+		t.Error("the home pod stays")
+	}
+	// A provider's mirror that lost sight of a pod does not end it.
+	q := w.runs("other")
+	w.peer.hidden[string(q.UID)] = true
+	w.reconcile(q)
+	if got := w.now(q); got.Status.Phase != corev1.PodRunning {
+		t.Errorf("a pod that is there is %s", got.Status.Phase)
+	}
+}
+
+// TestChanges holds that changes of the pod reach the provider, and no others.
+func TestChanges(t *testing.T) {
+	w := newWorld(t)
+	p := w.runs("web")
+	before := w.shadow(p)
+	patch := []byte(`{"metadata":{"labels":{"app":null,"color":"blue"}},"spec":{"containers":[{"name":"web","image":"example.org/web:2"}]}}`)
+	if err := w.admin.Patch(ctx, w.now(p), client.RawPatch("application/strategic-merge-patch+json", patch)); err != nil {
+		t.Fatal(err)
+	}
+	w.reconcile(p)
+	after := w.shadow(p)
+	if diff := cmp.Diff(map[string]string{"color": "blue"}, after.Spec.Labels); diff != "" {
+		t.Errorf("labels (-want +got)\n%s", diff)
+	}
+	if !strings.Contains(after.Spec.Pod, "web:2") || after.Generation == before.Generation || applied(after) == applied(before) {
+		t.Errorf("the image did not follow: %s", after.Spec.Pod)
+	}
+	if w.reconcile(p); w.writes["there patch"] != 1 {
+		t.Errorf("%d patches", w.writes["there patch"])
+	}
+	// An answer about what was before is not one.
+	old := accepted(metav1.ConditionFalse, v1alpha1.ReasonRefused, "x")
+	old.ObservedGeneration = before.Generation
+	w.tell(p, running(), old)
+	if w.reconcile(p); w.now(p).Status.Reason != "" {
+		t.Errorf("an old answer counts: %+v", w.now(p).Status)
+	}
+}
+
+// TestConditionsOfOthers holds that a status written from an old copy leaves alone what
+// others wrote meanwhile.
+func TestConditionsOfOthers(t *testing.T) {
+	w := newWorld(t)
+	p := w.pod("web", func(p *corev1.Pod) {
+		p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "example.org/gate"}}
+	})
+	w.reconcile(p)
+	w.tell(p, running(), accepted(metav1.ConditionTrue, v1alpha1.ReasonRunning, ""))
+	old := w.now(p)
+	f, _, err := w.pods.gather(ctx, old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh := w.now(p)
+	fresh.Status.Conditions = append(fresh.Status.Conditions, corev1.PodCondition{Type: "example.org/gate", Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()})
+	if err := w.admin.Status().Update(ctx, fresh); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.pods.apply(ctx, f, w.peer, decide(*f)); err != nil {
+		t.Fatal(err)
+	}
+	got := w.now(p)
+	if condition(got, "example.org/gate").Status != corev1.ConditionTrue || got.Status.Phase != corev1.PodRunning {
+		t.Errorf("conditions %+v", got.Status.Conditions)
+	}
+	if w.reconcile(p); condition(w.now(p), corev1.PodReady).Status != corev1.ConditionTrue {
+		t.Errorf("the gate is open and the pod is not ready")
+	}
+}
+
+// TestForbidden holds that a provider that refuses this cluster is asked again, and
+// holds up an end only as long as one that is away.
+func TestForbidden(t *testing.T) {
+	w := newWorld(t)
+	p := w.runs("web")
+	w.peer.state = denying
+	w.peer.state.Since = w.clock.Now()
+	w.fail = func(_ int, call string) (error, error) {
+		if strings.HasPrefix(call, "there") {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "shadowpods"}, "x", errors.New("no")), nil
+		}
+		return nil, nil
+	}
+	w.delete(p)
+	if res := w.reconcile(p); w.now(p) == nil || res.RequeueAfter < refusedRetry/2 {
+		t.Errorf("again in %s", res.RequeueAfter)
+	}
+	w.drop(&v1alpha1.Peering{ObjectMeta: metav1.ObjectMeta{Name: w.peering}})
+	w.clock.Step(patience + time.Second)
+	if w.reconcile(p); w.now(p) != nil {
+		t.Error("the pod stays for ever")
+	}
+}
+
+// TestOrphanOfNobody holds that a ShadowPod with no readable home is ended.
+func TestOrphanOfNobody(t *testing.T) {
+	w := newWorld(t)
+	s := &v1alpha1.ShadowPod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.peer.namespace, Name: string(uuid.NewUUID())},
+		Spec:       v1alpha1.ShadowPodSpec{Home: v1alpha1.HomePod{Namespace: w.home, Name: "never-was"}, Request: "default", Pod: "{}"},
+	}
+	w.make(s)
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: schemaUID(s.Name)}}
+	w.peer.state = silent
+	if w.look(p); w.shadow(p) == nil {
+		t.Error("ended over a cut link")
+	}
+	w.peer.state = answering
+	if keys := w.orphans.of(w.peering); len(keys) != 1 || keys[0] != shadowAt(w.peering, s.Name) {
+		t.Errorf("back: %v", keys)
+	}
+	if w.look(p); w.shadow(p) != nil {
+		t.Error("it stays")
+	}
+	w.look(p)
+}
+
+// stale is a cache that has not seen anything yet.
+type stale struct{ client.Client }
+
+func (stale) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "x")
+}
+
+// TestCacheBehind holds that an old cache neither ends a pod that lives nor changes a
+// last phase that was written.
+func TestCacheBehind(t *testing.T) {
+	w := newWorld(t)
+	p := w.runs("web")
+	w.orphans.client = stale{w.admin}
+	if w.look(p); w.shadow(p).DeletionTimestamp != nil {
+		t.Error("the pod of a living home pod was ended")
+	}
+	w.pods.ledger.ended(client.ObjectKeyFromObject(p), p.UID, w.peering)
+	w.tell(p, ended(corev1.PodRunning, 1), accepted(metav1.ConditionTrue, v1alpha1.ReasonRunning, ""))
+	writes := w.total
+	if w.reconcile(p); w.total != writes {
+		t.Error("something was written after the end")
+	}
+}
+
+// TestDaemonsAreOthers holds that pods of DaemonSets in namespaces that are not
+// offloaded, which the room of virtual nodes answers for, are never written here: the
+// two would undo each other's answers without end.
+func TestDaemonsAreOthers(t *testing.T) {
+	w := newWorld(t)
+	w.label(false)
+	p := w.pod("daemon", owned("DaemonSet"))
+	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{
+		{Type: corev1.PodReady, Status: corev1.ConditionTrue, Reason: v1alpha1.ReasonVirtualNode, LastTransitionTime: metav1.Now()},
+	}}
+	if err := w.admin.Status().Update(ctx, p); err != nil {
+		t.Fatal(err)
+	}
+	for name, state := range map[string]fleet.State{"up": answering, "away": silent, "starting": starting, "refusing": denying} {
+		w.peer.state = state
+		w.reconcile(p)
+		if w.total > 0 {
+			t.Fatalf("%s: written %v: %+v", name, w.writes, w.now(p).Status)
+		}
+	}
+	w.delete(p)
+	if w.reconcile(p); w.total > 0 {
+		t.Errorf("at its end: written %v", w.writes)
+	}
+}

@@ -1,0 +1,240 @@
+package reflection
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+const (
+	// readEvery bounds how often one Secret is read, however many pods come and go.
+	readEvery = time.Second
+	// remoteLimit bounds what one look does at a provider.
+	remoteLimit = 15 * time.Second
+)
+
+// consumer carries Secrets to providers. Its requests are PEERING/NAMESPACE and the name
+// of the Secret.
+type consumer struct {
+	client client.Client // pods that tolerate our taint are whole in its cache
+	live   client.Reader // the only way to Secrets, one at a time
+	fleet  Fleet
+	clock  clock.PassiveClock
+	pods   podFinder
+	events events.EventRecorder
+	meter  *meter
+	notes  *notes[note]
+}
+
+// note is what is remembered of one Secret and one provider.
+type note struct {
+	read     time.Time
+	unwanted time.Time
+	told     string
+	tellings map[types.UID]bool
+}
+
+// +kubebuilder:rbac:groups="",resources=pods;nodes;namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+//
+// In namespaces that are offloaded, by a RoleBinding made with their label:
+//
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get,roleName=pelago-manager-home
+
+// Reconcile looks at one Secret and one provider.
+func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	peering, namespace, ok := strings.Cut(req.Namespace, "/")
+	if !ok {
+		return ctrl.Result{}, nil
+	}
+	home := v1alpha1.HomeObject{Kind: kindSecret, Namespace: namespace, Name: req.Name}
+	peer, ok := r.fleet.Peer(peering)
+	if !ok {
+		r.notes.forget(req.NamespacedName)
+		return ctrl.Result{}, nil // its connection brings us back
+	}
+	if !peer.State().Reachable {
+		return ctrl.Result{}, nil
+	}
+	n := r.notes.get(req.NamespacedName)
+	now := r.clock.Now()
+	if wait := readEvery - now.Sub(n.read); wait > 0 && wait <= readEvery {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	pods, err := r.naming(ctx, peering, home)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	f, err := r.gather(ctx, peer, home, len(pods), &n)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if f == nil { // not read from the provider yet, which brings us back
+		return ctrl.Result{RequeueAfter: spread(rereadEvery)}, nil
+	}
+	p := decide(*f)
+	p, err = r.apply(ctx, peer, home, f, p)
+	r.tell(peering, home, p.told, pods, &n)
+	if len(pods) == 0 && (f.there == nil || p.remove && err == nil) {
+		r.notes.forget(req.NamespacedName)
+	} else {
+		r.notes.set(req.NamespacedName, n)
+	}
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: spread(p.again)}, nil
+}
+
+// naming lists the pods that name a Secret and are bound to a provider.
+func (r *consumer) naming(ctx context.Context, peering string, home v1alpha1.HomeObject) ([]*corev1.Pod, error) {
+	all, err := r.pods(ctx, home)
+	if err != nil {
+		return nil, fmt.Errorf("listing pods that name the secret: %w", err)
+	}
+	virtual := map[string]bool{}
+	var pods []*corev1.Pod
+	for i := range all {
+		pod := &all[i]
+		is, known := virtual[pod.Spec.NodeName]
+		if !known {
+			of, err := peeringOf(ctx, r.client, pod.Spec.NodeName)
+			if err != nil {
+				return nil, err
+			}
+			is = of == peering
+			virtual[pod.Spec.NodeName] = is
+		}
+		if is && !over(pod) {
+			pods = append(pods, pod)
+		}
+	}
+	return pods, nil
+}
+
+// gather reads the facts; nil if the provider's side is not known.
+func (r *consumer) gather(ctx context.Context, peer Peer, home v1alpha1.HomeObject, pods int, n *note) (*facts, error) {
+	f := &facts{now: r.clock.Now(), pods: pods}
+	s := &v1alpha1.ShadowObject{}
+	switch err := peer.Reader().Get(ctx, client.ObjectKey{Namespace: peer.TenantNamespace(), Name: v1alpha1.ShadowObjectName(home)}, s); {
+	case err == nil:
+		f.there = s
+	case !apierrors.IsNotFound(err):
+		return nil, nil
+	}
+	if pods == 0 {
+		if n.unwanted.IsZero() || n.unwanted.After(f.now) {
+			n.unwanted = f.now
+		}
+		f.unwanted = n.unwanted
+		return f, nil
+	}
+	n.unwanted = time.Time{}
+	namespace := &corev1.Namespace{}
+	if err := r.client.Get(ctx, client.ObjectKey{Name: home.Namespace}, namespace); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading the namespace: %w", err)
+	}
+	if f.offloaded = namespace.Labels[v1alpha1.LabelOffloaded] == "true"; !f.offloaded {
+		return f, nil
+	}
+	n.read = f.now
+	secret := &corev1.Secret{}
+	switch err := r.live.Get(ctx, client.ObjectKey{Namespace: home.Namespace, Name: home.Name}, secret); {
+	case err == nil:
+		f.found = present
+		f.text, f.wrong = encode(secret)
+	case apierrors.IsNotFound(err):
+		f.found = absent
+	case apierrors.IsForbidden(err): // the right comes with the label, or a moment later
+	default:
+		return nil, plain("reading the secret", err)
+	}
+	return f, nil
+}
+
+// apply does what was decided at the provider, and returns the plan as it turned out.
+func (r *consumer) apply(ctx context.Context, peer Peer, home v1alpha1.HomeObject, f *facts, p plan) (plan, error) {
+	ctx, cancel := context.WithTimeout(ctx, remoteLimit)
+	defer cancel()
+	s := &v1alpha1.ShadowObject{ObjectMeta: objectMeta(peer.TenantNamespace(), v1alpha1.ShadowObjectName(home))}
+	var err error
+	switch {
+	case p.create:
+		r.meter.calls.WithLabelValues("create").Inc()
+		s.Labels = map[string]string{v1alpha1.LabelManagedBy: manager}
+		s.Annotations = map[string]string{v1alpha1.AnnotationApplied: hash(f.text)}
+		s.Spec = v1alpha1.ShadowObjectSpec{Home: home, Object: f.text}
+		err = peer.Client().Create(ctx, s)
+	case p.change:
+		r.meter.calls.WithLabelValues("patch").Inc()
+		err = peer.Client().Patch(ctx, s, change(f.text))
+	case p.remove:
+		r.meter.calls.WithLabelValues("delete").Inc()
+		err = client.IgnoreNotFound(peer.Client().Delete(ctx, s, client.Preconditions{UID: &f.there.UID}))
+	}
+	switch {
+	case err == nil:
+		return p, nil
+	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), apierrors.IsNotFound(err) && p.change:
+		p.again = soon // the mirror is behind
+		return p, nil
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err),
+		apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
+		p.told, p.again, p.remove = fmt.Sprintf("the provider's API server does not take the ShadowObject (%s); ask the provider's owner", code(err)), rereadEvery, false
+		return p, nil
+	}
+	return p, plain("writing the shadow object", err)
+}
+
+// change is the patch that gives a ShadowObject another text.
+func change(text string) client.Patch {
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"annotations": map[string]string{v1alpha1.AnnotationApplied: hash(text)}},
+		"spec":     map[string]string{"object": text},
+	})
+	if err != nil {
+		panic("strings cannot be written as JSON")
+	}
+	return client.RawPatch(types.MergePatchType, body)
+}
+
+// tell makes one event on every pod that has not been told the same yet.
+func (r *consumer) tell(peering string, home v1alpha1.HomeObject, message string, pods []*corev1.Pod, n *note) {
+	if n.told != message {
+		n.told, n.tellings = message, nil
+	}
+	if message == "" {
+		return
+	}
+	before := n.tellings
+	n.tellings = make(map[types.UID]bool, len(pods))
+	for _, pod := range pods {
+		n.tellings[pod.UID] = true
+		if !before[pod.UID] {
+			r.events.Eventf(pod, nil, corev1.EventTypeWarning, "NotReflected", "Reflect", "image pull secret %s is not carried to %s: %s", home.Name, peering, message)
+		}
+	}
+}
+
+// spread is about d, so that not all come at once; 0 if it is 0.
+func spread(d time.Duration) time.Duration {
+	if d < 10*soon {
+		return d
+	}
+	return d - rand.N(d/5)
+}

@@ -1,0 +1,111 @@
+package reflection
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/fleet"
+	"github.com/pelago-dev/pelago/internal/kubetest"
+)
+
+// await polls until the condition holds.
+func (w *world) await(what string, condition func() bool) {
+	w.t.Helper()
+	deadline := time.NewTimer(30 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-deadline.C:
+			w.t.Fatalf("waiting until %s: not so after 30 s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// TestManager runs both sides as in the program, with a fleet and a cache that holds no
+// Secret.
+func TestManager(t *testing.T) {
+	w := newWorld(t)
+	config := rest.CopyConfig(kubetest.Server(t).Config)
+	if err := rest.LoadTLSFiles(config); err != nil {
+		t.Fatal(err)
+	}
+	in := func(names ...string) cache.ByObject {
+		all := map[string]cache.Config{}
+		for _, n := range names {
+			all[n] = cache.Config{}
+		}
+		return cache.ByObject{Namespaces: all}
+	}
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme: kubetest.Scheme(), Logger: logr.Discard(), Metrics: server.Options{BindAddress: "0"},
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{ // others use the same server
+			&corev1.Pod{}: in(w.home), &corev1.Secret{}: in("no-such-namespace"),
+			&v1alpha1.NamespaceMap{}: in(w.TenantNamespace()), &v1alpha1.ShadowObject{}: in(w.TenantNamespace()),
+			&corev1.Node{}:      {Field: fields.OneTermEqualSelector("metadata.name", w.name)},
+			&v1alpha1.Tenant{}:  {Field: fields.OneTermEqualSelector("metadata.name", w.name)},
+			&corev1.Namespace{}: {Label: labels.SelectorFromSet(labels.Set{"world": w.name})},
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.label(w.home, map[string]string{v1alpha1.LabelOffloaded: "true", "world": w.name})
+	w.label(w.remote, map[string]string{v1alpha1.LabelManagedBy: component, v1alpha1.LabelTenant: w.name, v1alpha1.LabelHomeNamespace: w.home, "world": w.name})
+	links := fleet.New(fleet.Options{Scheme: kubetest.Scheme()})
+	if err := Register(mgr, Options{Fleet: Connections(links)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := mgr.Add(links); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"early", "late"} {
+		w.create(pullSecret(w.home, name, name))
+	}
+	stray := pullSecret(w.remote, "stray", "x")
+	stray.Labels = map[string]string{v1alpha1.LabelManagedBy: manager, v1alpha1.LabelTenant: w.name, v1alpha1.LabelHomeNamespace: w.home}
+	w.create(stray)
+	w.pod("early", "early")
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	if err := links.Set(ctx, fleet.Connection{
+		Peering: w.name, ClusterID: "x", ServerURL: config.Host, CA: config.CAData,
+		Certificate: config.CertData, Key: config.KeyData, TenantNamespace: w.TenantNamespace(),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.await("the Secret of a pod that was there is made", func() bool { return w.password("early") == "early" })
+	w.await("what was left behind is swept", func() bool { return w.made("stray") == nil })
+	w.pod("late", "late")
+	began := time.Now()
+	w.await("the Secret of a new pod is made", func() bool { return w.password("late") == "late" })
+	t.Logf("a Secret is there after %s", time.Since(began))
+	w.await("it is accepted", func() bool { return w.answer("late") == "True/Ready" })
+	if err := w.raw.Delete(ctx, w.shadow("late")); err != nil {
+		t.Fatal(err)
+	}
+	w.await("a ShadowObject deleted at the provider is made again", func() bool { return w.shadow("late") != nil && w.answer("late") == "True/Ready" })
+	w.mapped(v1alpha1.MappedNamespace{Name: w.remote, Phase: v1alpha1.MappingTerminating})
+	w.await("a namespace that ends loses them", func() bool { return w.made("late") == nil && w.made("early") == nil })
+}

@@ -1,0 +1,81 @@
+package reflection
+
+import (
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+)
+
+// notes remembers something of each request. All of it may be lost: it spaces out and
+// saves requests, and the sweeper finds what was forgotten.
+type notes[V any] struct {
+	mu sync.Mutex
+	of map[types.NamespacedName]V
+}
+
+func newNotes[V any]() *notes[V] { return &notes[V]{of: map[types.NamespacedName]V{}} }
+
+func (n *notes[V]) get(key types.NamespacedName) V {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.of[key]
+}
+
+func (n *notes[V]) set(key types.NamespacedName, v V) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.of[key] = v
+}
+
+func (n *notes[V]) forget(key types.NamespacedName) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.of, key)
+}
+
+// A consumer decides when its ShadowObjects change, but not how often this cluster works
+// because of that.
+const (
+	tenantRate  = 20.0 // changes a second
+	tenantBurst = 200
+	// tenantLag is the most that a change waits.
+	tenantLag = time.Minute
+	// maxPaces is how many tenants' paces are remembered.
+	maxPaces = 1000
+)
+
+// pacer spaces out the changes that each tenant causes.
+type pacer struct {
+	clock   clock.PassiveClock
+	mu      sync.Mutex
+	tenants map[string]*rate.Limiter
+}
+
+func newPacer(c clock.PassiveClock) *pacer {
+	return &pacer{clock: c, tenants: map[string]*rate.Limiter{}}
+}
+
+// delay is how long the next change of a tenant has to wait.
+func (p *pacer) delay(tenant string) time.Duration {
+	now := p.clock.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.tenants[tenant]
+	if l == nil {
+		if len(p.tenants) >= maxPaces {
+			clear(p.tenants)
+		}
+		l = rate.NewLimiter(tenantRate, tenantBurst)
+		p.tenants[tenant] = l
+	}
+	reserved := l.ReserveN(now, 1)
+	wait := reserved.DelayFrom(now)
+	if wait > tenantLag { // so many wait already that this one is hardly new
+		reserved.CancelAt(now)
+		return tenantLag
+	}
+	return wait
+}

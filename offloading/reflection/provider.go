@@ -1,0 +1,265 @@
+package reflection
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/status"
+)
+
+// provider makes the Secrets that consumers want. Its requests are ShadowObjects, which
+// it reads one at a time: no cache holds their content.
+type provider struct {
+	client client.Client
+	live   client.Reader
+	clock  clock.PassiveClock
+	meter  *meter
+	notes  *notes[made]
+}
+
+// made is what is remembered of one ShadowObject.
+type made struct {
+	looked time.Time
+	// ref is where its object is, or may be.
+	ref *v1alpha1.ObjectRef
+	// refused counts refusals of the API server in a row.
+	refused int
+}
+
+// longestRetry is the most that is waited after the API server has refused an object.
+const longestRetry = 5 * time.Minute
+
+// +kubebuilder:rbac:groups=pelago.dev,resources=shadowobjects,verbs=get;list;watch
+// +kubebuilder:rbac:groups=pelago.dev,resources=shadowobjects/status,verbs=patch
+// +kubebuilder:rbac:groups=pelago.dev,resources=tenants;namespacemaps,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
+//
+// In namespaces that are mapped for tenants, by a RoleBinding made with them:
+//
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;create;patch;delete,roleName=pelago-manager-mapped
+
+// Reconcile looks at one ShadowObject.
+func (r *provider) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
+	tenant, ok := strings.CutPrefix(req.Namespace, v1alpha1.TenantNamespacePrefix)
+	if !ok {
+		return ctrl.Result{}, nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	n, now := r.notes.get(req.NamespacedName), r.clock.Now()
+	if wait := readEvery - now.Sub(n.looked); wait > 0 && wait <= readEvery {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	defer func() { err = plain("looking at the shadow object", err) }()
+	s := &v1alpha1.ShadowObject{}
+	switch err := r.live.Get(bounded, req.NamespacedName, s); {
+	case apierrors.IsNotFound(err):
+		return ctrl.Result{}, r.gone(bounded, req, tenant, n.ref)
+	case err != nil:
+		return ctrl.Result{}, err
+	case s.DeletionTimestamp != nil:
+		if n.ref == nil {
+			n.ref = s.Status.Ref
+		}
+		return ctrl.Result{}, r.gone(bounded, req, tenant, n.ref)
+	}
+	n.looked = now
+	defer func() { r.notes.set(req.NamespacedName, n) }()
+	if n.ref == nil {
+		n.ref = s.Status.Ref
+	}
+	before := status.IsTrue(s.Status.Conditions, v1alpha1.ConditionAccepted)
+	w := status.Begin(r.client, s)
+	defer w.Commit(ctx, &res, &err)
+	c, err := r.gather(bounded, s, tenant, &n)
+	if err != nil || c == nil {
+		return ctrl.Result{}, err
+	}
+	d := judge(*c)
+	again, err := r.apply(bounded, c, &d, &n)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	r.report(s, d, &n, before)
+	return ctrl.Result{RequeueAfter: spread(again)}, nil
+}
+
+// gone removes what was made for a ShadowObject that is not there any more.
+func (r *provider) gone(ctx context.Context, req ctrl.Request, tenant string, ref *v1alpha1.ObjectRef) error {
+	if ref != nil {
+		if err := r.remove(ctx, tenant, ref); err != nil {
+			return err
+		}
+	}
+	r.notes.forget(req.NamespacedName)
+	return nil
+}
+
+// gather reads what concerns a ShadowObject; nil if its tenant is gone or ending, which
+// takes everything away.
+func (r *provider) gather(ctx context.Context, s *v1alpha1.ShadowObject, tenant string, n *made) (*claim, error) {
+	t := &v1alpha1.Tenant{}
+	if err := r.client.Get(ctx, client.ObjectKey{Name: tenant}, t); apierrors.IsNotFound(err) || err == nil && t.DeletionTimestamp != nil {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("reading the tenant: %w", err)
+	}
+	c := &claim{shadow: s, tenant: tenant, past: n.ref}
+	if badHome(s) != "" {
+		return c, nil
+	}
+	var err error
+	if c.place, err = r.place(ctx, s, tenant); err != nil || c.place.name == "" {
+		return c, err
+	}
+	target := &v1alpha1.ObjectRef{Namespace: c.place.name, Name: s.Spec.Home.Name}
+	if same(n.ref, target) {
+		c.past = nil
+	}
+	have := &corev1.Secret{}
+	switch err := r.live.Get(ctx, client.ObjectKey{Namespace: target.Namespace, Name: target.Name}, have); {
+	case err == nil:
+		c.have = have
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // making it says the same
+	default:
+		return nil, plain("reading the secret", err)
+	}
+	return c, nil
+}
+
+// place finds the namespace mapped for an object.
+func (r *provider) place(ctx context.Context, s *v1alpha1.ShadowObject, tenant string) (place, error) {
+	m := &v1alpha1.NamespaceMap{}
+	err := r.client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: v1alpha1.NamespaceMapName}, m)
+	if apierrors.IsNotFound(err) {
+		return place{}, nil // the consumer makes it again if it was lost
+	} else if err != nil {
+		return place{}, fmt.Errorf("reading the namespace map: %w", err)
+	}
+	mapped, there := m.Status.Namespaces[s.Spec.Home.Namespace]
+	switch {
+	case !there:
+		return place{over: m.Status.ObservedGeneration == m.Generation}, nil
+	case mapped.Phase == v1alpha1.MappingPending:
+		return place{}, nil
+	case mapped.Phase != v1alpha1.MappingReady || mapped.Name == "":
+		return place{over: true}, nil
+	}
+	ours, err := r.space(ctx, mapped.Name, tenant, s.Spec.Home.Namespace)
+	if err != nil || !ours {
+		return place{}, err
+	}
+	return place{name: mapped.Name}, nil
+}
+
+// space says whether a namespace is there and was made for a tenant, and for a namespace
+// at home unless that is empty.
+func (r *provider) space(ctx context.Context, name, tenant, home string) (bool, error) {
+	n := &corev1.Namespace{}
+	if err := r.client.Get(ctx, client.ObjectKey{Name: name}, n); apierrors.IsNotFound(err) {
+		return false, nil
+	} else if err != nil {
+		return false, fmt.Errorf("reading the namespace %s: %w", name, err)
+	}
+	return n.DeletionTimestamp == nil && mappedFor(n) == tenant && (home == "" || n.Labels[v1alpha1.LabelHomeNamespace] == home), nil
+}
+
+// apply does what was decided, and says when to look again. What the API server refuses
+// becomes what is said.
+func (r *provider) apply(ctx context.Context, c *claim, d *deed, n *made) (time.Duration, error) {
+	if d.remove != nil {
+		if err := r.remove(ctx, c.tenant, d.remove); err != nil {
+			return 0, err
+		}
+		n.ref = nil
+	}
+	if d.want == nil {
+		if c.place.name != "" { // it is not ours, or not there any more
+			n.ref = nil
+		}
+		return lookEvery, nil
+	}
+	n.ref = &v1alpha1.ObjectRef{Namespace: d.want.Namespace, Name: d.want.Name}
+	err := r.write(ctx, c, d)
+	switch {
+	case err == nil:
+		n.refused = 0
+		return lookEvery, nil
+	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		d.reason, d.message = v1alpha1.ReasonPending, "the object is changing at the provider"
+		return soon, nil
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
+		d.reason, d.message = v1alpha1.ReasonNotAdmitted, "the provider's API server does not take the object: "+code(err)
+		wait := min(soon<<min(n.refused, 20), longestRetry)
+		n.refused++
+		return wait, nil
+	}
+	return 0, plain("writing the secret", err)
+}
+
+// write makes or changes the Secret.
+func (r *provider) write(ctx context.Context, c *claim, d *deed) error {
+	if d.replace {
+		r.meter.made.WithLabelValues("delete").Inc()
+		err := r.client.Delete(ctx, c.have, client.Preconditions{UID: &c.have.UID, ResourceVersion: &c.have.ResourceVersion})
+		if client.IgnoreNotFound(err) != nil {
+			return err
+		}
+	}
+	switch {
+	case d.create:
+		r.meter.made.WithLabelValues("create").Inc()
+		return r.client.Create(ctx, d.want)
+	case d.patch:
+		r.meter.made.WithLabelValues("patch").Inc()
+		next := c.have.DeepCopy()
+		next.Data = d.want.Data
+		return r.client.Patch(ctx, next, client.MergeFromWithOptions(c.have, client.MergeFromWithOptimisticLock{}))
+	}
+	return nil
+}
+
+// remove deletes a Secret that was made for a tenant, if it is that still.
+func (r *provider) remove(ctx context.Context, tenant string, ref *v1alpha1.ObjectRef) error {
+	ours, err := r.space(ctx, ref.Namespace, tenant, "")
+	if err != nil || !ours {
+		return err // it goes with its namespace, or is somebody else's now
+	}
+	have := &corev1.Secret{}
+	if err := r.live.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, have); apierrors.IsNotFound(err) {
+		return nil
+	} else if err != nil {
+		return plain("reading the secret to remove", err)
+	}
+	if have.Labels[v1alpha1.LabelManagedBy] != manager || have.Labels[v1alpha1.LabelTenant] != tenant {
+		return nil
+	}
+	r.meter.made.WithLabelValues("delete").Inc()
+	err = r.client.Delete(ctx, have, client.Preconditions{UID: &have.UID, ResourceVersion: &have.ResourceVersion})
+	return plain("removing the secret", client.IgnoreNotFound(err))
+}
+
+// report writes the answer into the status.
+func (r *provider) report(s *v1alpha1.ShadowObject, d deed, n *made, before bool) {
+	s.Status.ObservedGeneration, s.Status.Ref = s.Generation, n.ref
+	conditions := &s.Status.Conditions
+	if d.reason == v1alpha1.ReasonReady {
+		status.True(conditions, s.Generation, v1alpha1.ConditionAccepted, d.reason, "")
+		return
+	}
+	was := apimeta.FindStatusCondition(*conditions, v1alpha1.ConditionAccepted)
+	if before || was == nil || was.Reason != d.reason {
+		r.meter.refused.WithLabelValues(d.reason).Inc()
+	}
+	status.False(conditions, s.Generation, v1alpha1.ConditionAccepted, d.reason, d.message)
+}

@@ -1,0 +1,115 @@
+// Package reflection carries to providers what pods need there beside themselves: the
+// Secrets by which their images are pulled, of the types kubernetes.io/dockerconfigjson
+// and kubernetes.io/dockercfg. At home it writes ShadowObjects for the Secrets that pods
+// bound to a provider name, and takes them back when no pod names them any more. As a
+// provider it makes the Secrets in the namespaces mapped for a tenant. It owns the kind
+// ShadowObject. It never carries a Secret that no pod over there names, nor one of another
+// type; never touches a Secret that it has not made for that tenant; keeps no Secret in a
+// cache; and never lets content into a log, an event, a condition or an error.
+package reflection
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+const (
+	// component is the reporter of events.
+	component = "pelago-manager"
+	// manager is the value of LabelManagedBy on Secrets made for tenants.
+	manager = "reflection"
+	// kindSecret is the one kind that is carried.
+	kindSecret = "Secret"
+	// limit bounds one look.
+	limit = time.Minute
+)
+
+// Options is what Register needs beside a manager.
+type Options struct {
+	// Fleet is the connections to providers; see Connections.
+	Fleet Fleet
+	// Clock tells the time; the real one if nil.
+	Clock clock.PassiveClock
+}
+
+// Register adds both sides to a manager, whose cache has to keep pods whole that tolerate
+// the taint of virtual nodes. It must be called before the fleet starts.
+func Register(mgr ctrl.Manager, o Options) error {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	m := newMeter()
+	if err := m.register(metrics.Registry); err != nil {
+		return err
+	}
+	if err := registerConsumer(mgr, o, m); err != nil {
+		return fmt.Errorf("setting up the consumer of shadow objects: %w", err)
+	}
+	if err := registerProvider(mgr, o, m); err != nil {
+		return fmt.Errorf("setting up the provider of shadow objects: %w", err)
+	}
+	return nil
+}
+
+func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
+	if err := o.Fleet.WatchWithin(&v1alpha1.ShadowObject{}, bounds); err != nil {
+		return fmt.Errorf("watching at providers: %w", err)
+	}
+	for name, f := range indices {
+		if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, name, f); err != nil {
+			return fmt.Errorf("indexing pods: %w", err)
+		}
+	}
+	r := &consumer{
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), fleet: o.Fleet, clock: o.Clock,
+		pods: indexedPods(mgr.GetClient()), events: mgr.GetEventRecorder(component), meter: m, notes: newNotes[note](),
+	}
+	w := wakers{cache: mgr.GetClient(), fleet: o.Fleet}
+	return ctrl.NewControllerManagedBy(mgr).Named("shadow-object-consumer").
+		Watches(&corev1.Pod{}, w.pods()).
+		Watches(&corev1.Node{}, w.nodes()).
+		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowObject{}, ofShadow)).
+		WatchesRawSource(o.Fleet.StateSourceAt(pace, w.ofPeer)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: newLimiter()}).
+		Complete(r)
+}
+
+func registerProvider(mgr ctrl.Manager, o Options, m *meter) error {
+	r := &provider{client: mgr.GetClient(), live: mgr.GetAPIReader(), clock: o.Clock, meter: m, notes: newNotes[made]()}
+	w := &watcher{client: mgr.GetClient(), pace: newPacer(o.Clock)}
+	err := ctrl.NewControllerManagedBy(mgr).Named("shadow-object-provider").
+		WatchesMetadata(&v1alpha1.ShadowObject{}, w.shadows()).
+		Watches(&v1alpha1.NamespaceMap{}, w.maps()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: newLimiter()}).
+		Complete(r)
+	if err != nil {
+		return err
+	}
+	s := &sweeper{client: mgr.GetClient(), live: mgr.GetAPIReader()}
+	return ctrl.NewControllerManagedBy(mgr).Named("shadow-object-sweeper").
+		For(&corev1.Namespace{}, builder.WithPredicates(mappedHere())).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 2, RateLimiter: newLimiter()}).
+		Complete(s)
+}
+
+// newLimiter spaces out what failed, each for itself.
+func newLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, time.Minute)
+}
+
+func objectMeta(namespace, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name}
+}

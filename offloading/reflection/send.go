@@ -1,0 +1,91 @@
+package reflection
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+const (
+	// grace is how long a Secret stays at a provider where no pod names it any more.
+	grace = time.Minute
+	// rereadEvery is when a Secret is read again to see whether it has changed.
+	rereadEvery = time.Minute
+	// rightsRetry is when is tried again what this cluster did not let us read yet.
+	rightsRetry = 5 * time.Second
+	// soon is when something is looked at again that is about to change.
+	soon = time.Second
+)
+
+// found is what is known of a Secret at home.
+type found int
+
+const (
+	unread found = iota // we may not read it, or not yet
+	absent
+	present
+)
+
+// facts are what is known of one Secret and one provider.
+type facts struct {
+	now time.Time
+	// offloaded: the namespace is, so its Secrets may travel.
+	offloaded bool
+	pods      int // that name it and are bound there
+	found     found
+	text      string // of a present one
+	wrong     error  // why a present one does not travel
+	there     *v1alpha1.ShadowObject
+	unwanted  time.Time // since when no pod names it
+}
+
+// plan is what to do at the provider, and what to tell the pods.
+type plan struct {
+	create, change, remove bool
+	told                   string
+	again                  time.Duration
+}
+
+// decide says what to do about one Secret at one provider.
+func decide(f facts) plan {
+	switch {
+	case f.pods == 0 && f.there == nil:
+		return plan{}
+	case f.pods == 0 && f.now.Sub(f.unwanted) < grace:
+		return plan{again: grace - f.now.Sub(f.unwanted)}
+	case f.pods == 0:
+		return plan{remove: true}
+	case !f.offloaded || f.found == unread: // what is there stays
+		return plan{again: rightsRetry}
+	case f.found == absent:
+		return plan{remove: f.there != nil, told: "there is no such Secret in this namespace", again: rereadEvery}
+	case f.wrong != nil:
+		return plan{remove: f.there != nil, told: f.wrong.Error(), again: rereadEvery}
+	case f.there == nil:
+		return plan{create: true, again: rereadEvery}
+	case f.there.DeletionTimestamp != nil:
+		return plan{again: soon}
+	}
+	return plan{change: f.there.Annotations[v1alpha1.AnnotationApplied] != hash(f.text), told: answer(f.there), again: rereadEvery}
+}
+
+// answer puts into our words why a provider does not take what it was sent. Its own
+// words are not repeated: they might hold what it was sent.
+func answer(s *v1alpha1.ShadowObject) string {
+	c := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.ConditionAccepted)
+	if c == nil || c.Status != metav1.ConditionFalse || c.ObservedGeneration != s.Generation {
+		return ""
+	}
+	switch c.Reason {
+	case v1alpha1.ReasonNamespaceMissing:
+		return "" // it waits
+	case v1alpha1.ReasonNameTaken:
+		return "the provider has a Secret of this name that is not this cluster's; give yours another name"
+	case v1alpha1.ReasonNotAdmitted:
+		return "the provider's API server does not take it; ask the provider's owner about quotas and policies"
+	}
+	return "the provider refuses it; ask the provider's owner, who sees the reason in the ShadowObject " + s.Name[:min(len(s.Name), 110)]
+}

@@ -1,0 +1,95 @@
+package reflection
+
+import (
+	"context"
+	"maps"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// mappedFor is the tenant that a namespace was made for, "" if for none.
+func mappedFor(n client.Object) string {
+	l := n.GetLabels()
+	if l[v1alpha1.LabelManagedBy] != component || l[v1alpha1.LabelHomeNamespace] == "" {
+		return ""
+	}
+	return l[v1alpha1.LabelTenant]
+}
+
+// mappedHere passes mapped namespaces that appear.
+func mappedHere() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return mappedFor(e.Object) != "" },
+		UpdateFunc: func(e event.UpdateEvent) bool { return mappedFor(e.ObjectOld) != mappedFor(e.ObjectNew) },
+		DeleteFunc: func(event.DeleteEvent) bool { return false },
+	}
+}
+
+// watcher turns what consumers do into requests, each consumer's at its pace.
+type watcher struct {
+	client client.Reader // the cache, which holds metadata only
+	pace   *pacer
+}
+
+func (w *watcher) add(obj client.Object, q queue) {
+	tenant, ok := strings.CutPrefix(obj.GetNamespace(), v1alpha1.TenantNamespacePrefix)
+	if !ok {
+		return
+	}
+	r := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(obj)}
+	if wait := w.pace.delay(tenant); wait > 0 {
+		q.AddAfter(r, wait)
+		return
+	}
+	q.Add(r)
+}
+
+// shadows asks for ShadowObjects that change. Our own writes of the status ask for
+// nothing.
+func (w *watcher) shadows() handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { w.add(e.Object, q) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+			a, b := e.ObjectOld, e.ObjectNew
+			if a.GetUID() != b.GetUID() || a.GetGeneration() != b.GetGeneration() || (a.GetDeletionTimestamp() == nil) != (b.GetDeletionTimestamp() == nil) {
+				w.add(b, q)
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { w.add(e.Object, q) },
+	}
+}
+
+// maps asks for all ShadowObjects of a tenant whose namespaces have changed.
+func (w *watcher) maps() handler.EventHandler {
+	all := func(ctx context.Context, namespace string, q queue) {
+		if !strings.HasPrefix(namespace, v1alpha1.TenantNamespacePrefix) {
+			return
+		}
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ShadowObjectList"))
+		if err := w.client.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+			return // the cache is not there yet: its first events come
+		}
+		for i := range list.Items {
+			w.add(&list.Items[i], q)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { all(ctx, e.Object.GetNamespace(), q) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			a, ok := e.ObjectOld.(*v1alpha1.NamespaceMap)
+			b, ok2 := e.ObjectNew.(*v1alpha1.NamespaceMap)
+			if ok && ok2 && (!maps.Equal(a.Status.Namespaces, b.Status.Namespaces) || a.Status.ObservedGeneration != b.Status.ObservedGeneration) {
+				all(ctx, b.Namespace, q)
+			}
+		},
+	}
+}
