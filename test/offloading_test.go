@@ -57,6 +57,7 @@ func TestOffloading(t *testing.T) {
 		{"Stateful", statefulByUID},
 		{"Changes", mutableFields},
 		{"DownwardAPI", downwardAPI},
+		{"PullSecrets", pullSecrets},
 		{"Limits", tenantLimits},
 		{"Restart", managersRestart},
 		{"Partition", podsInPartition},
@@ -558,5 +559,41 @@ func downwardAPI(t *testing.T, c *continuum) {
 	}
 	if strings.Contains(out, "pelago") {
 		t.Errorf("the pod sees ours: %s", out)
+	}
+}
+
+// pullSecrets holds that the Secrets by which a pod's images are pulled travel with it,
+// follow their changes and go with it, and that no other Secret does.
+func pullSecrets(t *testing.T, c *continuum) {
+	s := c.offloaded(t, "rome", "--pod-offloading-strategy", "Remote")
+	login := func(password string) map[string][]byte {
+		return map[string][]byte{corev1.DockerConfigJsonKey: fmt.Appendf(nil, `{"auths":{"registry.example":{"username":"rome","password":%q}}}`, password)}
+	}
+	registry := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "registry"}, Type: corev1.SecretTypeDockerConfigJson, Data: login("first")}
+	other := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Data: map[string][]byte{"key": []byte("private")}}
+	s.create(t, registry)
+	s.create(t, other)
+	pod := s.sleeper("pulls")
+	pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "registry"}, {Name: "other"}}
+	s.create(t, pod)
+	s.running(t, "pulls")
+	there := s.name + "-rome"
+	has := func(password string) func() error {
+		return func() error {
+			got, err := get[corev1.Secret](c, "milan", there, "registry")
+			if err == nil && !strings.Contains(string(got.Data[corev1.DockerConfigJsonKey]), password) {
+				err = fmt.Errorf("it is another one")
+			}
+			return err
+		}
+	}
+	s.eventually(t, offloadLimit, "the Secret is there", has("first"))
+	registry.Data = login("second")
+	if err := c.Clients["rome"].Update(t.Context(), registry); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually(t, 2*offloadLimit, "the Secret has followed", has("second"))
+	if _, err := get[corev1.Secret](c, "milan", there, "other"); !apierrors.IsNotFound(err) {
+		t.Errorf("a Secret of another type at milan: %v, want none", err)
 	}
 }

@@ -32,6 +32,7 @@ var tenantMay = map[string][]string{
 	"namespacemaps.pelago.dev":    {"get", "list", "watch", "create", "patch", "delete"},
 	"shadowpods.pelago.dev":       {"list", "watch", "create", "patch", "delete"},
 	"podstats.stats.pelago.dev":   {"list"},
+	"shadowobjects.pelago.dev":    {"list", "watch", "create", "patch", "delete"},
 }
 
 // everybodyMay is what every user that is known to the API server may, by its own

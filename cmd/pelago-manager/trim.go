@@ -7,6 +7,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -25,7 +26,8 @@ func trim(obj any) (any, error) {
 		return obj, nil
 	}
 	switch o.(type) {
-	case *v1alpha1.Identity, *v1alpha1.ResourceRequest, *v1alpha1.ResourceOffer, *v1alpha1.NamespaceMap, *v1alpha1.ShadowPod, *coordinationv1.Lease:
+	case *v1alpha1.Identity, *v1alpha1.ResourceRequest, *v1alpha1.ResourceOffer, *v1alpha1.NamespaceMap, *v1alpha1.ShadowPod,
+		*coordinationv1.Lease, *metav1.PartialObjectMetadata:
 		o.SetLabels(ours(o.GetLabels()))
 		o.SetAnnotations(ours(o.GetAnnotations()))
 	}

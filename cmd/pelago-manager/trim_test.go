@@ -31,6 +31,7 @@ func TestTrimOfConsumers(t *testing.T) {
 		{"an identity", &v1alpha1.Identity{ObjectMeta: theirs}, true},
 		{"an offer", &v1alpha1.ResourceOffer{ObjectMeta: theirs}, true},
 		{"a shadow pod", &v1alpha1.ShadowPod{ObjectMeta: theirs}, true},
+		{"what is read of a shadow object", &metav1.PartialObjectMetadata{ObjectMeta: theirs}, true},
 		{"a namespace map", &v1alpha1.NamespaceMap{ObjectMeta: theirs}, true},
 		{"a lease", &coordinationv1.Lease{ObjectMeta: theirs}, true},
 		{"a request of our own people", &v1alpha1.ResourceRequest{ObjectMeta: own}, false},

@@ -208,7 +208,7 @@ func TestPolicies(t *testing.T) {
 	t.Run("labels", func(t *testing.T) { labelsOfTheManager(t, g, plain, offloaded) })
 	t.Run("names", func(t *testing.T) { namesThatFit(t, g) })
 	t.Run("tenants", func(t *testing.T) { tenantsObjects(t, g) })
-	t.Run("manager", func(t *testing.T) { managerWithin(t, g, plain) })
+	t.Run("manager", func(t *testing.T) { managerWithin(t, g, plain, offloaded) })
 	t.Run("manager and pods", func(t *testing.T) { managersPods(t, g, plain, offloaded) })
 }
 
@@ -325,7 +325,7 @@ func tenantsObjects(t *testing.T, g *guarded) {
 }
 
 // managerWithin: what is not Pelago's is out of the manager's reach.
-func managerWithin(t *testing.T, g *guarded, plain string) {
+func managerWithin(t *testing.T, g *guarded, plain, offloaded string) {
 	rome := map[string]string{v1alpha1.LabelTenant: "rome", v1alpha1.LabelHomeNamespace: "shop"}
 	on := func(name string) *corev1.Namespace {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -363,11 +363,16 @@ func managerWithin(t *testing.T, g *guarded, plain string) {
 	}{
 		{plain, v1alpha1.ConsumerPodsRole, v1alpha1.ConsumerPodsRole, []string{"only to tenants"}}, {mapped, "admin", "view", []string{"only to tenants"}},
 		{mapped, v1alpha1.ConsumerPodsRole, v1alpha1.ConsumerPodsRole, nil}, {tenant, v1alpha1.ConsumerRole, v1alpha1.ConsumerRole, nil},
-		{mapped, "pelago-manager", "pelago-manager-mapped", nil}, {plain, "pelago-manager", "pelago-manager-home", nil},
+		{mapped, "pelago-manager", "pelago-manager-mapped", nil}, {offloaded, "pelago-manager", "pelago-manager-home", nil},
+		{plain, "pelago-manager", "pelago-manager-home", []string{"only to tenants"}},
 		{plain, "pelago-manager", "pelago-manager-mapped", []string{"only to tenants"}}, {cluster, "pelago-manager", "pelago-manager-home", []string{"only to tenants"}},
 	} {
 		b := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: c.name},
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: c.role}, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "u"}}}
+		if c.role == "pelago-manager-home" {
+			want(t, "somebody else's rights in "+c.namespace, g.manager.Create(t.Context(), b.DeepCopy(), client.DryRunAll), "only to tenants")
+			b.Subjects = []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: v1alpha1.SystemNamespace, Name: "pelago-manager"}}
+		}
 		want(t, "rights "+c.name+" in "+c.namespace, g.manager.Create(t.Context(), b, client.DryRunAll), c.parts...)
 	}
 	left := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: plain, Name: v1alpha1.ConsumerPodsRole}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"}}
