@@ -278,7 +278,9 @@ func TestKubelets(t *testing.T) {
 		{"that signs for itself", self, selfKey, serve(said), 1},
 		{"of the authority, expired", old, oldKey, serve(said), 0},
 		{"of the authority, for another address", named, namedKey, serve(said), 0},
-		{"that redirects", good, goodKey, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "https://example.com", http.StatusFound) }, 0},
+		{"that redirects", good, goodKey, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "https://example.com", http.StatusFound)
+		}, 0},
 		{"that says nonsense", good, goodKey, serve(`[]`), 0},
 		{"that says too much", good, goodKey, serve(`{"pods":[` + strings.Repeat(`{"podRef":{"uid":"x"}},`, maxPods) + `{}]}`), 0},
 		{"that is too long", good, goodKey, serve(`{"x":"` + strings.Repeat("x", maxSummary) + `"}`), 0},
