@@ -38,33 +38,30 @@ func TestOffloading(t *testing.T) {
 	box(t, s, "rome", "milan")
 	c.peer(t, "rome", "milan")
 	c.nodeReady(t, "rome", "milan")
-	for _, part := range []struct {
+	type part struct {
 		name string
 		run  func(*testing.T, *continuum)
-	}{
-		{"MainJob", mainJob},
-		{"VirtualNode", virtualNode},
-		{"Allocatable", allocatable},
-		{"Strangers", strangersStayAway},
-		{"Policies", policies},
-		{"Namespaces", namespaces},
-		{"KubeletRights", kubeletRights},
-		{"Top", top},
-		{"Hostile", hostileShadowPods},
-		{"Refused", refusedPods},
-		{"Lost", lostByProvider},
-		{"Jobs", jobsEndOnce},
-		{"Stateful", statefulByUID},
-		{"Changes", mutableFields},
-		{"DownwardAPI", downwardAPI},
-		{"PullSecrets", pullSecrets},
-		{"Limits", tenantLimits},
-		{"Restart", managersRestart},
-		{"Partition", podsInPartition},
-		{"Unoffload", unoffload},
-	} {
-		t.Run(part.name, func(t *testing.T) { part.run(t, c) })
 	}
+	each := func(t *testing.T, parts ...part) {
+		for _, p := range parts {
+			t.Run(p.name, func(t *testing.T) { p.run(t, c) })
+		}
+	}
+	each(t, part{"MainJob", mainJob}, part{"VirtualNode", virtualNode}, part{"Allocatable", allocatable}, part{"Strangers", strangersStayAway})
+	// These disturb nobody.
+	t.Run("Together", func(t *testing.T) {
+		for _, p := range []part{
+			{"Policies", policies}, {"Namespaces", namespaces}, {"KubeletRights", kubeletRights}, {"Top", top}, {"Refused", refusedPods},
+			{"Lost", lostByProvider}, {"Stateful", statefulByUID}, {"Changes", mutableFields}, {"DownwardAPI", downwardAPI}, {"PullSecrets", pullSecrets},
+		} {
+			t.Run(p.name, func(t *testing.T) {
+				t.Parallel()
+				p.run(t, c)
+			})
+		}
+	})
+	each(t, part{"Hostile", hostileShadowPods}, part{"Jobs", jobsEndOnce}, part{"Limits", tenantLimits}, part{"Restart", managersRestart},
+		part{"Partition", podsInPartition}, part{"Unoffload", unoffload})
 }
 
 // nodeReady waits for a virtual node.
