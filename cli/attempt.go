@@ -61,7 +61,7 @@ func (a *attempt) run(ctx context.Context) error {
 	state := ""
 	err = await(ctx, a.e, a.c.Client, &v1alpha1.PeeringList{}, client.ObjectKey{Name: a.invitation.Name}, func(p *v1alpha1.Peering) (bool, error) {
 		if p == nil || !p.DeletionTimestamp.IsZero() {
-			return true, fmt.Errorf("somebody has removed Peering %s meanwhile", a.invitation.Name)
+			return true, fmt.Errorf("somebody has removed Peering %s meanwhile; run the line again, or with a new one of the provider (pelago generate peer-command) if it is used up", a.invitation.Name)
 		}
 		if r := refused(p); r != nil && !already {
 			return true, *r
@@ -79,7 +79,7 @@ func (a *attempt) run(ctx context.Context) error {
 	if errors.As(err, &r) {
 		progress.Step("Removing what was made")
 		if undone := a.undo(ctx); undone != nil {
-			return fmt.Errorf("%w; removing what was made failed too: %w", err, undone)
+			return fmt.Errorf("%w; removing what was made failed too: %w; %s", err, undone, a.byHand())
 		}
 		return err
 	}
@@ -154,7 +154,7 @@ func (a *attempt) store(ctx context.Context, progress *screen.Progress) (already
 	if err != nil {
 		err = fmt.Errorf("storing Peering %s: %w", a.invitation.Name, err)
 		if undone := a.undo(ctx); undone != nil {
-			err = fmt.Errorf("%w; removing the token failed too: %w", err, undone)
+			err = fmt.Errorf("%w; removing the token failed too: %w; %s", err, undone, a.byHand())
 		}
 		return false, err
 	}
@@ -206,6 +206,21 @@ func (a *attempt) undo(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// byHand says how to remove what undo could not.
+func (a *attempt) byHand() string {
+	var commands []string
+	if a.secret != "" {
+		commands = append(commands, fmt.Sprintf("kubectl -n %s delete secret %s --ignore-not-found", v1alpha1.SystemNamespace, a.secret))
+	}
+	switch {
+	case a.created:
+		commands = append(commands, "pelago unpeer "+a.invitation.Name)
+	case a.added:
+		commands = append(commands, fmt.Sprintf(`kubectl patch peering %s --type merge -p '{"spec":{"consume":null}}'`, a.invitation.Name))
+	}
+	return "to remove it by hand: " + strings.Join(commands, ", then ")
 }
 
 // hopeless are the reasons that no waiting changes. InvitationMissing is not among them: the

@@ -85,7 +85,7 @@ func (p *peer) direction(ctx context.Context, e *Env, consumer, provider *Cluste
 		undo, cancel := bound(context.WithoutCancel(ctx), undoLimit)
 		defer cancel()
 		if failed := i.withdraw(undo, provider); failed != nil {
-			err = fmt.Errorf("%w; withdrawing the invitation failed too: %w", err, failed)
+			err = fmt.Errorf("%w; withdrawing the invitation failed too: %w; at the provider: kubectl delete invitation %s", err, failed, i.object)
 		}
 	}
 	return a, err

@@ -91,11 +91,17 @@ func New(e *Env) *cobra.Command {
 		Short: "Kubernetes clusters that use each other's resources",
 		Long: `pelago installs Pelago into a Kubernetes cluster, peers it with others, offloads namespaces
 to them and shows how it is. It works on the cluster that kubectl would: --kubeconfig,
-KUBECONFIG, --context.`,
+KUBECONFIG, --context.
+
+In each cluster: install. At the provider: generate peer-command, then cordon, drain and
+uncordon. At the consumer: peer, offload, unoffload, unpeer. When something is wrong: status,
+then explain.`,
 		Example: `  pelago install
   pelago generate peer-command
   pelago offload namespace shop
   pelago status
+  pelago explain pod web-0 -n shop
+  pelago unoffload namespace shop
   pelago unpeer milan`,
 		Version:               e.Version,
 		SilenceUsage:          true,

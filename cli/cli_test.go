@@ -241,7 +241,7 @@ func TestPick(t *testing.T) {
 		{"a name here wins over another's own name", "milan", append(things, called{name: "x", display: "milan"}), 0, ""},
 		{"a name that two have says how to choose", "capital", things, 0, "several clusters call themselves capital: rome (cluster " + id2 + "), paris (cluster 3); use one of these names"},
 		{"a name nobody has says which there are", "turin", things, 0, `there is no peering "turin" here; there is milan, paris, rome`},
-		{"nobody at all", "turin", nil, 0, `there is no peering "turin" here, and no other`},
+		{"nobody at all", "turin", nil, 0, `there is no peering "turin" here, and no other; to begin, run the line that a provider gives you (pelago peer), or invite a cluster: pelago generate peer-command`},
 	}
 	for _, c := range cases {
 		got, err := pick("peering", c.word, c.things)

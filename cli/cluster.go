@@ -132,6 +132,9 @@ func describe(err error, c *Cluster) error {
 		return fmt.Errorf("the cluster at %s does not accept the credentials of the kubeconfig; sign in again, or use another --context", c.Server)
 	case errors.Is(err, context.DeadlineExceeded), unreachable(err):
 		return fmt.Errorf("the cluster at %s does not answer: %w; see that it runs and that the kubeconfig has the right address", c.Server, err)
+	case apierrors.IsConflict(err), apierrors.IsTooManyRequests(err), apierrors.IsServerTimeout(err), apierrors.IsTimeout(err),
+		apierrors.IsServiceUnavailable(err), apierrors.IsInternalError(err):
+		return fmt.Errorf("%w; run the command again; if it stays so, see: pelago status", err)
 	}
 	return err
 }

@@ -108,7 +108,7 @@ func (c *Cluster) namespaceChains(ctx context.Context, _ *Env, name string) ([]c
 		}
 		return nil, describe(fmt.Errorf("reading the namespace: %w", err), c)
 	}
-	f := chain.NamespaceFacts{Name: name, Labels: n.Labels}
+	f := chain.NamespaceFacts{Name: name, Labels: n.Labels, Tenants: c.tenantNames(ctx)}
 	var err error
 	if f.Offloading, err = c.offloadingOf(ctx, name); err != nil {
 		return nil, err
@@ -185,9 +185,10 @@ func (c *Cluster) virtualNodes(ctx context.Context, refusals []v1alpha1.Refusal)
 	if err := c.Client.List(ctx, &offers); err != nil && !notServed(err) {
 		return nil, describe(fmt.Errorf("listing offers: %w", err), c)
 	}
+	tenants := c.tenantNames(ctx)
 	facts := make([]chain.NodeFacts, 0, len(nodes.Items))
 	for _, n := range nodes.Items {
-		fact := chain.NodeFacts{Node: n}
+		fact := chain.NodeFacts{Node: n, Tenant: tenants[n.Labels[v1alpha1.LabelPeering]]}
 		for _, offer := range offers.Items {
 			if offer.Namespace == v1alpha1.PeeringNamespace(n.Labels[v1alpha1.LabelPeering]) && offer.Name == n.Labels[v1alpha1.LabelRequest] {
 				fact.Shapes = offer.Spec.Shapes

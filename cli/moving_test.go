@@ -22,6 +22,10 @@ func TestUnpeerSaysWhatMoves(t *testing.T) {
 	for name, at := range map[string]string{"a": "turin", "b": "turin", "c": "oslo"} {
 		pod := podOn("moving-shop", name, at)
 		pod.Spec.Containers[0].Name, pod.Spec.Containers[0].Image = "c", "c"
+		if name == "a" {
+			yes := true
+			pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: id1, Controller: &yes}}
+		}
 		s.create(&pod)
 	}
 	tenant := &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "turin"}, Spec: v1alpha1.TenantSpec{ClusterID: id1, PeeringUID: id1}}
@@ -32,7 +36,8 @@ func TestUnpeerSaysWhatMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := s.run("unpeer", "turin")
-	if got.code != 0 || !strings.Contains(got.err, "2 pods of this cluster are bound to turin and will move.") || !strings.Contains(got.err, "1 pod of turin runs here and will end.") {
+	if got.code != 0 || !strings.Contains(got.err, "1 pod of this cluster is bound to turin and will move.") ||
+		!strings.Contains(got.err, "1 pod of this cluster is bound to turin and will be lost: no controller makes it again.") || !strings.Contains(got.err, "1 pod of turin runs here and will end.") {
 		t.Errorf("%+v", got)
 	}
 }

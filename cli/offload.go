@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -44,8 +43,10 @@ changed.
 Pods get their terms when they are made: those that were there before stay as they are, until
 --restart-workloads rolls their Deployments and StatefulSets.
 
-A selector is over the labels of virtual nodes, as kubectl writes it: every part of one has
-to match; with several, one of them.`,
+A selector is over the labels of virtual nodes, as kubectl writes it. In one selector every
+part has to match (region=eu,tier=gold: both); of several, one (the flag given twice: either).
+
+What stays pending: pelago explain pod NAME -n NAMESPACE.`,
 		Example: `  pelago offload namespace shop
   pelago offload namespace shop --pod-offloading-strategy Remote --restart-workloads
   pelago offload namespace shop --cluster-selector region=eu,tier=gold --cluster-selector region=us
@@ -58,10 +59,10 @@ to match; with several, one of them.`,
 	f.StringVar(&o.pods, "pod-offloading-strategy", "", "where pods may run: "+strings.Join(podStrategies, ", ")+"; LocalAndRemote if never given")
 	f.StringVar(&o.mapping, "namespace-mapping-strategy", "", "what the namespace is called there: "+strings.Join(mappingStrategies, ", ")+"; DefaultName if never given")
 	f.StringVar(&o.remoteName, "remote-name", "", "its name there, for SelectedName")
-	f.StringArrayVar(&o.selectors, "cluster-selector", nil, "clusters to use, by labels of their virtual nodes; repeatable, one has to match; empty means all")
+	f.StringArrayVar(&o.selectors, "cluster-selector", nil, "clusters to use, by labels of their virtual nodes: a=1,b=2 is both, the flag given twice is either; empty means all")
 	f.BoolVar(&o.restart, "restart-workloads", false, "roll Deployments and StatefulSets whose pods were made under other terms")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the object instead of making it")
-	durationFlag(f, &o.timeout, "timeout", waitDefault, "how long to wait until it is so")
+	durationFlag(f, &o.timeout, "timeout", waitDefault, "how long to wait until every cluster has answered; it goes on after that")
 	outputFlag(c, &o.output)
 	o.given = f.Changed
 	for flag, words := range map[string][]string{"pod-offloading-strategy": podStrategies, "namespace-mapping-strategy": mappingStrategies} {
@@ -105,7 +106,7 @@ func (o *offload) run(ctx context.Context, e *Env, args []string) error {
 	if err := o.report(e, current); err != nil {
 		return err
 	}
-	failed := failure(current)
+	failed := failure(current, c.tenantNames(ctx))
 	if failed == nil || current.Status.Phase == v1alpha1.OffloadingPhaseSomeFailed {
 		if err := o.older(ctx, e, c, current); err != nil {
 			return err
@@ -272,7 +273,7 @@ func (o *offload) wait(ctx context.Context, e *Env, c *Cluster, stored *v1alpha1
 	err := await(ctx, e, c.Client, &v1alpha1.NamespaceOffloadingList{}, client.ObjectKeyFromObject(stored), func(now *v1alpha1.NamespaceOffloading) (bool, error) {
 		switch {
 		case now == nil || now.UID != stored.UID || !now.DeletionTimestamp.IsZero():
-			return true, errors.New("somebody has unoffloaded the namespace meanwhile")
+			return true, fmt.Errorf("somebody has unoffloaded namespace %s meanwhile; to offload it again: pelago offload namespace %[1]s", stored.Namespace)
 		case now.Status.ObservedGeneration < generation:
 			state = "waiting for pelago-manager"
 			progress.Step("%s: %s", now.Namespace, state)

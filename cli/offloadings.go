@@ -77,6 +77,7 @@ func (c *Cluster) offloadings(ctx context.Context, s *snapshot) error {
 // judgeNodes reports virtual nodes. One that is not ready is a problem unless that of its
 // peering has been told.
 func (s *snapshot) judgeNodes(r *Report) {
+	tenants := tenantNames(s.peerings)
 	for i := range s.nodes {
 		n := &s.nodes[i]
 		report := VirtualNodeReport{Name: n.Name, Peering: n.Labels[v1alpha1.LabelPeering], Request: n.Labels[v1alpha1.LabelRequest],
@@ -98,7 +99,7 @@ func (s *snapshot) judgeNodes(r *Report) {
 		for _, c := range n.Status.Conditions {
 			if c.Type == corev1.NodeReady {
 				report.Ready, report.Reason = c.Status == corev1.ConditionTrue, c.Reason
-				line.Reason, line.Message, line.Remedy = c.Reason, chain.Plain(c.Reason, c.Message), chain.Remedy(c.Reason, report.Peering)
+				line.Reason, line.Message, line.Remedy = c.Reason, chain.Plain(c.Reason, c.Message), chain.At{Name: report.Peering, Tenant: tenants[report.Peering]}.Remedy(c.Reason)
 			}
 		}
 		r.VirtualNodes = append(r.VirtualNodes, report)
@@ -155,7 +156,7 @@ func (s *snapshot) judgeOffloading(r *Report, o *v1alpha1.NamespaceOffloading, o
 		line.Reason, line.Message = v1alpha1.ReasonTerminating, "is being unoffloaded: "+comingHome(o)
 		r.Pending = append(r.Pending, line)
 	case o.Status.Phase == v1alpha1.OffloadingPhaseSomeFailed, o.Status.Phase == v1alpha1.OffloadingPhaseAllFailed:
-		refused := refusedBy(o)
+		refused := refusedBy(o, tenantNames(s.peerings))
 		if len(refused) == 0 {
 			line.Reason = string(o.Status.Phase)
 			refused = []Problem{line}

@@ -72,7 +72,7 @@ both sides; with --bidirectional each cluster uses the other.`,
 	f.BoolVar(&p.bidirectional, "bidirectional", false, "let the remote cluster use this one as well")
 	f.BoolVar(&p.inBand, "in-band", false, "reach the provider's API server through the tunnel (not available yet)")
 	f.BoolVar(&p.dryRun, "dry-run", false, "print the objects instead of making them")
-	durationFlag(f, &p.timeout, "timeout", waitDefault, "how long to wait until the peering is ready")
+	durationFlag(f, &p.timeout, "timeout", waitDefault, "how long to wait until the peering is ready; Pelago goes on after that")
 	outputFlag(c, &p.output)
 	return c
 }

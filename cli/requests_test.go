@@ -190,3 +190,20 @@ func TestLeaving(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusalNamesTheTenant holds that a line to copy for the provider has the name that
+// the provider knows this cluster by.
+func TestRefusalNamesTheTenant(t *testing.T) {
+	milan := v1alpha1.Peering{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Status: v1alpha1.PeeringStatus{TenantNamespace: "pelago-tenant-rome-2"}}
+	o := &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: v1alpha1.OffloadingName}}
+	o.Status.Phase = v1alpha1.OffloadingPhaseAllFailed
+	for reason, want := range map[string]string{
+		v1alpha1.ReasonDrained:       "pelago uncordon tenant rome-2",
+		v1alpha1.ReasonNameForbidden: "pelago offload namespace shop --namespace-mapping-strategy DefaultName",
+	} {
+		o.Status.Clusters = []v1alpha1.ClusterOffloading{atCluster("milan", isNot(v1alpha1.ConditionReady, reason, ""))}
+		if err := failure(o, tenantNames([]v1alpha1.Peering{milan})); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q in it", reason, err, want)
+		}
+	}
+}

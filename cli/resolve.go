@@ -10,7 +10,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/cli/chain"
 )
+
+// begin is how to come to the first thing of a noun.
+var begin = map[string]string{
+	"peering": "to begin, run the line that a provider gives you (pelago peer), or invite a cluster: pelago generate peer-command",
+	"tenant":  "a cluster becomes one when it uses an invitation: pelago generate peer-command",
+}
 
 // errUnknown is wrapped by errors about names that mean nothing here.
 var errUnknown = errors.New("unknown")
@@ -45,7 +52,7 @@ func pick(noun, word string, things []called) (int, error) {
 		}
 		return 0, fmt.Errorf("several clusters call themselves %s: %s; use one of these names", word, strings.Join(each, ", "))
 	case len(names) == 0:
-		return 0, fmt.Errorf("there is no %s %q here, and no other%w", noun, word, quiet)
+		return 0, fmt.Errorf("there is no %s %q here, and no other; %s%w", noun, word, begin[noun], quiet)
 	}
 	slices.Sort(names)
 	return 0, fmt.Errorf("there is no %s %q here; there is %s%w", noun, word, strings.Join(names, ", "), quiet)
@@ -92,6 +99,25 @@ func (c *Cluster) peering(ctx context.Context, word string) (*v1alpha1.Peering, 
 		return nil, err
 	}
 	return &list.Items[i], nil
+}
+
+// tenantNames is what providers call this cluster, by the name of the peering.
+func tenantNames(peerings []v1alpha1.Peering) map[string]string {
+	names := map[string]string{}
+	for i := range peerings {
+		names[peerings[i].Name] = chain.TenantOf(&peerings[i])
+	}
+	return names
+}
+
+// tenantNames is what providers call this cluster, as far as that can be read: it only
+// completes lines to copy.
+func (c *Cluster) tenantNames(ctx context.Context) map[string]string {
+	var list v1alpha1.PeeringList
+	if c.Client.List(ctx, &list) != nil {
+		return nil
+	}
+	return tenantNames(list.Items)
 }
 
 // tenant finds the Tenant that a word means.

@@ -48,9 +48,9 @@ func settled(o *v1alpha1.NamespaceOffloading) (over bool, state string) {
 }
 
 // failure says what is not as asked for, with what to do; nil if nothing is.
-func failure(o *v1alpha1.NamespaceOffloading) error {
+func failure(o *v1alpha1.NamespaceOffloading, tenants map[string]string) error {
 	if stalled := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionStalled); stalled != nil && stalled.Status == metav1.ConditionTrue {
-		return fmt.Errorf("namespace %s cannot be offloaded: %s (%s)", o.Namespace, chain.Plain(stalled.Reason, stalled.Message), stalled.Reason)
+		return fmt.Errorf("namespace %s cannot be offloaded: %s (%s); correct that, or end it: pelago unoffload namespace %s", o.Namespace, chain.Plain(stalled.Reason, stalled.Message), stalled.Reason, o.Namespace)
 	}
 	switch o.Status.Phase {
 	case v1alpha1.OffloadingPhaseNoClusterSelected:
@@ -65,7 +65,7 @@ func failure(o *v1alpha1.NamespaceOffloading) error {
 			who = "all clusters refuse"
 		}
 		var lines []string
-		for _, r := range refusedBy(o) {
+		for _, r := range refusedBy(o, tenants) {
 			if r.Remedy != "" {
 				r.Message += "; " + r.Remedy
 			}
@@ -76,15 +76,17 @@ func failure(o *v1alpha1.NamespaceOffloading) error {
 	return nil
 }
 
-// refusedBy says of each cluster that refuses why, and what to do.
-func refusedBy(o *v1alpha1.NamespaceOffloading) []Problem {
+// refusedBy says of each cluster that refuses why, and what to do. Tenants is what each
+// provider calls this cluster.
+func refusedBy(o *v1alpha1.NamespaceOffloading, tenants map[string]string) []Problem {
 	var all []Problem
 	for _, at := range o.Status.Clusters {
 		ready := meta.FindStatusCondition(at.Conditions, v1alpha1.ConditionReady)
 		if !meta.IsStatusConditionTrue(at.Conditions, v1alpha1.ConditionOffloadingRequired) || ready == nil || ready.Status == metav1.ConditionTrue {
 			continue
 		}
-		p := Problem{Object: "namespace " + o.Namespace, Reason: ready.Reason, Message: at.Name + ": " + ready.Reason, Remedy: chain.Remedy(ready.Reason, at.Name)}
+		place := chain.At{Name: at.Name, Tenant: tenants[at.Name], Namespace: o.Namespace}
+		p := Problem{Object: "namespace " + o.Namespace, Reason: ready.Reason, Message: at.Name + ": " + ready.Reason, Remedy: place.Remedy(ready.Reason)}
 		if ready.Message != "" {
 			p.Message += ", " + chain.Plain(ready.Reason, ready.Message)
 		}

@@ -25,7 +25,8 @@ type tenantVerb struct {
 func newCordon(e *Env) *cobra.Command {
 	return newTenantVerb(e, &tenantVerb{state: v1alpha1.TenantCordoned, done: "is cordoned: it keeps what it has and gets nothing new"},
 		"cordon", "Accept nothing new from a consumer",
-		`The consumer keeps what it has; its new requests get no offer until "pelago uncordon".`)
+		`What the consumer runs here stays and is kept alive; new pods, namespaces and requests are
+refused, and its virtual node shows no room, until "pelago uncordon".`)
 }
 
 func newUncordon(e *Env) *cobra.Command {
@@ -39,8 +40,9 @@ func newUncordon(e *Env) *cobra.Command {
 func newDrain(e *Env) *cobra.Command {
 	return newTenantVerb(e, &tenantVerb{state: v1alpha1.TenantDrained, done: "is drained: it has nothing here any more"},
 		"drain", "Remove what a consumer has here, and accept nothing new",
-		`Withdraws the consumer's offers, removes what it runs here, and waits until that is gone.
-The peering stays; "pelago uncordon" opens it again.`)
+		`Refuses what is new, ends the pods that the consumer runs here, withdraws its offers, and
+waits until both are done. Controllers at the consumer make theirs again elsewhere; pods
+without a controller are lost. The peering stays; "pelago uncordon" opens it again.`)
 }
 
 func newTenantVerb(e *Env, v *tenantVerb, verb, short, long string) *cobra.Command {
@@ -54,7 +56,7 @@ func newTenantVerb(e *Env, v *tenantVerb, verb, short, long string) *cobra.Comma
 		ValidArgsFunction: e.completeTenants,
 		RunE:              e.does(v.run),
 	}
-	durationFlag(c.Flags(), &v.timeout, "timeout", waitDefault, "how long to wait until it is so")
+	durationFlag(c.Flags(), &v.timeout, "timeout", waitDefault, "how long to wait until it is so; it goes on after that")
 	group.AddCommand(c)
 	return group
 }
@@ -90,7 +92,7 @@ func (v *tenantVerb) run(ctx context.Context, e *Env, args []string) error {
 func (v *tenantVerb) wait(ctx context.Context, e *Env, c *Cluster, t *v1alpha1.Tenant) error {
 	progress := e.progress()
 	defer progress.Stop()
-	generation, state := t.Generation, ""
+	name, generation, state := t.Name, t.Generation, ""
 	see := func(text string) {
 		state = text
 		progress.Step("%s: %s", t.Name, text)
@@ -98,9 +100,9 @@ func (v *tenantVerb) wait(ctx context.Context, e *Env, c *Cluster, t *v1alpha1.T
 	err := await(ctx, e, c.Client, &v1alpha1.TenantList{}, client.ObjectKeyFromObject(t), func(t *v1alpha1.Tenant) (bool, error) {
 		switch {
 		case t == nil:
-			return true, fmt.Errorf("somebody has removed the tenant meanwhile")
+			return true, fmt.Errorf("somebody has removed tenant %s meanwhile; see what is there: pelago status", name)
 		case t.Spec.State != v.state:
-			return true, fmt.Errorf("somebody has set the state of tenant %s to %s meanwhile", t.Name, t.Spec.State)
+			return true, fmt.Errorf("somebody has set the state of tenant %s to %s meanwhile; if %s is what you want, run the command again", t.Name, t.Spec.State, v.state)
 		case t.Status.ObservedGeneration < generation:
 			see("waiting for pelago-manager")
 			return false, nil

@@ -26,15 +26,17 @@ func newUnoffload(e *Env) *cobra.Command {
 		Use:   "namespace NAME",
 		Short: "Bring the pods of a namespace home",
 		Long: `Ends the offloading of a namespace and waits until its pods have left the other clusters
-and its namespaces there are gone. Their controllers make the pods again, in this cluster.
-A namespace there that holds volume claims is kept, and said so. A cluster that does not
-answer is not waited for longer than a minute: it is told when it is back.`,
+and its namespaces there are gone. Pods are evicted as their disruption budgets let them for
+a minute, then deleted. Controllers make theirs again, in this cluster; pods without a
+controller are lost. A namespace there that holds volume claims is kept, and said so. A
+cluster that does not answer is not waited for longer than a minute: it is told when it is
+back.`,
 		Example:           group.Example,
 		Args:              exactly("NAME"),
 		ValidArgsFunction: e.completeOffloaded,
 		RunE:              e.does(u.run),
 	}
-	durationFlag(c.Flags(), &u.timeout, "timeout", waitDefault, "how long to wait until the pods are home")
+	durationFlag(c.Flags(), &u.timeout, "timeout", waitDefault, "how long to wait until the pods are home; it goes on after that")
 	group.AddCommand(c)
 	return group
 }

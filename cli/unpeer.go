@@ -36,8 +36,9 @@ func newUnpeer(e *Env) *cobra.Command {
 		Use:   "unpeer NAME",
 		Short: "End a peering, at both sides",
 		Long: `Ends what this cluster uses of NAME and what it gives to NAME, and waits until both
-sides are as before. Pods of this cluster that run there are evicted first, as far as their
-disruption budgets let them within a minute; their controllers make them again elsewhere.
+sides are as before. Pods of this cluster that run there are evicted first: disruption
+budgets hold them for a minute, then they are deleted. Controllers make theirs again
+elsewhere; pods without a controller are lost. Pods of NAME that run here end.
 NAME is the peering, the remote cluster's own name, or its id.
 
 If the remote cluster does not answer, --force cleans up this side at once and leaves a
@@ -52,7 +53,7 @@ small Secret, a tombstone, by which Pelago goes on telling the other side until 
 	}
 	c.Flags().BoolVar(&u.force, "force", false, "do not wait for the remote cluster; tell it later")
 	c.Flags().BoolVar(&u.forget, "forget", false, "give up telling a remote cluster that was left with --force")
-	durationFlag(c.Flags(), &u.timeout, "timeout", waitDefault, "how long to wait until the peering is gone")
+	durationFlag(c.Flags(), &u.timeout, "timeout", waitDefault, "how long to wait until the peering is gone; it goes on after that")
 	return c
 }
 
@@ -102,17 +103,27 @@ func (u *unpeer) notePods(ctx context.Context, e *Env, c *Cluster, p *v1alpha1.P
 	if err := c.Client.List(ctx, &nodes, client.MatchingLabels{v1alpha1.LabelType: v1alpha1.TypeVirtualNode, v1alpha1.LabelPeering: p.Name}); err != nil {
 		return
 	}
-	moving := 0
+	moving, lost := 0, 0
 	for _, n := range nodes.Items {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
 		if err := c.Client.List(ctx, list, client.MatchingFields{"spec.nodeName": n.Name}); err != nil {
 			return
 		}
-		moving += len(list.Items)
+		for i := range list.Items {
+			switch owner := metav1.GetControllerOf(&list.Items[i]); {
+			case owner == nil:
+				lost++
+			case owner.Kind != "DaemonSet": // whose pods are of the node
+				moving++
+			}
+		}
 	}
 	if moving > 0 {
 		e.note("%s of this cluster %s bound to %s and will move.", pods(moving), choose(moving, "is", "are"), p.Name)
+	}
+	if lost > 0 {
+		e.note("%s of this cluster %s bound to %s and will be lost: no controller makes %s again.", pods(lost), choose(lost, "is", "are"), p.Name, choose(lost, "it", "them"))
 	}
 	var t v1alpha1.Tenant
 	if p.Spec.Provide == nil || c.Client.Get(ctx, client.ObjectKey{Name: p.Spec.Provide.Tenant}, &t) != nil {

@@ -95,7 +95,7 @@ func readValues(e *Env, name string) (map[string]any, error) {
 		text, err = os.ReadFile(name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading --values: %w", err)
+		return nil, fmt.Errorf("reading --values: %w; give a file that can be read, or - for standard input", err)
 	}
 	if err := yaml.UnmarshalStrict(text, &values); err != nil {
 		return nil, usage("--values %s is not a map in YAML: %w", name, err)

@@ -59,7 +59,7 @@ say "What rome sees: a provider, and what it offers. It follows what milan has f
 at rome pelago status
 at rome pelago-sandbox kubectl rome -- get resourceoffers -A
 
-say "What milan sees: a tenant with its own namespace and no other right."
+say "What milan sees: a tenant with a namespace of its own, and its credential good for no other."
 pelago-sandbox kubectl milan -- wait -n pelago-tenant-rome resourcerequest/default --for=condition=Accepted --timeout=30s >/dev/null
 at milan pelago status
 at milan pelago-sandbox kubectl milan -- get tenants,identities,resourcerequests -A

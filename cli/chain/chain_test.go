@@ -165,7 +165,7 @@ func TestBranches(t *testing.T) {
 		t.Errorf("the remedy of Drained is %q", got)
 	}
 	f.Peering.Status.TenantNamespace = "pelago-tenant-$(reboot)"
-	if got := RemedyAt(v1alpha1.ReasonDrained, f.Peering); !strings.HasSuffix(got, "pelago uncordon tenant") {
+	if got := RemedyAt(v1alpha1.ReasonDrained, f.Peering); !strings.HasSuffix(got, "pelago uncordon tenant THIS-CLUSTER") {
 		t.Errorf("the provider's word comes into a line to copy: %q", got)
 	}
 	f.Peering.Status.Conditions[1] = no(v1alpha1.ConditionReachable, v1alpha1.ReasonPeerUnreachable, "x")
@@ -192,7 +192,7 @@ func TestTenant(t *testing.T) {
 // are filled in.
 func TestRemedies(t *testing.T) {
 	for reason := range remedies {
-		if got := Remedy(reason, "milan"); strings.Contains(got, "NAME") {
+		if got := (At{Name: "milan", Tenant: "rome", Namespace: "shop"}).Remedy(reason); strings.Contains(got, "NAME") || strings.Contains(got, "TENANT") || strings.Contains(got, "SPACE") {
 			t.Errorf("the remedy of %s is %q", reason, got)
 		}
 	}

@@ -21,6 +21,8 @@ import (
 type NodeFacts struct {
 	// Node is the node itself.
 	Node corev1.Node
+	// Tenant is what the provider behind it calls this cluster, empty if that is not known.
+	Tenant string
 	// Shapes are those of the offer behind it; none if it is not known.
 	Shapes []v1alpha1.NodeShape
 	// Refused is that the provider sent pods of the same owner home; nil if it did not.
@@ -29,6 +31,11 @@ type NodeFacts struct {
 
 // peering is the name of the peering behind the node.
 func (n NodeFacts) peering() string { return n.Node.Labels[v1alpha1.LabelPeering] }
+
+// at is the node in remedies that concern a namespace.
+func (n NodeFacts) at(namespace string) At {
+	return At{Name: n.peering(), Tenant: n.Tenant, Namespace: namespace}
+}
 
 // Requests is what a pod counts for in the scheduler's arithmetic, itself included.
 func Requests(pod *corev1.Pod) v1alpha1.ResourceList {
@@ -58,7 +65,7 @@ func judge(pod *corev1.Pod, o *v1alpha1.NamespaceOffloading, n NodeFacts, now ti
 		}
 	}
 	if n.Refused != nil && now.Before(n.Refused.Until.Time) {
-		return verdict{passes: true, words: refusedWords(n, now), remedy: Remedy(n.Refused.Reason, n.peering())}
+		return verdict{passes: true, words: refusedWords(n, now), remedy: n.at(pod.Namespace).Remedy(n.Refused.Reason)}
 	}
 	if words := tooSmall(pod, n); words != "" {
 		return verdict{words: words, remedy: "ask for less in the pod, or see what the provider has: pelago status " + n.peering()}
@@ -73,13 +80,13 @@ func judge(pod *corev1.Pod, o *v1alpha1.NamespaceOffloading, n NodeFacts, now ti
 		return verdict{words: "it is cordoned", remedy: "kubectl uncordon " + n.Node.Name}
 	}
 	if c := nodeReady(&n.Node); c == nil || c.Status != corev1.ConditionTrue {
-		return verdict{passes: true, words: "it is not ready" + because(c), remedy: nodeRemedy(c, n.peering())}
+		return verdict{passes: true, words: "it is not ready" + because(c), remedy: nodeRemedy(c, n.at(pod.Namespace))}
 	}
 	return verdict{takes: true, words: "it could take the pod"}
 }
 
 func refusedWords(n NodeFacts, now time.Time) string {
-	words := fmt.Sprintf("pods of this owner were sent home from it, so that they avoid it for %s", n.Refused.Until.Sub(now).Round(time.Second))
+	words := fmt.Sprintf("pods of the same controller were sent home from it, so that they avoid it for %s", n.Refused.Until.Sub(now).Round(time.Second))
 	if n.Refused.Reason != "" {
 		words += " (" + n.Refused.Reason + ")"
 	}
@@ -174,11 +181,11 @@ func because(c *corev1.NodeCondition) string {
 }
 
 // nodeRemedy is what to do about a virtual node that is not ready.
-func nodeRemedy(c *corev1.NodeCondition, peering string) string {
+func nodeRemedy(c *corev1.NodeCondition, at At) string {
 	if c != nil {
-		if remedy := Remedy(c.Reason, peering); remedy != "" {
+		if remedy := at.Remedy(c.Reason); remedy != "" {
 			return remedy
 		}
 	}
-	return "see why: pelago explain peering " + peering
+	return "see why: pelago explain peering " + at.Name
 }

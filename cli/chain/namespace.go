@@ -21,6 +21,8 @@ type NamespaceFacts struct {
 	Offloading *v1alpha1.NamespaceOffloading
 	// Nodes are the virtual nodes, by name.
 	Nodes []NodeFacts
+	// Tenants is what each provider calls this cluster, by the name of the peering.
+	Tenants map[string]string
 	// Mapped is what became of it at each cluster, by the name of the peering.
 	Mapped map[string]v1alpha1.MappedNamespace
 	// Here, Away, Waiting and Outdated count its pods: in this cluster, at others, with no
@@ -103,6 +105,7 @@ func clusters(f NamespaceFacts) []string {
 
 func clusterSteps(b *Chain, f NamespaceFacts, name string) {
 	var at v1alpha1.ClusterOffloading
+	place := At{Name: name, Tenant: f.Tenants[name], Namespace: f.Name}
 	for _, c := range f.Offloading.Status.Clusters {
 		if c.Name == name {
 			at = c
@@ -127,10 +130,11 @@ func clusterSteps(b *Chain, f NamespaceFacts, name string) {
 		there.State, there.Evidence = Done, at.RemoteNamespace
 	} else if ready != nil && (!known || mapped.Phase == v1alpha1.MappingReady || mapped.Reason == "" && mapped.Message == "") {
 		there = step(there.Fact, name, at.Conditions, 0, v1alpha1.ConditionReady, "")
+		there.Remedy = place.Remedy(ready.Reason)
 	} else if known {
-		mapping(&there, &mapped, name)
+		mapping(&there, &mapped, place)
 	} else {
-		mapping(&there, nil, name)
+		mapping(&there, nil, place)
 	}
 	b.add(there)
 	for _, n := range f.Nodes {
@@ -192,5 +196,5 @@ func NamingText(o *v1alpha1.NamespaceOffloading) string {
 	case v1alpha1.MappingSelectedName:
 		return "called " + o.Spec.RemoteNamespaceName + " there"
 	}
-	return "called " + o.Namespace + "-CLUSTER there, after this cluster"
+	return "called " + o.Namespace + "-TENANT there, after what the provider calls this cluster"
 }

@@ -30,7 +30,7 @@ func TestNamespace(t *testing.T) {
 	}{
 		{"well", facts(func(*NamespaceFacts) {}),
 			"D it is offloaded\nD Pelago has acted on it\nD milan is selected\nD shop is there at milan\nD node milan is ready\nA oslo is selected\nD its pods were made under today's terms\n",
-			[]string{"strategy LocalAndRemote, called shop-CLUSTER there, after this cluster, region=eu", "shop-rome", "it has no virtual node", "1 here, 2 at other clusters, 0 without a node"}},
+			[]string{"strategy LocalAndRemote, called shop-TENANT there, after what the provider calls this cluster, region=eu", "shop-rome", "it has no virtual node", "1 here, 2 at other clusters, 0 without a node"}},
 		{"not offloaded", facts(func(f *NamespaceFacts) { f.Offloading = nil }), "B it is offloaded\n", []string{"pelago offload namespace shop"}},
 		{"just labelled", facts(func(f *NamespaceFacts) {
 			f.Offloading, f.Labels = nil, map[string]string{v1alpha1.LabelOffload: "true"}
@@ -50,7 +50,16 @@ func TestNamespace(t *testing.T) {
 			f.Offloading.Status.Clusters[0] = selected("milan", refused)
 			f.Mapped["milan"] = v1alpha1.MappedNamespace{Phase: v1alpha1.MappingRefused, Reason: v1alpha1.ReasonNameTaken, Message: "shop-rome is not this tenant's"}
 		}), "D it is offloaded\nD Pelago has acted on it\nD milan is selected\nB shop is there at milan\nU node milan is ready\nA oslo is selected\nD its pods were made under today's terms\n",
-			[]string{"NameTaken: shop-rome is not this tenant's", "its owner removes it"}},
+			[]string{"NameTaken: shop-rome is not this tenant's", "its owner removes it", "pelago offload namespace shop --namespace-mapping-strategy SelectedName"}},
+		{"drained there", facts(func(f *NamespaceFacts) {
+			f.Tenants = map[string]string{"milan": "rome-2"}
+			f.Offloading.Status.Clusters[0] = selected("milan", no(v1alpha1.ConditionReady, v1alpha1.ReasonDrained, "drained"))
+			f.Mapped["milan"] = v1alpha1.MappedNamespace{Phase: v1alpha1.MappingRefused, Reason: v1alpha1.ReasonDrained, Message: "drained"}
+		}), "", []string{"pelago uncordon tenant rome-2\n"}},
+		{"drained there, as far as only the sum says", facts(func(f *NamespaceFacts) {
+			f.Tenants = map[string]string{"milan": "rome-2"}
+			f.Offloading.Status.Clusters[0], f.Mapped = selected("milan", no(v1alpha1.ConditionReady, v1alpha1.ReasonDrained, "drained")), nil
+		}), "", []string{"pelago uncordon tenant rome-2\n"}},
 		{"refused, as far as only the sum says", facts(func(f *NamespaceFacts) {
 			f.Offloading.Status.Clusters[0] = selected("milan", refused)
 			f.Mapped = nil

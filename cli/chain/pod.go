@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -201,7 +202,7 @@ func node(n NodeFacts) string { return n.Node.Name + ": " }
 func readyNodeStep(n NodeFacts) Step {
 	s := Step{Fact: "node " + n.Node.Name + " is ready", State: Done}
 	if c := nodeReady(&n.Node); c == nil || c.Status != corev1.ConditionTrue {
-		s.State, s.Evidence, s.Remedy = Broken, strings.TrimPrefix(because(c), ": "), nodeRemedy(c, n.peering())
+		s.State, s.Evidence, s.Remedy = Broken, strings.TrimPrefix(because(c), ": "), nodeRemedy(c, n.at(""))
 		if s.Evidence == "" {
 			s.Evidence = "it does not say why"
 		}
@@ -211,12 +212,12 @@ func readyNodeStep(n NodeFacts) Step {
 
 func mappedStep(f PodFacts, n NodeFacts) Step {
 	s := Step{Fact: fmt.Sprintf("namespace %s is there at %s", f.Pod.Namespace, n.peering())}
-	mapping(&s, f.Mapped, n.peering())
+	mapping(&s, f.Mapped, n.at(f.Pod.Namespace))
 	return s
 }
 
 // mapping fills a step with what a provider says of a namespace.
-func mapping(s *Step, m *v1alpha1.MappedNamespace, peering string) {
+func mapping(s *Step, m *v1alpha1.MappedNamespace, at At) {
 	s.State = Waiting
 	if m == nil {
 		s.Evidence, s.Remedy = "the provider has not answered yet", managerRemedy
@@ -232,12 +233,12 @@ func mapping(s *Step, m *v1alpha1.MappedNamespace, peering string) {
 	case v1alpha1.MappingReady:
 		s.State, s.Evidence = Done, m.Name
 	case v1alpha1.MappingRefused:
-		s.State, s.Evidence, s.Remedy = Broken, said, Remedy(m.Reason, peering)
+		s.State, s.Evidence, s.Remedy = Broken, said, at.Remedy(m.Reason)
 	case v1alpha1.MappingKept:
-		s.State, s.Evidence, s.Remedy = Broken, strings.TrimSpace(m.Name+" is kept "+said), Remedy(v1alpha1.ReasonVolumesKept, peering)
+		s.State, s.Evidence, s.Remedy = Broken, strings.TrimSpace(m.Name+" is kept "+said), at.Remedy(v1alpha1.ReasonVolumesKept)
 	default:
 		s.Evidence = strings.TrimSpace(string(m.Phase) + " " + said)
-		s.Remedy = Remedy(m.Reason, peering)
+		s.Remedy = at.Remedy(m.Reason)
 	}
 	if s.State != Done && s.Evidence == "" {
 		s.Evidence = string(m.Phase)
@@ -261,7 +262,7 @@ func acceptedStep(f PodFacts, n NodeFacts) Step {
 	switch {
 	case slices.Contains(refusals, reason):
 		s.State, s.Evidence = Broken, strings.TrimSuffix(reason+": "+Plain(reason, message), ": ")
-		s.Remedy = Remedy(reason, n.peering())
+		s.Remedy = n.at(f.Pod.Namespace).Remedy(reason)
 		if reason == v1alpha1.ReasonNamespaceMissing || reason == v1alpha1.ReasonNameTaken {
 			s.State = Waiting // the earlier pod of that name goes, the namespace comes
 			s.Remedy = "this takes a moment; if it stays so: pelago explain namespace " + f.Pod.Namespace
@@ -303,10 +304,14 @@ func runningStep(f PodFacts) Step {
 		}
 	}
 	s.State, s.Evidence = Waiting, "it is starting"
+	away := f.away()
 	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		if w := c.State.Waiting; w != nil && w.Reason != "" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
 			s.State, s.Evidence = Broken, strings.TrimSuffix(fmt.Sprintf("container %s: %s: %s", c.Name, w.Reason, Plain("", w.Message)), ": ")
 			s.Remedy = fmt.Sprintf("see kubectl -n %s describe pod %s", p.Namespace, p.Name)
+			if away != nil && w.Reason == "CreateContainerConfigError" {
+				s.Remedy = cmp.Or(absentRemedy(f, *away), s.Remedy)
+			}
 			return s
 		}
 	}
@@ -314,6 +319,9 @@ func runningStep(f PodFacts) Step {
 		if c.Type == corev1.PodReady && c.Message != "" {
 			s.Evidence = Plain(c.Reason, c.Message)
 		}
+	}
+	if away != nil && p.Status.StartTime != nil && f.Now.Sub(p.Status.StartTime.Time) > startsWithin {
+		s.Remedy = absentRemedy(f, *away)
 	}
 	return s
 }

@@ -141,6 +141,9 @@ func TestJudge(t *testing.T) {
 		{"sent home lately", anywhere, nil, func(n *NodeFacts) {
 			n.Refused = &v1alpha1.Refusal{Until: at(90 * time.Second), Reason: v1alpha1.ReasonUnschedulable}
 		}, "avoid it for 1m30s (Unschedulable)", "tries other nodes first"},
+		{"sent home lately, for the provider is cordoned", anywhere, nil, func(n *NodeFacts) {
+			n.Refused, n.Tenant = &v1alpha1.Refusal{Until: at(90 * time.Second), Reason: v1alpha1.ReasonCordoned}, "rome-2"
+		}, "(Cordoned)", "pelago uncordon tenant rome-2"},
 		{"sent home long ago", anywhere, nil, func(n *NodeFacts) { n.Refused = &v1alpha1.Refusal{Until: at(-time.Second)} }, "it could take the pod", ""},
 		{"the sum is too small", anywhere, nil, func(n *NodeFacts) { n.Node.Status.Allocatable["cpu"] = resource.MustParse("1") }, "it is too small: it asks for 2 cpu, it has 1", "ask for less"},
 		{"the sum hides that nothing big fits", anywhere, nil, func(n *NodeFacts) { n.Shapes[0].Largest[0]["cpu"] = resource.MustParse("1500m") },
@@ -178,6 +181,34 @@ func outline(c Chain) string {
 		out.WriteString(string(s.State)[:1] + " " + s.Fact + "\n")
 	}
 	return out.String()
+}
+
+// needsSettings makes a pod one that began then and mounts a ConfigMap, next to what
+// every pod mounts and what it can do without.
+func needsSettings(began metav1.Time) func(*corev1.Pod) {
+	optional := true
+	return func(p *corev1.Pod) {
+		p.Status.Conditions, p.Status.StartTime = nil, &began
+		p.Spec.Volumes = []corev1.Volume{
+			{Name: "kube-api-access-x", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+				{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"}}}}}}},
+			{Name: "a", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}},
+			{Name: "b", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "extra", Optional: &optional}}},
+		}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}}}
+	}
+}
+
+func TestPodThatJustStarts(t *testing.T) {
+	pod := admitted(all{virtual}, all{local})
+	pod.Spec.NodeName = "milan"
+	needsSettings(at(-time.Second))(pod)
+	c := Pod(PodFacts{Now: now, Pod: pod, Offloading: offloading("", nil), Nodes: []NodeFacts{milan(nil)}})
+	for _, s := range c.Steps {
+		if strings.Contains(s.Remedy, "settings") {
+			t.Errorf("a pod that is a second old: %+v", s)
+		}
+	}
 }
 
 func TestPod(t *testing.T) {
@@ -264,6 +295,10 @@ func TestPod(t *testing.T) {
 			p.Status.Conditions = nil
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}}}}
 		}), offloading("", nil), []NodeFacts{milan(nil)}, ready, "", "Pod shop/web is at milan", "", []string{"container c: ImagePullBackOff: no such image", "kubectl -n shop describe pod web"}},
+		{"its ConfigMap may be missing there", atMilan(needsSettings(at(-2 * time.Minute))), offloading("", nil), []NodeFacts{milan(nil)}, ready, "", "Pod shop/web is at milan", "",
+			[]string{"perhaps ConfigMap settings is missing at milan, for those of home do not travel yet: the provider's owner makes it in namespace shop-rome"}},
+		{"refused by a provider that is drained", atMilan(refused(v1alpha1.ReasonDrained, "")), offloading("", nil), []NodeFacts{milan(func(n *NodeFacts) { n.Tenant = "rome-2" })}, ready, "",
+			"Pod shop/web is at milan", "", []string{"pelago uncordon tenant rome-2\n"}},
 		{"the peer is away", atMilan(nil), offloading("", nil), []NodeFacts{milan(func(n *NodeFacts) {
 			n.Node.Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: v1alpha1.ReasonPeerUnreachable}
 		})}, ready, "", "Pod shop/web is at milan",

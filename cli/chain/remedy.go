@@ -1,12 +1,14 @@
 package chain
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
-// remedies say what to do about a reason; NAME stands for the object.
+// remedies say what to do about a reason; NAME stands for the object, SPACE for the
+// namespace at home, TENANT for what the provider calls this cluster.
 var remedies = map[string]string{
 	v1alpha1.ReasonPending:     "",
 	v1alpha1.ReasonWaiting:     "",
@@ -36,10 +38,10 @@ var remedies = map[string]string{
 	v1alpha1.ReasonWithdrawn:   "the provider has taken the offer back and makes a new one if it can; ask its owner",
 
 	v1alpha1.ReasonNoClusterSelected: "peer with a cluster (pelago peer), or change the selector; clusters that match later join by themselves",
-	v1alpha1.ReasonNameTaken:         "something else has that name there: its owner removes it, or offload under another name (pelago unoffload, then pelago offload --namespace-mapping-strategy SelectedName --remote-name OTHER)",
-	v1alpha1.ReasonNameTooLong:       "the name there would have more than 63 characters: offload under a shorter one, which the provider has to allow: --namespace-mapping-strategy SelectedName --remote-name SHORTER",
-	v1alpha1.ReasonNameForbidden:     "the provider's owner allows the name in spec.namespaceNames of tenant TENANT, or offload with --namespace-mapping-strategy DefaultName",
-	v1alpha1.ReasonLimitExceeded:     "the provider's owner raises spec.limits of tenant TENANT, or ask for less",
+	v1alpha1.ReasonNameTaken:         "something else has that name there: its owner removes it, or use another name that tenant TENANT may choose (spec.namespaceNames): pelago unoffload namespace SPACE, then pelago offload namespace SPACE --namespace-mapping-strategy SelectedName --remote-name OTHER",
+	v1alpha1.ReasonNameTooLong:       "the name there would have more than 63 characters: choose a shorter one: pelago unoffload namespace SPACE, then pelago offload namespace SPACE --namespace-mapping-strategy SelectedName --remote-name SHORTER; before that the provider's owner allows it in spec.namespaceNames: kubectl edit tenant TENANT",
+	v1alpha1.ReasonNameForbidden:     "take the usual name: pelago unoffload namespace SPACE, then pelago offload namespace SPACE --namespace-mapping-strategy DefaultName; or the provider's owner allows the name in spec.namespaceNames: kubectl edit tenant TENANT",
+	v1alpha1.ReasonLimitExceeded:     "ask for less, or the provider's owner raises spec.limits: kubectl edit tenant TENANT",
 	v1alpha1.ReasonVolumesKept:       "its volume claims are kept; once they are not needed, the provider's owner deletes that namespace",
 
 	v1alpha1.ReasonRefused:          "change what the message names in the pod's template; docs/offloading-fields.md says of each field what travels",
@@ -55,9 +57,36 @@ var remedies = map[string]string{
 // Remedy says what to do about a reason of a condition of the object name; it is
 // empty if there is nothing to do.
 func Remedy(reason, name string) string {
-	return fill(reason, name, "")
+	return At{Name: name}.Remedy(reason)
 }
 
-func fill(reason, name, tenant string) string {
-	return strings.NewReplacer("NAME", name, " TENANT", tenant).Replace(remedies[reason])
+// At is what a remedy is about. What is not known stays a word in capitals.
+type At struct {
+	// Name of the object, of the peering where it is about a provider.
+	Name string
+	// Tenant is what the provider calls this cluster; see TenantOf.
+	Tenant string
+	// Namespace at home.
+	Namespace string
+}
+
+// Remedy says what to do about a reason there.
+func (a At) Remedy(reason string) string {
+	return strings.NewReplacer("NAME", a.Name, "TENANT", cmp.Or(a.Tenant, unknownTenant), "SPACE", cmp.Or(a.Namespace, unknownSpace)).Replace(remedies[reason])
+}
+
+// Words to be replaced by whoever copies a line.
+const (
+	unknownTenant = "THIS-CLUSTER"
+	unknownSpace  = "NAMESPACE"
+)
+
+// TenantOf is what the provider of a Peering calls this cluster, empty if that is not
+// known or no name: it is the provider's word, and comes into lines to copy.
+func TenantOf(p *v1alpha1.Peering) string {
+	tenant := strings.TrimPrefix(p.Status.TenantNamespace, v1alpha1.TenantNamespacePrefix)
+	if v1alpha1.CheckClusterName(tenant) != nil {
+		return ""
+	}
+	return tenant
 }

@@ -47,9 +47,5 @@ func Others(peering, request string, requests []v1alpha1.ResourceRequest, offers
 
 // RemedyAt is Remedy for a Peering, with what its provider calls this cluster.
 func RemedyAt(reason string, p *v1alpha1.Peering) string {
-	tenant := strings.TrimPrefix(p.Status.TenantNamespace, v1alpha1.TenantNamespacePrefix)
-	if v1alpha1.CheckClusterName(tenant) != nil { // the provider's word
-		return Remedy(reason, p.Name)
-	}
-	return fill(reason, p.Name, " "+tenant)
+	return At{Name: p.Name, Tenant: TenantOf(p)}.Remedy(reason)
 }

@@ -38,6 +38,9 @@ func fields(of, plain string, rules map[string]rule) map[string]rule {
 
 func drop(why string) rule { return rule{fate: dropped, why: why} }
 
+// absent is the rule of a reference to an object that does not travel.
+var absent = rule{fate: kept, why: "the object must exist in the mapped namespace: home's does not travel yet"}
+
 func refuse(why string) rule { return rule{fate: refused, why: why} }
 
 var podRules = fields("PodSpec",
@@ -110,7 +113,7 @@ func containerRules(of string) map[string]rule {
 var containerPartRules = join(
 	fields("EphemeralContainer", "TargetContainerName", nil),
 	fields("ContainerPort", "Name ContainerPort Protocol", map[string]rule{
-		"HostPort": refuse("the ports of the provider's nodes are not shared; use a Service"),
+		"HostPort": refuse("the ports of the provider's nodes are not shared; leave it out"),
 		"HostIP":   drop("goes with hostPort only"),
 	}),
 	fields("ResourceRequirements", "Limits Requests", map[string]rule{
@@ -143,8 +146,8 @@ var probeHost = rule{
 
 var environmentRules = join(
 	fields("EnvVar", "Name Value ValueFrom", nil),
-	fields("EnvVarSource", "FieldRef ResourceFieldRef ConfigMapKeyRef SecretKeyRef FileKeyRef", nil),
-	fields("EnvFromSource", "Prefix ConfigMapRef SecretRef", nil),
+	fields("EnvVarSource", "FieldRef ResourceFieldRef FileKeyRef", map[string]rule{"ConfigMapKeyRef": absent, "SecretKeyRef": absent}),
+	fields("EnvFromSource", "Prefix", map[string]rule{"ConfigMapRef": absent, "SecretRef": absent}),
 	fields("ConfigMapEnvSource", "Optional", nil),
 	fields("SecretEnvSource", "Optional", nil),
 	fields("ConfigMapKeySelector", "Key Optional", nil),
@@ -173,16 +176,20 @@ var volumeRules = join(
 		"FieldRef": {fate: translated, why: "reads an annotation pelago.dev/home-* that holds home's value", change: on(showInVolume)},
 	}),
 	fields("ProjectedVolumeSource", "Sources DefaultMode", nil),
-	fields("VolumeProjection", "Secret DownwardAPI ConfigMap", map[string]rule{
+	fields("VolumeProjection", "DownwardAPI", map[string]rule{
+		"Secret":              absent,
+		"ConfigMap":           absent,
 		"ServiceAccountToken": refuse("tokens of home do not travel, and the provider's are not given; leave it out"),
-		"ClusterTrustBundle":  refuse("the provider's trust bundles are its own; use a ConfigMap"),
-		"PodCertificate":      refuse("the provider's signers are its own; use a Secret"),
+		"ClusterTrustBundle":  refuse("the provider's trust bundles are its own; put the certificates into the image"),
+		"PodCertificate":      refuse("the provider's signers are its own; leave it out"),
 	}),
 	fields("ConfigMapProjection", "Items Optional", nil),
 	fields("SecretProjection", "Items Optional", nil),
 )
 
-var volumeSourceRules = fields("VolumeSource", "EmptyDir Secret ConfigMap DownwardAPI Projected Image", map[string]rule{
+var volumeSourceRules = fields("VolumeSource", "EmptyDir DownwardAPI Projected Image", map[string]rule{
+	"Secret":                absent,
+	"ConfigMap":             absent,
 	"HostPath":              refuse("the provider's nodes are not shared; use an emptyDir"),
 	"PersistentVolumeClaim": refuse("volume claims do not travel yet; use an emptyDir"),
 	"Ephemeral":             refuse("volume claims do not travel yet; use an emptyDir"),
@@ -194,4 +201,4 @@ var volumeSourceRules = fields("VolumeSource", "EmptyDir Secret ConfigMap Downwa
 	"PhotonPersistentDisk": foreignVolume, "PortworxVolume": foreignVolume, "ScaleIO": foreignVolume, "StorageOS": foreignVolume,
 })
 
-var foreignVolume = refuse("storage that the provider's nodes would reach for the pod; use an emptyDir, or a volume source that travels")
+var foreignVolume = refuse("storage that the provider's nodes would reach for the pod; use an emptyDir")
