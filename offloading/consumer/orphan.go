@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -59,7 +60,8 @@ func (o *orphans) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Result,
 
 // lives says whether the home pod of a UID is there.
 func lives(ctx context.Context, reader client.Reader, home client.ObjectKey, uid string) (bool, error) {
-	if home.Namespace == "" || home.Name == "" {
+	// The names are the provider's word: they become part of a path.
+	if len(validation.IsDNS1123Label(home.Namespace)) > 0 || len(validation.IsDNS1123Subdomain(home.Name)) > 0 {
 		return false, nil
 	}
 	pod := &corev1.Pod{}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/fleet"
@@ -237,5 +238,23 @@ func TestDaemonsAreOthers(t *testing.T) {
 	w.delete(p)
 	if w.reconcile(p); w.total > 0 {
 		t.Errorf("at its end: written %v", w.writes)
+	}
+}
+
+// What a provider calls a home pod is its word: it never becomes a part of a path that
+// it could choose.
+func TestLivesByNamesOnly(t *testing.T) {
+	asked := false
+	reader := interceptor.NewClient(nil, interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+		asked = true
+		return errors.New("asked")
+	}})
+	for _, home := range []client.ObjectKey{{}, {Namespace: "shop", Name: "a/b"}, {Namespace: "shop", Name: "a%2e"}, {Namespace: "a/b", Name: "web"}, {Namespace: "..", Name: "web"}} {
+		if is, err := lives(t.Context(), reader, home, "u"); is || err != nil || asked {
+			t.Errorf("%s: %v, %v, asked %v", home, is, err, asked)
+		}
+	}
+	if _, err := lives(t.Context(), reader, client.ObjectKey{Namespace: "shop", Name: "web-0"}, "u"); err == nil || !asked {
+		t.Errorf("a good name is not asked for: %v", err)
 	}
 }
