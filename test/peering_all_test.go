@@ -41,6 +41,7 @@ func TestPeeringAll(t *testing.T) {
 	c := newContinuum(t, s, "old", "milan")
 	t.Run("OldConsumer", func(t *testing.T) { c.peer(t, "old", "milan") })
 	t.Run("OldProvider", func(t *testing.T) { c.peer(t, "milan", "old") })
+	t.Run("Deleted", func(t *testing.T) { deletedAtEveryStep(t, c, "old", "milan", 1) })
 	t.Run("Renewal", func(t *testing.T) { renewal(t, c) })
 	t.Run("Twenty", func(t *testing.T) { twenty(t, c) })
 }

@@ -105,31 +105,34 @@ func force(t *testing.T, c *continuum) {
 }
 
 // deletedAtEveryStep deletes the pods of Pelago on both sides as each step of the
-// handshake is seen, and holds that it completes.
-func deletedAtEveryStep(t *testing.T, c *continuum) {
+// handshake is seen, or as one in stride of them is, and holds that it completes.
+func deletedAtEveryStep(t *testing.T, c *continuum, consumer, provider string, stride int) {
 	steps := []struct {
 		name, cluster string
 		list          client.ObjectList
 		reached       func(client.Object) bool
 	}{
-		{"the key is stored", "rome", &corev1.SecretList{}, func(o client.Object) bool { return o.GetName() == v1alpha1.CredentialSecret("milan") }},
-		{"the invitation is bound", "milan", &v1alpha1.InvitationList{}, func(o client.Object) bool { return o.(*v1alpha1.Invitation).Status.BoundTo != nil }},
-		{"the tenant is made", "milan", &v1alpha1.TenantList{}, func(client.Object) bool { return true }},
-		{"the tenant has its rights", "milan", &v1alpha1.TenantList{}, func(o client.Object) bool {
+		{"the key is stored", consumer, &corev1.SecretList{}, func(o client.Object) bool { return o.GetName() == v1alpha1.CredentialSecret(provider) }},
+		{"the invitation is bound", provider, &v1alpha1.InvitationList{}, func(o client.Object) bool { return o.(*v1alpha1.Invitation).Status.BoundTo != nil }},
+		{"the tenant is made", provider, &v1alpha1.TenantList{}, func(client.Object) bool { return true }},
+		{"the tenant has its rights", provider, &v1alpha1.TenantList{}, func(o client.Object) bool {
 			return strings.HasPrefix(condition(o.(*v1alpha1.Tenant).Status.Conditions, v1alpha1.ConditionRightsReady), "RightsReady=True")
 		}},
-		{"the identity is made", "milan", &v1alpha1.IdentityList{}, func(client.Object) bool { return true }},
-		{"the credential is stored", "rome", &corev1.SecretList{}, func(o client.Object) bool {
-			return o.GetName() == v1alpha1.CredentialSecret("milan") && len(o.(*corev1.Secret).Data["tls.crt"]) > 0
+		{"the identity is made", provider, &v1alpha1.IdentityList{}, func(client.Object) bool { return true }},
+		{"the credential is stored", consumer, &corev1.SecretList{}, func(o client.Object) bool {
+			return o.GetName() == v1alpha1.CredentialSecret(provider) && len(o.(*corev1.Secret).Data["tls.crt"]) > 0
 		}},
-		{"the request is made", "rome", &v1alpha1.ResourceRequestList{}, func(client.Object) bool { return true }},
-		{"the offer is made", "milan", &v1alpha1.ResourceOfferList{}, func(client.Object) bool { return true }},
+		{"the request is made", consumer, &v1alpha1.ResourceRequestList{}, func(client.Object) bool { return true }},
+		{"the offer is made", provider, &v1alpha1.ResourceOfferList{}, func(client.Object) bool { return true }},
 	}
-	rome, milan := c.objects(t, "rome"), c.objects(t, "milan")
-	for _, step := range steps {
+	home, there := c.objects(t, consumer), c.objects(t, provider)
+	for i, step := range steps {
+		if i%stride != 0 {
+			continue
+		}
 		t.Run(step.name, func(t *testing.T) {
-			line := c.Invite(t, "milan")
-			t.Cleanup(func() { c.part(t, "rome", "milan") })
+			line := c.Invite(t, provider)
+			t.Cleanup(func() { c.part(t, consumer, provider) })
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			events, err := c.Clients[step.cluster].Watch(ctx, step.list.DeepCopyObject().(client.ObjectList), &client.ListOptions{})
@@ -138,8 +141,8 @@ func deletedAtEveryStep(t *testing.T, c *continuum) {
 			}
 			defer events.Stop()
 			struck := make(chan error, 1)
-			go func() { struck <- c.strikeWhen(ctx, events, step.reached) }()
-			r := c.Shell(t, "rome", line)
+			go func() { struck <- c.strikeWhen(ctx, events, step.reached, consumer, provider) }()
+			r := c.Shell(t, consumer, line)
 			if err := <-struck; err != nil {
 				t.Fatalf("the step was never seen: %v", err)
 			}
@@ -147,15 +150,15 @@ func deletedAtEveryStep(t *testing.T, c *continuum) {
 				t.Fatalf("after pods were deleted the handshake ends with %d\n%s%s", r.Code, r.Out, r.Errs)
 			}
 			t.Logf("peered in %s", r.Took.Round(100*time.Millisecond))
-			c.Pelago(t, "rome", "unpeer", "milan")
+			c.Pelago(t, consumer, "unpeer", provider)
 		})
 	}
-	c.asBeforeButPods(t, "rome", rome)
-	c.asBeforeButPods(t, "milan", milan)
+	c.asBeforeButPods(t, consumer, home)
+	c.asBeforeButPods(t, provider, there)
 }
 
 // strikeWhen deletes every pod of Pelago in rome and milan once an object is as reached says.
-func (c *continuum) strikeWhen(ctx context.Context, events watch.Interface, reached func(client.Object) bool) error {
+func (c *continuum) strikeWhen(ctx context.Context, events watch.Interface, reached func(client.Object) bool, clusters ...string) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -168,7 +171,7 @@ func (c *continuum) strikeWhen(ctx context.Context, events watch.Interface, reac
 			if !ok || event.Type == watch.Deleted || !reached(object) {
 				continue
 			}
-			for _, cluster := range []string{"rome", "milan"} {
+			for _, cluster := range clusters {
 				err := c.Clients[cluster].DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(v1alpha1.SystemNamespace), client.GracePeriodSeconds(0))
 				if err != nil {
 					return err

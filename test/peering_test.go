@@ -58,7 +58,7 @@ func TestPeering(t *testing.T) {
 		{"WAN", peerOverWAN},
 		{"Partition", peerPartition},
 		{"Force", force},
-		{"Deleted", deletedAtEveryStep},
+		{"Deleted", func(t *testing.T, c *continuum) { deletedAtEveryStep(t, c, "rome", "milan", 3) }},
 		{"Fairness", fairness},
 		{"Canary", canary},
 		{"Token", serviceAccountToken},
