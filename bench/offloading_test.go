@@ -56,6 +56,13 @@ func TestOffloading(t *testing.T) {
 	for i := range pairs + 1 {
 		p, _ := start(t, c, "plain", fmt.Sprintf("p%d", i))
 		a, l := start(t, c, "away", fmt.Sprintf("p%d", i))
+		if a > 5*time.Second {
+			t.Logf("pod %d took %s", i, a)
+			for _, cluster := range []string{"rome", "milan"} {
+				t.Logf("%s: %s", cluster, c.Kubectl(t, cluster, "get", "events", "-A", "--sort-by=.lastTimestamp"))
+				t.Logf("%s: %s", cluster, c.Kubectl(t, cluster, "logs", "-n", v1alpha1.SystemNamespace, "deploy/pelago-manager", "--tail=30"))
+			}
+		}
 		if i > 0 { // the first of each fills caches
 			plain, away, lag = append(plain, p), append(away, a), append(lag, l)
 		}

@@ -108,7 +108,11 @@ func (v *tenantVerb) wait(ctx context.Context, e *Env, c *Cluster, t *v1alpha1.T
 			return false, nil
 		}
 		if v.state == v1alpha1.TenantDrained && inUse(t) {
-			see("still uses " + chain.Amounts(positive(t.Status.Used)))
+			using := "waiting until its namespaces are gone"
+			if used := positive(t.Status.Used); len(used) > 0 {
+				using = "still uses " + chain.Amounts(used)
+			}
+			see(using)
 			return false, nil
 		}
 		return true, nil

@@ -81,7 +81,7 @@ at milan pelago-sandbox kubectl milan -- get pods -n shop-rome -o wide
 say "From home they are like any other: logs, exec, and why a pod is where it is."
 away=$(pelago-sandbox kubectl rome -- get pods -n shop -l app=web --field-selector spec.nodeName=milan -o name | head -1)
 at rome pelago-sandbox kubectl rome -- logs -n shop "$away"
-at rome pelago-sandbox kubectl rome -- exec -n shop "$away" -- sh -c 'echo I am $(hostname), and it is $(date)'
+at rome pelago-sandbox kubectl rome -- exec -n shop "$away" -- sh -c 'echo I am $(hostname)'
 at rome pelago explain pod "${away#pod/}" -n shop
 
 say "Labels of clusters are labels of nodes: a pod that wants the region north runs in milan."
@@ -97,6 +97,7 @@ at rome pelago-sandbox kubectl rome -- rollout status -n shop deployment/web --t
 
 say "They part: pods come home, and both clusters are as they were. Then they peer again, for you to play."
 at rome pelago unpeer milan
+pelago-sandbox kubectl milan -- wait --for=delete namespace/shop-rome namespace/pelago-tenant-rome --timeout=60s >/dev/null 2>&1 || true # Kubernetes takes some seconds for each
 at rome pelago-sandbox kubectl rome -- get nodes
 at milan pelago-sandbox kubectl milan -- get namespaces
 printf '%smilan$ pelago generate peer-command --ttl 1h%s\n' "$dim" "$plain"

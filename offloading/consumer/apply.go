@@ -23,10 +23,16 @@ const (
 	remoteLimit = 15 * time.Second
 	// refusedRetry is when a provider that refused us is asked again, about.
 	refusedRetry = 30 * time.Second
+	// uncountedRetry is the same while the provider does not count yet what we have there.
+	uncountedRetry = time.Second
 )
 
 // errDenied says that the provider does not let this cluster write.
 var errDenied = errors.New("the provider refuses this cluster")
+
+// errUncounted says that the provider's quota has no count yet: the quota controller
+// learns of a kind half a minute after it was defined, and refuses it until then.
+var errUncounted = errors.New("the provider does not count shadow pods yet")
 
 // apply does what was decided, and says when to look again.
 func (r *reconciler) apply(ctx context.Context, f *facts, peer Peer, p plan) (time.Duration, error) {
@@ -47,6 +53,8 @@ func (r *reconciler) apply(ctx context.Context, f *facts, peer Peer, p plan) (ti
 	switch {
 	case errors.Is(err, errDenied):
 		return spread(refusedRetry), nil
+	case errors.Is(err, errUncounted):
+		return spread(uncountedRetry), nil
 	case err != nil:
 		return 0, err
 	}
@@ -171,6 +179,8 @@ func (r *reconciler) create(ctx, remote context.Context, f *facts, peer Peer, p 
 		return r.turnedDown(ctx, f, p, v1alpha1.ReasonNotAdmitted, err)
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
 		return r.turnedDown(ctx, f, p, v1alpha1.ReasonLimitExceeded, err)
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "status unknown for quota"):
+		return errUncounted
 	case denied(err):
 		told := stays(*f, v1alpha1.ReasonForbidden, "the provider does not let this cluster create shadow pods: "+err.Error())
 		told.refused = nil // that is no answer to this pod

@@ -168,6 +168,27 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
+// TestUncounted holds that a quota without a count delays a pod by a moment, not by the
+// time after which a provider is asked that refuses.
+func TestUncounted(t *testing.T) {
+	w := newWorld(t)
+	p := w.pod("web")
+	fails := true
+	w.fail = func(_ int, call string) (error, error) {
+		if fails && strings.HasPrefix(call, "there") {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "shadowpods"}, "x", errors.New("status unknown for quota: pelago, resources: count/shadowpods.pelago.dev")), nil
+		}
+		return nil, nil
+	}
+	if res := w.reconcile(p); res.RequeueAfter == 0 || res.RequeueAfter > 2*uncountedRetry || w.shadow(p) != nil {
+		t.Errorf("again in %s", res.RequeueAfter)
+	}
+	fails = false
+	if w.reconcile(p); w.shadow(p) == nil {
+		t.Error("the pod is not carried when the quota counts")
+	}
+}
+
 // TestOrphanOfNobody holds that a ShadowPod with no readable home is ended.
 func TestOrphanOfNobody(t *testing.T) {
 	w := newWorld(t)
