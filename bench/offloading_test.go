@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	pairs = 15
+	pairs = 25
 	// What the product promises, on 2 cores, both clusters on the same machine.
 	startMore  = 0.15 // seconds that an offloaded pod may take longer, p50
 	statusMost = 1.0  // seconds from Running there to Running here, p90
@@ -42,8 +42,8 @@ func TestOffloading(t *testing.T) {
 	if r := c.Shell(t, "rome", c.Invite(t, "milan")); r.Code != 0 {
 		t.Fatalf("peering: exit %d\n%s%s", r.Code, r.Out, r.Errs)
 	}
-	for _, name := range []string{"plain", "away"} {
-		if err := c.Clients["rome"].Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+	for _, place := range [][2]string{{"rome", "plain"}, {"milan", "plain"}, {"rome", "away"}} {
+		if err := c.Clients[place[0]].Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: place[1]}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -52,10 +52,11 @@ func TestOffloading(t *testing.T) {
 	})
 	c.Pelago(t, "rome", "offload", "namespace", "away", "--pod-offloading-strategy", "Remote")
 
-	var plain, away, lag sample
+	var here, there, away, lag sample
 	for i := range pairs + 1 {
-		p, _ := start(t, c, "plain", fmt.Sprintf("p%d", i))
-		a, l := start(t, c, "away", fmt.Sprintf("p%d", i))
+		p, _ := start(t, c, "rome", "plain", fmt.Sprintf("p%d", i))
+		q, _ := start(t, c, "milan", "plain", fmt.Sprintf("p%d", i))
+		a, l := start(t, c, "rome", "away", fmt.Sprintf("p%d", i))
 		if a > 5*time.Second {
 			t.Logf("pod %d took %s", i, a)
 			for _, cluster := range []string{"rome", "milan"} {
@@ -64,22 +65,24 @@ func TestOffloading(t *testing.T) {
 			}
 		}
 		if i > 0 { // the first of each fills caches
-			plain, away, lag = append(plain, p), append(away, a), append(lag, l)
+			here, there, away, lag = append(here, p), append(there, q), append(away, a), append(lag, l)
 		}
 	}
-	t.Logf("create to Running: plain %s; offloaded %s; Running there to Running here %s", plain, away, lag)
-	t.Logf("ratio %.2f", away.quantile(0.5).Seconds()/plain.quantile(0.5).Seconds())
-	atMost(t, "an offloaded pod's start, longer than a plain one's, p50", (away.quantile(0.5) - plain.quantile(0.5)).Seconds(), startMore, "s")
+	// The nodes of two clusters are not alike, so the faster of the two is the baseline.
+	plain := min(here.quantile(0.5), there.quantile(0.5))
+	t.Logf("create to Running: plain at home %s; plain at the provider %s; offloaded %s; Running there to Running here %s", here, there, away, lag)
+	t.Logf("ratio to the faster plain one %.2f", away.quantile(0.5).Seconds()/plain.Seconds())
+	atMost(t, "an offloaded pod's start, longer than a plain one's, p50", (away.quantile(0.5) - plain).Seconds(), startMore, "s")
 	atMost(t, "status home, p90", lag.quantile(0.9).Seconds(), statusMost, "s")
 }
 
-// start makes a pod in a namespace of rome, waits until it is Running and removes it. It
-// returns how long that took, and how long before that it was Running at milan.
-func start(t *testing.T, c *kubetest.Continuum, namespace, name string) (took, lag time.Duration) {
+// start makes a pod in a namespace of a cluster, waits until it is Running and removes it.
+// It returns how long that took, and how long before that it was Running at milan.
+func start(t *testing.T, c *kubetest.Continuum, cluster, namespace, name string) (took, lag time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	here, err := c.Clients["rome"].Watch(ctx, &corev1.PodList{}, client.InNamespace(namespace))
+	here, err := c.Clients[cluster].Watch(ctx, &corev1.PodList{}, client.InNamespace(namespace))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,16 +92,17 @@ func start(t *testing.T, c *kubetest.Continuum, namespace, name string) (took, l
 		t.Fatal(err)
 	}
 	defer there.Stop()
-	grace := int64(0)
+	// No token: none travels yet, and mounting one takes time of its own.
+	grace, token := int64(0), false
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
-		Spec: corev1.PodSpec{TerminationGracePeriodSeconds: &grace, Containers: []corev1.Container{{
+		Spec: corev1.PodSpec{TerminationGracePeriodSeconds: &grace, AutomountServiceAccountToken: &token, Containers: []corev1.Container{{
 			Name: "main", Image: benchImage, ImagePullPolicy: corev1.PullNever, Command: []string{"sleep", "1000"},
 			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1m")}},
 		}}},
 	}
 	begin := time.Now()
-	if err := c.Clients["rome"].Create(ctx, pod); err != nil {
+	if err := c.Clients[cluster].Create(ctx, pod); err != nil {
 		t.Fatal(err)
 	}
 	var ran time.Time
@@ -122,7 +126,7 @@ func start(t *testing.T, c *kubetest.Continuum, namespace, name string) (took, l
 	if !ran.IsZero() {
 		lag = max(0, took-ran.Sub(begin))
 	}
-	if err := c.Clients["rome"].Delete(ctx, pod); err != nil {
+	if err := c.Clients[cluster].Delete(ctx, pod); err != nil {
 		t.Fatal(err)
 	}
 	for e := range here.ResultChan() {
