@@ -78,7 +78,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          stdlog.New(&quiet{logger: logger, limit: rate.NewLimiter(1, 5)}, "", 0),
+		ErrorLog:          ErrorLog(logger),
 		BaseContext:       func(net.Listener) context.Context { return log.IntoContext(ctx, logger) },
 	}
 	ended := make(chan error, 1)
@@ -106,6 +106,11 @@ func (s *Server) Ready(*http.Request) error {
 		return errors.New("the server for the API server's calls does not listen yet")
 	}
 	return nil
+}
+
+// ErrorLog is an HTTP server's log that nobody can flood by breaking connections.
+func ErrorLog(logger logr.Logger) *stdlog.Logger {
+	return stdlog.New(&quiet{logger: logger, limit: rate.NewLimiter(1, 5)}, "", 0)
 }
 
 // quiet passes what the HTTP server says of broken connections on to the log of

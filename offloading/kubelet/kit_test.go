@@ -258,6 +258,7 @@ func newStage(t testing.TB, provider http.Handler) *stage {
 func (s *stage) users(t testing.TB) {
 	t.Helper()
 	may := s.cluster.Name(t, "may")
+	// An administrator's rights: what fewer give is what the tables of rights are about.
 	s.allow(t, may, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"*"}, Verbs: []string{"*"}})
 	s.await(t, may, "create", "proxy")
 	s.may, s.not = s.ca.user(t, may), s.ca.user(t, s.cluster.Name(t, "not"))

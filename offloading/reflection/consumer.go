@@ -208,7 +208,7 @@ func change(text string) client.Patch {
 		"spec":     map[string]string{"object": text},
 	})
 	if err != nil {
-		panic("strings cannot be written as JSON")
+		panic(err) // maps of strings
 	}
 	return client.RawPatch(types.MergePatchType, body)
 }

@@ -5,15 +5,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	stdlog "log"
 	"net"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
-	"golang.org/x/time/rate"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pelago-dev/pelago/internal/serving"
@@ -67,7 +63,7 @@ func (s *server) serve(ctx context.Context, listener net.Listener) error {
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
 		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          stdlog.New(&quiet{logger: logger, limit: rate.NewLimiter(1, 5)}, "", 0),
+		ErrorLog:          serving.ErrorLog(logger),
 		ConnContext:       withGuest,
 		BaseContext:       func(net.Listener) context.Context { return log.IntoContext(ctx, logger) },
 	}
@@ -97,19 +93,4 @@ func (s *server) ready(*http.Request) error {
 		return errors.New("the authentication endpoint does not listen yet")
 	}
 	return nil
-}
-
-// quiet passes what the HTTP server says of broken connections on to the log of
-// details, and no more of it than a person could read: strangers cause it.
-type quiet struct {
-	logger logr.Logger
-	limit  *rate.Limiter
-}
-
-// Write takes one message.
-func (q *quiet) Write(text []byte) (int, error) {
-	if q.limit.Allow() {
-		q.logger.V(1).Info("connection failed", "cause", strings.TrimSpace(string(text)))
-	}
-	return len(text), nil
 }
