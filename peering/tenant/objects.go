@@ -18,17 +18,22 @@ import (
 // quotaName is the name of the ResourceQuota in a tenant namespace.
 const quotaName = "pelago-objects"
 
+// objectSlack is how many objects a quota may count that were never stored.
+const objectSlack = 4
+
 // objectBounds are the most objects of each resource in a tenant namespace that the
 // tenant's spec.objects says nothing about. No pod ever runs there. The few secrets,
-// config maps and service accounts are what clusters put into every namespace.
+// config maps and service accounts are what clusters put into every namespace. What
+// Pelago needs one of has room for [objectSlack] more: an API server counts an object
+// before it stores it, and one that dies in between is counted for minutes.
 var objectBounds = map[string]int32{
-	"identities.pelago.dev":       1,
+	"identities.pelago.dev":       1 + objectSlack,
 	"resourcerequests.pelago.dev": 16,
-	"resourceoffers.pelago.dev":   16,
-	"namespacemaps.pelago.dev":    1,
+	"resourceoffers.pelago.dev":   16 + objectSlack,
+	"namespacemaps.pelago.dev":    1 + objectSlack,
 	"shadowpods.pelago.dev":       5000,
 	"shadowobjects.pelago.dev":    1000,
-	"leases.coordination.k8s.io":  2,
+	"leases.coordination.k8s.io":  1 + objectSlack,
 	"configmaps":                  8,
 	"secrets":                     8,
 	"serviceaccounts":             8,

@@ -65,7 +65,7 @@ func TestQuota(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[corev1.ResourceName]int64{"count/secrets": 3, "count/resourceoffers.pelago.dev": 500, "count/pods": 0,
-		"count/identities.pelago.dev": 1, "count/resourcerequests.pelago.dev": 16} {
+		"count/identities.pelago.dev": 5, "count/resourcerequests.pelago.dev": 16} {
 		if got, ok := q.Spec.Hard[name]; !ok || got.Value() != want {
 			t.Errorf("%s is %s, want %d", name, got.String(), want)
 		}
@@ -76,6 +76,15 @@ func TestQuota(t *testing.T) {
 		tenant.Spec.Objects = map[string]int32{name: bound}
 		if _, err := quota(tenant); err == nil || !strings.Contains(err.Error(), "spec.objects") {
 			t.Errorf("%q %d: %v, want an error that names the field", name, bound, err)
+		}
+	}
+}
+
+// TestQuotaSlack holds that a count which was never stored does not stop a handshake.
+func TestQuotaSlack(t *testing.T) {
+	for name, needed := range objectNeeds {
+		if bound, bounded := objectBounds[name]; bounded && bound < needed+objectSlack {
+			t.Errorf("%s is bounded by %d; %d are needed, and %d may be counted that do not exist", name, bound, needed, objectSlack)
 		}
 	}
 }
