@@ -61,7 +61,7 @@ func TestOffloading(t *testing.T) {
 			t.Logf("pod %d took %s", i, a)
 			for _, cluster := range []string{"rome", "milan"} {
 				t.Logf("%s: %s", cluster, c.Kubectl(t, cluster, "get", "events", "-A", "--sort-by=.lastTimestamp"))
-				t.Logf("%s: %s", cluster, c.Kubectl(t, cluster, "logs", "-n", v1alpha1.SystemNamespace, "deploy/pelago-manager", "--tail=30"))
+				t.Logf("%s: %s", cluster, c.Kubectl(t, cluster, "logs", "-n", v1alpha1.SystemNamespace, "-l", "app.kubernetes.io/name=pelago-manager", "--prefix", "--tail=30"))
 			}
 		}
 		if i > 0 { // the first of each fills caches

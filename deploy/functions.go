@@ -76,7 +76,7 @@ func plain(err error) error {
 var order = []string{
 	"Namespace", "CustomResourceDefinition", "PriorityLevelConfiguration", "ServiceAccount",
 	"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ConfigMap", "Secret",
-	"NetworkPolicy", "Service", "Deployment",
+	"NetworkPolicy", "PodDisruptionBudget", "Service", "Deployment",
 }
 
 var last = []string{

@@ -28,7 +28,7 @@ func hostileShadowPods(t *testing.T, c *continuum) {
 		c.Kubectl(t, "rome", "rollout", "status", "-n", v1alpha1.SystemNamespace, "deploy/pelago-manager", "--timeout=60s")
 	}
 	scale("0")
-	t.Cleanup(func() { scale("1") })
+	t.Cleanup(func() { scale("2") })
 	config := c.consumerConfig(t, "rome", "milan")
 	peer, err := client.New(config, client.Options{Scheme: kubetest.Scheme()})
 	if err != nil {

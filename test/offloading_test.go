@@ -60,7 +60,7 @@ func TestOffloading(t *testing.T) {
 			})
 		}
 	})
-	each(t, part{"Hostile", hostileShadowPods}, part{"Jobs", jobsEndOnce}, part{"Limits", tenantLimits}, part{"Restart", managersRestart},
+	each(t, part{"Hostile", hostileShadowPods}, part{"Jobs", jobsEndOnce}, part{"Limits", tenantLimits}, part{"Restart", managersRestart}, part{"Takeover", leaderDies},
 		part{"Partition", podsInPartition}, part{"Unoffload", unoffload})
 }
 

@@ -261,7 +261,7 @@ func canary(t *testing.T, c *continuum) {
 	}
 }
 
-// metrics reads what a component of a cluster measures, as Prometheus would: with a
+// metrics reads what all replicas of a component of a cluster measure, as Prometheus would: with a
 // token that may.
 func (c *continuum) metrics(t *testing.T, cluster, component string) string {
 	t.Helper()
@@ -275,18 +275,22 @@ func (c *continuum) metrics(t *testing.T, cluster, component string) string {
 	token := strings.TrimSpace(c.Kubectl(t, cluster, "create", "token", "pelago-manager", "-n", v1alpha1.SystemNamespace, "--duration", "10m"))
 	c.Kubectl(t, cluster, "create", "clusterrolebinding", "scenario-metrics", "--clusterrole", "cluster-admin", "--serviceaccount", v1alpha1.SystemNamespace+":pelago-manager")
 	defer c.Kubectl(t, cluster, "delete", "clusterrolebinding", "scenario-metrics")
-	var text string
-	eventually(t, 20*time.Second, "the metrics are read", func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		var err error
-		// The certificate is self-made and proves nothing; the token is what counts.
-		text, err = c.Try(ctx, "run", cluster, "--", "wget", "-q", "-T", "5", "-t", "1", "-O", "-", "--no-check-certificate",
-			"--header", "Authorization: Bearer "+token, "https://"+join(pods.Items[0].Status.PodIP, 8443)+"/metrics")
-		if err == nil && !strings.Contains(text, "# HELP") {
-			err = fmt.Errorf("it says %.100q", text)
-		}
-		return err
-	})
-	return text
+	var all strings.Builder
+	for _, pod := range pods.Items {
+		eventually(t, 20*time.Second, "the metrics of "+pod.Name+" are read", func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			// The certificate is self-made and proves nothing; the token is what counts.
+			text, err := c.Try(ctx, "run", cluster, "--", "wget", "-q", "-T", "5", "-t", "1", "-O", "-", "--no-check-certificate",
+				"--header", "Authorization: Bearer "+token, "https://"+join(pod.Status.PodIP, 8443)+"/metrics")
+			if err == nil && !strings.Contains(text, "# HELP") {
+				err = fmt.Errorf("it says %.100q", text)
+			}
+			if err == nil {
+				all.WriteString(text)
+			}
+			return err
+		})
+	}
+	return all.String()
 }

@@ -228,7 +228,7 @@ func (s shop) dump(t *testing.T) {
 			show(cluster, "get", "pods", "-A", "-l", v1alpha1.LabelHomeUID, "-o", "wide")
 		}
 	}
-	show(s.cluster, "logs", "-n", v1alpha1.SystemNamespace, "deploy/pelago-manager", "--tail=40")
+	show(s.cluster, "logs", "-n", v1alpha1.SystemNamespace, "-l", "app.kubernetes.io/name=pelago-manager", "--prefix", "--tail=40")
 }
 
 // twin is the pod that a provider runs for a home pod.

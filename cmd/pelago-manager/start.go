@@ -34,6 +34,15 @@ import (
 // leaseName is the Lease that one replica holds.
 const leaseName = "pelago-manager"
 
+// A replica that dies without a word is followed by the next one after leaseTerm and a
+// retry, which is less than the ten seconds after which peers and pods would notice. One
+// that cannot renew its Lease for leaseRenewal ends.
+const (
+	leaseTerm    = 6 * time.Second
+	leaseRenewal = 4 * time.Second
+	leaseRetry   = time.Second
+)
+
 // addressVariable holds the address of this pod.
 const addressVariable = "POD_IP"
 
@@ -144,7 +153,7 @@ func runRooms(ctx context.Context, config *rest.Config, direct client.Client, s 
 // +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch
 
 func managerOptions(ctx context.Context, scheme *runtime.Scheme, s settings) ctrl.Options {
-	patience := endLimit
+	patience, term, renewal, retry := endLimit, leaseTerm, leaseRenewal, leaseRetry
 	here := cache.ByObject{Namespaces: map[string]cache.Config{s.namespace: {}}}
 	return ctrl.Options{
 		Scheme: scheme,
@@ -163,6 +172,9 @@ func managerOptions(ctx context.Context, scheme *runtime.Scheme, s settings) ctr
 		LeaderElectionID:              leaseName,
 		LeaderElectionNamespace:       s.namespace,
 		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 &term,
+		RenewDeadline:                 &renewal,
+		RetryPeriod:                   &retry,
 		GracefulShutdownTimeout:       &patience,
 		BaseContext:                   func() context.Context { return ctx },
 	}

@@ -49,6 +49,7 @@ var (
 	everywhere = []string{listTest, listTestAll}
 	cluster    = []string{"PELAGO_CLUSTER_TESTS=1"}
 	race       = []string{"CGO_ENABLED=1"}
+	unsampled  = []string{"PELAGO_TEST_ALL=1"} // instead of samples
 )
 
 // checkGenerated makes every generated file again elsewhere and compares.
@@ -98,9 +99,13 @@ var steps = []step{
 		proves:  "Kubernetes compiles from its Go modules into the cache",
 		command: []string{"bin/pelago-sandbox", "build"}, limit: 30 * time.Minute,
 	}, {
-		name: "api", kind: kindAPI, lists: everywhere, needs: []string{"tools", "kubernetes"},
+		name: "api", kind: kindAPI, lists: []string{listTest}, needs: []string{"tools", "kubernetes"},
 		proves:  "what speaks to an API server works with a real one",
 		command: goTest("-race"), packages: rootPackages(withServer), env: race, goTest: true, limit: 10 * time.Minute,
+	}, {
+		name: "api-all", kind: kindAPI, lists: []string{listTestAll}, needs: []string{"tools", "kubernetes"},
+		proves:  "the same, with a crash at every write",
+		command: goTest("-race", "-timeout", "20m"), packages: rootPackages(withServer), env: append(unsampled, race...), goTest: true, limit: 21 * time.Minute,
 	}, {
 		name: "cluster", kind: kindCluster, lists: everywhere, needs: []string{"kubernetes"},
 		proves:  "whole clusters behave as users expect",
