@@ -253,44 +253,10 @@ func canary(t *testing.T, c *continuum) {
 	for _, cluster := range []string{"rome", "milan"} {
 		for _, component := range []string{"pelago-manager", v1alpha1.AuthService} {
 			for name, value := range secrets {
-				if strings.Contains(c.metrics(t, cluster, component), value) {
+				if strings.Contains(strings.Join(c.Metrics(t, cluster, component), ""), value) {
 					t.Errorf("a metric of %s in %s holds %s", component, cluster, name)
 				}
 			}
 		}
 	}
-}
-
-// metrics reads what all replicas of a component of a cluster measure, as Prometheus would: with a
-// token that may.
-func (c *continuum) metrics(t *testing.T, cluster, component string) string {
-	t.Helper()
-	pods := &corev1.PodList{}
-	labels := client.MatchingLabels{"app.kubernetes.io/name": component}
-	if err := c.Clients[cluster].List(t.Context(), pods, client.InNamespace(v1alpha1.SystemNamespace), labels); err != nil || len(pods.Items) == 0 {
-		t.Fatalf("%d pods of %s in %s, %v", len(pods.Items), component, cluster, err)
-	}
-	// The API server's proxy does not hand on who asks, so the answer is 401: asking
-	// with a service account's token from a node is what works.
-	token := strings.TrimSpace(c.Kubectl(t, cluster, "create", "token", "pelago-manager", "-n", v1alpha1.SystemNamespace, "--duration", "10m"))
-	c.Kubectl(t, cluster, "create", "clusterrolebinding", "scenario-metrics", "--clusterrole", "cluster-admin", "--serviceaccount", v1alpha1.SystemNamespace+":pelago-manager")
-	defer c.Kubectl(t, cluster, "delete", "clusterrolebinding", "scenario-metrics")
-	var all strings.Builder
-	for _, pod := range pods.Items {
-		eventually(t, 20*time.Second, "the metrics of "+pod.Name+" are read", func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-			defer cancel()
-			// The certificate is self-made and proves nothing; the token is what counts.
-			text, err := c.Try(ctx, "run", cluster, "--", "wget", "-q", "-T", "5", "-t", "1", "-O", "-", "--no-check-certificate",
-				"--header", "Authorization: Bearer "+token, "https://"+join(pod.Status.PodIP, 8443)+"/metrics")
-			if err == nil && !strings.Contains(text, "# HELP") {
-				err = fmt.Errorf("it says %.100q", text)
-			}
-			if err == nil {
-				all.WriteString(text)
-			}
-			return err
-		})
-	}
-	return all.String()
 }
