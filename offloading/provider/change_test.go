@@ -1,0 +1,108 @@
+package provider
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// A running pod follows what can be changed, and keeps the rest with a word.
+func TestFollows(t *testing.T) {
+	b := newBench(t)
+	b.shadowPod(corev1.RestartPolicyAlways, func(s *v1alpha1.ShadowPod) { s.Spec.Pod = podText(corev1.RestartPolicyAlways, requests("100m")) })
+	b.settle()
+	b.bind(b.node(corev1.ConditionTrue).Name)
+	b.status(running)
+	b.status(func(s *corev1.PodStatus) { // its kubelet can resize
+		resources := b.pod().Spec.Containers[0].Resources
+		s.ContainerStatuses[0].Resources = &resources
+	})
+	b.settle()
+	uid := b.pod().UID
+
+	edit := func(change func(*v1alpha1.ShadowPod)) {
+		t.Helper()
+		s := b.get(b.uid)
+		change(s)
+		b.must(b.c.Update(t.Context(), s))
+		b.clock.SetTime(b.clock.Now().Add(changeEvery))
+		b.settle()
+		if s := b.get(b.uid); s.Status.ObservedGeneration != s.Generation {
+			t.Fatalf("the change was not observed: %s", b.show())
+		}
+	}
+	edit(func(s *v1alpha1.ShadowPod) {
+		s.Spec.Labels["app"] = "web2"
+		s.Spec.Pod = podText(corev1.RestartPolicyAlways, requests("100m"), image("busybox:2"))
+	})
+	pod := b.pod()
+	b.want("label", pod.Labels["app"], "web2")
+	b.want("image", pod.Spec.Containers[0].Image, "busybox:2")
+	edit(func(s *v1alpha1.ShadowPod) {
+		s.Spec.Pod = podText(corev1.RestartPolicyAlways, requests("200m"), image("busybox:2"), func(p *corev1.PodSpec) {
+			p.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: "busybox:1"}}}
+		})
+	})
+	pod = b.pod()
+	if n := len(pod.Spec.EphemeralContainers); n != 1 {
+		t.Errorf("%d ephemeral containers, want 1", n)
+	}
+	b.want("cpu", pod.Spec.Containers[0].Resources.Requests.Cpu().String(), "200m")
+	b.want("message", condition(b.get(b.uid).Status.Conditions).Message, "")
+
+	kept := pod.ResourceVersion
+	edit(func(s *v1alpha1.ShadowPod) {
+		s.Spec.Pod = podText(corev1.RestartPolicyAlways, requests("200m"), func(p *corev1.PodSpec) { p.HostPID = true })
+	})
+	b.want("version", b.pod().ResourceVersion, kept)
+	b.want("reason", b.reason(), "True Running")
+	if c := condition(b.get(b.uid).Status.Conditions); !strings.Contains(c.Message, "hostPID") {
+		t.Errorf("the refused change is not told: %q", c.Message)
+	}
+	edit(func(s *v1alpha1.ShadowPod) {
+		s.Spec.Pod = podText(corev1.RestartPolicyAlways, requests("200m"), image("busybox:3"), func(p *corev1.PodSpec) {
+			p.Containers[0].Command = []string{"sleep", "1"}
+			p.EphemeralContainers = pod.Spec.EphemeralContainers
+		})
+	})
+	b.want("image", b.pod().Spec.Containers[0].Image, "busybox:3")
+	if c := condition(b.get(b.uid).Status.Conditions); !strings.Contains(c.Message, "command") {
+		t.Errorf("the impossible change is not told: %q", c.Message)
+	}
+	version := b.picture(b.uid)
+	b.restart(b.c)
+	b.settle()
+	b.want("after a restart", b.picture(b.uid), version)
+	b.want("pod", string(b.pod().UID), string(uid))
+}
+
+func requests(cpu string) func(*corev1.PodSpec) {
+	return func(p *corev1.PodSpec) {
+		p.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+		p.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+	}
+}
+
+func image(name string) func(*corev1.PodSpec) {
+	return func(p *corev1.PodSpec) { p.Containers[0].Image = name }
+}
+
+// A pod that is made again gets its ephemeral containers, which cannot be there from the
+// beginning.
+func TestEphemeralFromTheStart(t *testing.T) {
+	b := newBench(t)
+	b.shadowPod(corev1.RestartPolicyAlways, func(s *v1alpha1.ShadowPod) {
+		s.Spec.Pod = podText(corev1.RestartPolicyAlways, func(p *corev1.PodSpec) {
+			p.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: "busybox:1"}}}
+		})
+	})
+	b.settle()
+	if n := len(b.pod().Spec.EphemeralContainers); n != 1 {
+		t.Errorf("%d ephemeral containers, want 1; the shadow pod is %s", n, b.show())
+	}
+	b.want("reason", b.reason(), "True Running")
+}
