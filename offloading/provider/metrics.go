@@ -68,8 +68,7 @@ func (r *reconciler) announce(f facts, p plan) {
 	before, after := f.shadow.Status, p.status
 	if after.Replaced > before.Replaced {
 		r.metrics.replaced.Add(float64(after.Replaced - before.Replaced))
-		r.events.Eventf(f.shadow, nil, corev1.EventTypeWarning, "Replaced", "Replace", "%s",
-			"the pod was lost and is made again, replacement "+strconv.Itoa(int(after.Replaced)))
+		r.warn(f, "Replaced", "Replace", "the pod was lost and is made again, replacement "+strconv.Itoa(int(after.Replaced)))
 	}
 	was, is := condition(before.Conditions), condition(after.Conditions)
 	switch {
@@ -79,8 +78,16 @@ func (r *reconciler) announce(f facts, p plan) {
 			return
 		}
 		r.metrics.refused.WithLabelValues(is.Reason).Inc()
-		r.events.Eventf(f.shadow, nil, corev1.EventTypeWarning, is.Reason, "Accept", "%s", is.Message)
+		r.warn(f, is.Reason, "Accept", is.Message)
 	case is.Message != "" && (was == nil || was.Message != is.Message):
-		r.events.Eventf(f.shadow, nil, corev1.EventTypeWarning, "NotChanged", "Change", "%s", is.Message)
+		r.warn(f, "NotChanged", "Change", is.Message)
+	}
+}
+
+// warn tells of a ShadowPod in an event, unless its tenant has caused too many: each is
+// an object of this cluster, which keeps it for an hour. The status says it all the same.
+func (r *reconciler) warn(f facts, reason, action, message string) {
+	if r.budget.take(f.tenant) {
+		r.events.Eventf(f.shadow, nil, corev1.EventTypeWarning, reason, action, "%s", message)
 	}
 }

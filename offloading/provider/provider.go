@@ -69,7 +69,7 @@ func Register(mgr ctrl.Manager, o Options) error {
 			return fmt.Errorf("registering metrics of shadow pods: %w", err)
 		}
 	}
-	w := &watcher{client: mgr.GetClient(), pace: newPace(r.clock)}
+	w := &watcher{client: mgr.GetClient(), pace: newPace(r.clock), budget: r.budget}
 	err := ctrl.NewControllerManagedBy(mgr).Named("shadowpod").
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Watches(&v1alpha1.ShadowPod{}, w.shadowPods()).
@@ -95,7 +95,7 @@ func newReconciler(c client.Client, live client.Reader, o Options) *reconciler {
 	if r.clock == nil {
 		r.clock = clock.RealClock{}
 	}
-	r.ledger = newLedger(o.Limits, r.clock)
+	r.ledger, r.budget = newLedger(o.Limits, r.clock), newBudget(r.clock)
 	return r
 }
 

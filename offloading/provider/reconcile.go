@@ -33,6 +33,7 @@ type reconciler struct {
 	clock   clock.PassiveClock
 	pods    podFinder
 	events  events.EventRecorder
+	budget  *buckets // of events
 	metrics *measures
 	memory  *memory
 	ledger  *ledger

@@ -1,15 +1,22 @@
 package provider
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -72,6 +79,67 @@ func TestPaceOfTenants(t *testing.T) {
 	if p.delay("new"); len(p.tenants) != 1 {
 		t.Errorf("%d tenants are remembered", len(p.tenants))
 	}
+}
+
+// A tenant that has pods refused all the time does not fill this cluster with events, and
+// costs others none of theirs.
+func TestBudgetOfEvents(t *testing.T) {
+	clock, heard := clocktesting.NewFakePassiveClock(noon), events.NewFakeRecorder(1000)
+	r := newReconciler(nil, nil, Options{Clock: clock})
+	r.events = heard
+	refusals := 0
+	refuse := func(tenant string) {
+		refusals++
+		f := facts{now: clock.Now(), tenant: tenant, shadow: &v1alpha1.ShadowPod{ObjectMeta: metaOf("pelago-tenant-"+tenant, "a")}}
+		var p plan
+		p.refuse(f, v1alpha1.ReasonLimitExceeded, fmt.Sprintf("number %d", refusals))
+		r.announce(f, p)
+	}
+	told := func(want int, when string) {
+		t.Helper()
+		if n := len(heard.Events); n != want {
+			t.Errorf("%s: %d events, want %d", when, n, want)
+		}
+		for len(heard.Events) > 0 {
+			<-heard.Events
+		}
+	}
+	for range 10 * eventBurst {
+		refuse("mad")
+	}
+	told(eventBurst, "all at once")
+	refuse("quiet")
+	told(1, "another tenant")
+	clock.SetTime(noon.Add(2 * eventEvery))
+	for range 10 {
+		refuse("mad")
+	}
+	told(2, "a little later")
+	all := prometheus.NewRegistry()
+	if err := all.Register(r.metrics.refused); err != nil {
+		t.Fatal(err)
+	}
+	counted, err := all.Gather()
+	if err != nil || len(counted) != 1 || int(counted[0].Metric[0].Counter.GetValue()) != refusals {
+		t.Errorf("%v, %v: want %d refusals counted", counted, err, refusals)
+	}
+
+	w := &watcher{client: nowhere{}, pace: newPace(clock), budget: r.budget}
+	w.pace.delay("mad")
+	w.tenants().Delete(t.Context(), event.DeleteEvent{Object: &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "mad"}}}, nil)
+	if len(w.budget.tenants) != 1 || w.budget.tenants["quiet"] == nil || len(w.pace.tenants) != 0 {
+		t.Errorf("a tenant that is gone is remembered: %v, %v", w.budget.tenants, w.pace.tenants)
+	}
+	if full := time.Duration(eventBurst) * eventEvery; forgetAfter <= full {
+		t.Errorf("who is silent for %s gains more than by waiting: the budget is full after %s", forgetAfter, full)
+	}
+}
+
+// nowhere is a cache that has not begun.
+type nowhere struct{ client.Reader }
+
+func (nowhere) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	return errors.New("it has not begun")
 }
 
 func TestTurns(t *testing.T) {

@@ -62,7 +62,8 @@ func indexedPods(c client.Reader) podFinder {
 // watcher turns events into ShadowPods to look at.
 type watcher struct {
 	client client.Reader // the cache
-	pace   *pace
+	pace   pace
+	budget *buckets // of events
 }
 
 func request(obj client.Object) reconcile.Request {
@@ -207,6 +208,10 @@ func (w *watcher) tenants() handler.EventHandler {
 				w.list(ctx, q, b.Name)
 			}
 		},
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { w.list(ctx, q, e.Object.GetName()) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
+			w.pace.forget(e.Object.GetName())
+			w.budget.forget(e.Object.GetName())
+			w.list(ctx, q, e.Object.GetName())
+		},
 	}
 }
