@@ -58,6 +58,7 @@ func FuzzList(f *testing.F) {
 func FuzzStatusError(f *testing.F) {
 	f.Add([]byte(`{"kind":"Status","code":403,"reason":"Forbidden","message":"no"}`), 403)
 	f.Add([]byte(`{"kind":"Status","code":-1,"message":"`+strings.Repeat("ä", 299)+`"}`), 500)
+	f.Add([]byte(`{"kind":"Status","code":500,"message":"a`+strings.Repeat("ä", 299)+`"}`), 500)
 	f.Add([]byte(`<html>`), 0)
 	f.Fuzz(func(t *testing.T, text []byte, code int) {
 		err := statusError(text, code)

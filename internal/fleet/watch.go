@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -305,7 +306,7 @@ func statusError(text []byte, code int) error {
 		said.Reason = reasonOf(int(said.Code))
 	}
 	if len(said.Message) > 300 {
-		said.Message = said.Message[:300]
+		said.Message = strings.ToValidUTF8(said.Message[:300], "") // not half a letter
 	}
 	return &apierrors.StatusError{ErrStatus: said}
 }
