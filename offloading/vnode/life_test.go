@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kubetest"
 )
 
 // TestLife follows a node from the accepted offer to its end.
@@ -164,38 +165,38 @@ func TestForeignNode(t *testing.T) {
 	}
 }
 
-// TestCrash lets each write fail in turn, on the way up and down: what follows ends where
-// it should.
+// TestCrash lets writes fail, and all after them, on the way up and down: what follows
+// ends where it should.
 func TestCrash(t *testing.T) {
 	for _, direction := range []string{"up", "down"} {
-		crashed := true
-		for fail := 1; crashed && fail < 30; fail++ {
-			w := newWorld(t)
-			w.offer(w.key("default"))
-			if direction == "down" {
+		t.Run(direction, func(t *testing.T) {
+			kubetest.CrashPoints(t, func(after int) (int, bool) {
+				w := newWorld(t)
+				w.offer(w.key("default"))
+				if direction == "down" {
+					w.settle("default")
+					w.pod(w.options.Namespace, w.name, account)
+					w.drop("default")
+				}
+				w.writes, w.fail = 0, after+1
+				died := false
+				for range 8 {
+					_, err := w.look("default")
+					died = died || errors.Is(err, errInjected)
+				}
+				writes := w.writes
+				w.fail = 0
+				w.restart()
 				w.settle("default")
-				w.pod(w.options.Namespace, w.name, account)
-				w.drop("default")
-			}
-			w.writes, w.fail, crashed = 0, fail, false
-			for range 8 {
-				_, err := w.look("default")
-				crashed = crashed || errors.Is(err, errInjected)
-			}
-			w.fail = 0
-			w.restart()
-			if direction == "up" {
-				w.settle("default")
-				w.expect(fmt.Sprintf("after write %d failed", fail), "default", "True/Ready", w.name)
-				continue
-			}
-			w.settle("default")
-			w.finish()
-			w.gone("default")
-		}
-		if crashed {
-			t.Errorf("%s: writes without end", direction)
-		}
+				if direction == "up" {
+					w.expect(fmt.Sprintf("died after %d writes", after), "default", "True/Ready", w.name)
+				} else {
+					w.finish()
+					w.gone("default")
+				}
+				return writes, died
+			})
+		})
 	}
 }
 
