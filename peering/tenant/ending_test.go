@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kubetest"
 	"github.com/pelago-dev/pelago/internal/status"
 )
 
@@ -271,7 +272,7 @@ func TestDrainersEnd(t *testing.T) {
 	b.wantNothingLeft()
 }
 
-// TestCrashAnywhere lets the process die before every single write of the end.
+// TestCrashAnywhere lets the process die at the writes of the end.
 func TestCrashAnywhere(t *testing.T) {
 	t.Parallel()
 	dead := errors.New("the process has died")
@@ -287,16 +288,16 @@ func TestCrashAnywhere(t *testing.T) {
 	} {
 		t.Run(start.name, func(t *testing.T) {
 			t.Parallel()
-			for after := 0; ; after++ {
+			kubetest.CrashPoints(t, func(after int) (int, bool) {
 				b := peered(t)
 				start.end(b)
 				writes, died := 0, false
 				b.restart(interceptor.NewClient(b.c, everyWrite(func() error {
-					writes++
-					if died || writes > after {
+					if died || writes >= after {
 						died = true
 						return dead
 					}
+					writes++
 					return nil
 				})))
 				for i := 0; i < 10 && !died && b.tenant() != nil; i++ {
@@ -311,11 +312,8 @@ func TestCrashAnywhere(t *testing.T) {
 				if left := b.left(); len(left) > 0 {
 					t.Errorf("died before write %d, left behind: %v", after, left)
 				}
-				if !died {
-					t.Logf("%d writes", writes)
-					return
-				}
-			}
+				return writes, died
+			})
 		})
 	}
 }
