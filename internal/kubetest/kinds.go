@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,9 +29,33 @@ func Scheme() *runtime.Scheme {
 	return scheme
 }
 
+// clients are those of the servers that Server returned, by the path of the kubeconfig.
+var clients struct {
+	sync.Mutex
+	made map[string]client.WithWatch
+}
+
 // Client returns a client of the server that knows Pelago's kinds, which it defines
 // there first, from deploy/generated/crds. It reads from the server, not from a cache.
+// All tests of a process have one client: definitions and discovery take a second.
 func (s *APIServer) Client(t testing.TB) client.WithWatch {
+	t.Helper()
+	if s.Kubeconfig == "" { // not of Server; its kinds may come and go
+		return s.newClient(t)
+	}
+	clients.Lock()
+	defer clients.Unlock()
+	if clients.made[s.Kubeconfig] == nil {
+		made := s.newClient(t)
+		if clients.made == nil {
+			clients.made = map[string]client.WithWatch{}
+		}
+		clients.made[s.Kubeconfig] = made
+	}
+	return clients.made[s.Kubeconfig]
+}
+
+func (s *APIServer) newClient(t testing.TB) client.WithWatch {
 	t.Helper()
 	c, err := client.NewWithWatch(s.Config, client.Options{Scheme: Scheme()})
 	if err != nil {
