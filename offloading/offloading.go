@@ -102,6 +102,7 @@ func registerServer(mgr ctrl.Manager, o Options, authorities *access.Authorities
 	}
 	mux := http.NewServeMux()
 	mux.Handle(admission.Path, pods)
+	mux.Handle(admission.KeepHomePath, pods)
 	mux.Handle(stats.Path+"/", usage)
 	mux.Handle(stats.Path, usage)
 	server := &serving.Server{Address: o.Listen, Authority: authority, Handler: mux}

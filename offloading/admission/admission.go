@@ -3,9 +3,11 @@
 // them off virtual nodes that have no room for them or have refused their like. The
 // decision is a pure function; around it is a webhook that answers from caches on every
 // replica. What keeps all other pods off virtual nodes needs no process: these are
-// ValidatingAdmissionPolicies in the chart. The package never refuses a pod because no
-// cluster has room, never writes a pod, and is asked about no pod of a namespace that is
-// not offloaded, so that an outage of ours stops nobody else.
+// ValidatingAdmissionPolicies in the chart. Only so that the scheduler does not choose
+// what they refuse, other pods that tolerate the taint of virtual nodes are asked about
+// too, and made without us if we do not answer. The package never refuses a pod because
+// no cluster has room, never one of a namespace that is not offloaded, and never writes a
+// pod; an outage of ours stops nobody else.
 package admission
 
 import (
@@ -24,7 +26,7 @@ import (
 	"github.com/pelago-dev/pelago/internal/serving"
 )
 
-// Path is where the API server expects Handler.
+// Path is where the API server asks Handler about pods of offloaded namespaces.
 const Path = "/admission/pods"
 
 // TLSSecret is the name of the Secret with the authority of the manager's server; the
@@ -61,7 +63,7 @@ func NewAuthority(direct client.Client, namespace string) *serving.Authority {
 	})
 }
 
-// Handler is the webhook. Every replica answers.
+// Handler is the webhook, at Path and KeepHomePath. Every replica answers.
 func Handler(o Options) (http.Handler, error) {
 	if o.Live == nil {
 		o.Live = o.Reader
@@ -73,7 +75,7 @@ func Handler(o Options) (http.Handler, error) {
 		o.Metrics = ctrlmetrics.Registry
 	}
 	counted := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "pelago_admission_pods_total", Help: "Pods of offloaded namespaces that were asked about, by outcome.",
+		Name: "pelago_admission_pods_total", Help: "Pods that were asked about, by outcome.",
 	}, []string{"outcome"})
 	took := prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "pelago_admission_seconds", Help: "How long the answer to a pod took.",

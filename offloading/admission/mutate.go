@@ -44,6 +44,7 @@ const (
 	outcomeLocal   outcome = "local"
 	outcomeEither  outcome = "local-and-remote"
 	outcomeRemote  outcome = "remote"
+	outcomeKept    outcome = "kept-home"
 	outcomeIgnored outcome = "ignored"
 	outcomeRefused outcome = "refused"
 	outcomeFailed  outcome = "failed"

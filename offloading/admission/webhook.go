@@ -63,8 +63,12 @@ func (h *webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, problem.message, problem.code)
 		return
 	}
+	answer := h.answer
+	if r.URL.Path == KeepHomePath {
+		answer = h.keep
+	}
 	begun := h.facts.clock.Now()
-	response, what := h.answer(ctx, review.Request)
+	response, what := answer(ctx, review.Request)
 	h.took.Observe(h.facts.clock.Since(begun).Seconds())
 	h.counted.WithLabelValues(string(what)).Inc()
 	response.UID = review.Request.UID
@@ -113,9 +117,14 @@ func readReview(w http.ResponseWriter, r *http.Request) (*admissionv1.AdmissionR
 	return review, nil
 }
 
-// answer decides on one request.
+// makesPod says whether a request is about a pod that is being made.
+func makesPod(request *admissionv1.AdmissionRequest) bool {
+	return request.Resource == pods && request.SubResource == "" && request.Operation == admissionv1.Create && request.Namespace != ""
+}
+
+// answer decides on a pod of an offloaded namespace.
 func (h *webhook) answer(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, outcome) {
-	if request.Resource != pods || request.SubResource != "" || request.Operation != admissionv1.Create || request.Namespace == "" {
+	if !makesPod(request) {
 		return &admissionv1.AdmissionResponse{Allowed: true}, outcomeIgnored
 	}
 	pod, has, err := look(request.Object.Raw)
@@ -132,15 +141,27 @@ func (h *webhook) answer(ctx context.Context, request *admissionv1.AdmissionRequ
 	if err != nil {
 		return refuse(metav1.StatusReasonInvalid, http.StatusUnprocessableEntity, "pelago: "+err.Error()), outcomeRefused
 	}
-	response := &admissionv1.AdmissionResponse{Allowed: true}
-	if operations := t.patch(has); len(operations) > 0 {
-		kind := admissionv1.PatchTypeJSONPatch
-		response.PatchType = &kind
-		if response.Patch, err = json.Marshal(operations); err != nil {
-			return refuse(metav1.StatusReasonInternalError, http.StatusInternalServerError, "pelago: writing the patch: "+err.Error()), outcomeFailed
-		}
+	response, err := allow(t, has)
+	if err != nil {
+		return refuse(metav1.StatusReasonInternalError, http.StatusInternalServerError, "pelago: "+err.Error()), outcomeFailed
 	}
 	return response, t.outcome
+}
+
+// allow lets a pod be made, with its terms.
+func allow(t terms, has parents) (*admissionv1.AdmissionResponse, error) {
+	response := &admissionv1.AdmissionResponse{Allowed: true}
+	operations := t.patch(has)
+	if len(operations) == 0 {
+		return response, nil
+	}
+	patch, err := json.Marshal(operations)
+	if err != nil {
+		return nil, fmt.Errorf("writing the patch: %w", err)
+	}
+	kind := admissionv1.PatchTypeJSONPatch
+	response.Patch, response.PatchType = patch, &kind
+	return response, nil
 }
 
 func refuse(reason metav1.StatusReason, code int32, message string) *admissionv1.AdmissionResponse {

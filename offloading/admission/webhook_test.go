@@ -106,8 +106,10 @@ func reviewOf(namespace, pod string) string {
 		`"operation":"CREATE","namespace":"` + namespace + `","object":` + pod + `}}`
 }
 
-func post(h http.Handler, body string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodPost, Path, strings.NewReader(body))
+func post(h http.Handler, body string) *httptest.ResponseRecorder { return postAt(h, Path, body) }
+
+func postAt(h http.Handler, path, body string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json; charset=utf-8")
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
