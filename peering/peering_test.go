@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kubetest"
 	"github.com/pelago-dev/pelago/internal/status"
 )
 
@@ -91,76 +92,77 @@ func TestSteady(t *testing.T) {
 	}
 }
 
-// TestCrash ends the program right after each of its writes: the handshake completes
-// with the first key, and leaves nothing twice; so does the farewell.
+// TestCrash ends the program right after its writes: the handshake completes with the
+// first key, and leaves nothing twice; so does the farewell.
 func TestCrash(t *testing.T) {
 	for _, direction := range []string{"handshake", "farewell"} {
-		for n := 1; ; n++ {
-			s := newStage(t)
-			crashed := 0
-			killed := errors.New("killed")
-			count := 0
-			after := func(err error) error {
-				if count++; err == nil && count == n {
-					crashed++
-					return killed
-				}
-				return err
-			}
-			failing := interceptor.NewClient(s.client, interceptor.Funcs{
-				Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
-					return after(c.Create(ctx, obj, opts...))
-				},
-				Update: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.UpdateOption) error {
-					return after(c.Update(ctx, obj, opts...))
-				},
-				Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
-					return after(c.Patch(ctx, obj, patch, opts...))
-				},
-				Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
-					return after(c.Delete(ctx, obj, opts...))
-				},
-				SubResourcePatch: func(ctx context.Context, c client.Client, part string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
-					return after(c.SubResource(part).Patch(ctx, obj, patch, opts...))
-				},
+		t.Run(direction, func(t *testing.T) {
+			kubetest.CrashPoints(t, func(after int) (int, bool) {
+				return crash(newStage(t), direction == "farewell", after+1)
 			})
-			if direction == "handshake" {
-				s.invite()
-			} else {
-				s.delete(s.peer())
-			}
-			s.restart(failing)
-			s.survive(killed, direction == "farewell", &crashed)
-			s.restart(s.client)
-			if direction == "handshake" {
-				s.until("there is a request", has(v1alpha1.ConditionResourcesAccepted, v1alpha1.ReasonPending))
-				s.accept()
-				s.until("it is ready", ready)
-				_, cred := s.credential()
-				if len(s.auth.keys) != 1 || !s.auth.keys[string(cred.Request)] {
-					t.Errorf("killed after write %d: %d keys were introduced", n, len(s.auth.keys))
-				}
-			} else {
-				s.untilGone()
-				s.expectNothing()
-			}
-			if crashed == 0 {
-				if n < 4 {
-					t.Errorf("%s: only %d writes were tried", direction, n-1)
-				}
-				break
-			}
-		}
+		})
 	}
 }
 
+// crash ends the program right after its n-th write of the handshake or of the farewell,
+// and checks what becomes of it.
+func crash(s *stage, farewell bool, n int) (writes int, died bool) {
+	s.t.Helper()
+	killed := errors.New("killed")
+	after := func(err error) error {
+		if writes++; err == nil && writes == n {
+			died = true
+			return killed
+		}
+		return err
+	}
+	failing := interceptor.NewClient(s.client, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+			return after(c.Create(ctx, obj, opts...))
+		},
+		Update: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.UpdateOption) error {
+			return after(c.Update(ctx, obj, opts...))
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			return after(c.Patch(ctx, obj, patch, opts...))
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
+			return after(c.Delete(ctx, obj, opts...))
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, part string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+			return after(c.SubResource(part).Patch(ctx, obj, patch, opts...))
+		},
+	})
+	if farewell {
+		s.delete(s.peer())
+	} else {
+		s.invite()
+	}
+	s.restart(failing)
+	s.survive(killed, farewell, &died)
+	s.restart(s.client)
+	if farewell {
+		s.untilGone()
+		s.expectNothing()
+		return writes, died
+	}
+	s.until("there is a request", has(v1alpha1.ConditionResourcesAccepted, v1alpha1.ReasonPending))
+	s.accept()
+	s.until("it is ready", ready)
+	_, cred := s.credential()
+	if len(s.auth.keys) != 1 || !s.auth.keys[string(cred.Request)] {
+		s.t.Errorf("killed after write %d: %d keys were introduced", n, len(s.auth.keys))
+	}
+	return writes, died
+}
+
 // survive looks until a write was followed by death, or until all is done without.
-func (s *stage) survive(killed error, ends bool, crashed *int) {
+func (s *stage) survive(killed error, ends bool, died *bool) {
 	s.t.Helper()
 	deadline := time.After(20 * time.Second)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for *crashed == 0 {
+	for !*died {
 		if _, err := s.reconcile(); err != nil && !errors.Is(err, killed) {
 			s.t.Fatal(err)
 		}

@@ -37,6 +37,7 @@ type world struct {
 	clock     *testingclock.FakeClock
 	writes    int
 	dieAfter  int // writes; -1 is never
+	died      bool
 	home      string
 	peers     map[string]*fakePeer
 	recorded  *events.FakeRecorder
@@ -75,6 +76,7 @@ func (w *world) StateSource(func(string) []reconcile.Request) source.Source { re
 // write counts a write, or fails it.
 func (w *world) write() error {
 	if w.dieAfter >= 0 && w.writes >= w.dieAfter {
+		w.died = true
 		return errDead
 	}
 	w.writes++
@@ -84,9 +86,10 @@ func (w *world) write() error {
 func newWorld(t *testing.T, peers ...string) *world {
 	t.Helper()
 	server := kubetest.Server(t)
-	w := &world{t: t, raw: server.Client(t), clock: testingclock.NewFakeClock(time.Now().Truncate(time.Second)), dieAfter: -1,
+	raw := server.Client(t)
+	w := &world{t: t, raw: raw, clock: testingclock.NewFakeClock(time.Now().Truncate(time.Second)), dieAfter: -1,
 		peers: map[string]*fakePeer{}, recorded: events.NewFakeRecorder(1000)}
-	w.client = interceptor.NewClient(server.Client(t), interceptor.Funcs{
+	w.client = interceptor.NewClient(raw, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			err := c.List(ctx, list, opts...)
 			if nodes, ok := list.(*corev1.NodeList); ok { // of other tests

@@ -64,7 +64,7 @@ func TestManager(t *testing.T) {
 func newManaged(t *testing.T) *bench {
 	t.Helper()
 	server := kubetest.Server(t)
-	b := &bench{t: t, server: server, c: sharedClient(t, server), name: server.Name(t, "rome")}
+	b := &bench{t: t, server: server, c: server.Client(t), name: server.Name(t, "rome")}
 	named := func(name string) cache.ByObject {
 		return cache.ByObject{Field: fields.OneTermEqualSelector("metadata.name", name)}
 	}

@@ -3,7 +3,6 @@ package tenant
 import (
 	"context"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -28,21 +27,6 @@ import (
 
 func init() { ctrl.SetLogger(logr.Discard()) }
 
-// oneClient is shared by all tests: making one defines Pelago's kinds anew.
-var oneClient struct {
-	sync.Once
-	c client.WithWatch
-}
-
-func sharedClient(t testing.TB, server *kubetest.APIServer) client.WithWatch {
-	t.Helper()
-	oneClient.Do(func() { oneClient.c = server.Client(t) })
-	if oneClient.c == nil {
-		t.Fatal("there is no client")
-	}
-	return oneClient.c
-}
-
 // bench is a reconciler on a real API server, with a clock of its own.
 type bench struct {
 	*reconciler
@@ -58,7 +42,7 @@ type bench struct {
 func newBench(t testing.TB, change ...func(*v1alpha1.Tenant)) *bench {
 	t.Helper()
 	server := kubetest.Server(t)
-	b := &bench{t: t, server: server, c: sharedClient(t, server), name: server.Name(t, "rome"),
+	b := &bench{t: t, server: server, c: server.Client(t), name: server.Name(t, "rome"),
 		clock: clocktesting.NewFakePassiveClock(time.Now()), heard: events.NewFakeRecorder(1000)}
 	b.restart(b.c)
 	tenant := &v1alpha1.Tenant{
