@@ -68,7 +68,7 @@ func Register(mgr ctrl.Manager, o Options) error {
 	if err := registerOrphans(mgr, o, w, m); err != nil {
 		return fmt.Errorf("adding the controller of orphaned shadow pods: %w", err)
 	}
-	if err := registerOutdated(mgr, w, newOutdated(mgr.GetClient(), choices, o.Clock, m)); err != nil {
+	if err := registerOutdated(mgr, w, newOutdated(mgr.GetClient(), mgr.GetAPIReader(), choices, o.Clock, mgr.GetEventRecorder(component), m)); err != nil {
 		return fmt.Errorf("adding the controller of pods with outdated terms: %w", err)
 	}
 	return nil

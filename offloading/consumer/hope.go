@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/offloading/admission"
 )
 
 // hoping is the index of pods that hope for another place: of those that are bound to a
@@ -112,16 +113,20 @@ func readyStatus(node *corev1.Node) corev1.ConditionStatus {
 	return ""
 }
 
-// unscheduledOnly passes pods that become unscheduled, or are when this program begins.
+// unscheduledOnly passes pods that become unscheduled, or are when this program begins,
+// and the going of those that may be remembered.
 func unscheduledOnly() predicate.Predicate {
 	is := func(obj client.Object) bool {
 		pod, ok := obj.(*corev1.Pod)
 		return ok && unscheduled(pod)
 	}
 	return predicate.Funcs{
-		CreateFunc:  func(e event.CreateEvent) bool { return is(e.Object) },
-		UpdateFunc:  func(e event.UpdateEvent) bool { return is(e.ObjectNew) && !is(e.ObjectOld) },
-		DeleteFunc:  func(event.DeleteEvent) bool { return false },
+		CreateFunc: func(e event.CreateEvent) bool { return is(e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool { return is(e.ObjectNew) && !is(e.ObjectOld) },
+		DeleteFunc: func(e event.DeleteEvent) bool {
+			pod, ok := e.Object.(*corev1.Pod)
+			return ok && ofJob(pod) && pod.Annotations[admission.AnnotationAvoids] != ""
+		},
 		GenericFunc: func(event.GenericEvent) bool { return false },
 	}
 }

@@ -204,7 +204,7 @@ func TestUnscheduled(t *testing.T) {
 	}{
 		{"as it should be", func(*corev1.Pod) {}, []string{hopingUnbound}},
 		{"bare", func(p *corev1.Pod) { p.OwnerReferences = nil }, nil},
-		{"of a Job", owned("Job"), nil},
+		{"of a Job", owned("Job"), []string{hopingUnbound}},
 		{"of a DaemonSet", owned("DaemonSet"), nil},
 		{"bound", func(p *corev1.Pod) { p.Spec.NodeName = "milan" }, nil},
 		{"bound and refused", func(p *corev1.Pod) { p.Spec.NodeName, p.Status.Reason = "milan", "LimitExceeded" }, []string{hopingBound}},

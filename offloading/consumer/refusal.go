@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -135,8 +133,8 @@ func avoid(count int32) time.Duration {
 // send remembers why a pod was sent home, and evicts it. Pods of Jobs are evicted only
 // if that does not count as a failure.
 func (r *reconciler) send(ctx context.Context, f *facts, why *sending) (time.Duration, error) {
-	if owner := metav1.GetControllerOf(f.pod); owner.Kind == "Job" {
-		if forgiving, err := r.forgiving(ctx, f.pod.Namespace, owner); err != nil || !forgiving {
+	if ofJob(f.pod) {
+		if job, err := jobOf(ctx, r.live, f.pod); err != nil || job == nil || !forgives(job, f.pod) {
 			return 0, err
 		}
 	}
@@ -164,31 +162,4 @@ func (r *reconciler) send(ctx context.Context, f *facts, why *sending) (time.Dur
 		return spread(budgetRetry), nil
 	}
 	return 0, fmt.Errorf("evicting the pod: %w", err)
-}
-
-// forgiving says whether a Job does not count the disruption of a pod as a failure.
-func (r *reconciler) forgiving(ctx context.Context, namespace string, owner *metav1.OwnerReference) (bool, error) {
-	job := &batchv1.Job{}
-	if err := r.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: owner.Name}, job); apierrors.IsNotFound(err) {
-		return false, nil
-	} else if err != nil {
-		return false, fmt.Errorf("reading the job: %w", err)
-	}
-	return job.UID == owner.UID && ignoresDisruption(job.Spec.PodFailurePolicy), nil
-}
-
-// ignoresDisruption says whether the first rule that matches a disruption ignores it.
-func ignoresDisruption(policy *batchv1.PodFailurePolicy) bool {
-	if policy == nil {
-		return false
-	}
-	for _, rule := range policy.Rules {
-		matches := slices.ContainsFunc(rule.OnPodConditions, func(c batchv1.PodFailurePolicyOnPodConditionsPattern) bool {
-			return c.Type == corev1.DisruptionTarget && (c.Status == "" || c.Status == corev1.ConditionTrue)
-		})
-		if matches {
-			return rule.Action == batchv1.PodFailurePolicyActionIgnore
-		}
-	}
-	return false
 }

@@ -158,7 +158,7 @@ func (w *world) restart() {
 		ledger: newLedger(m.pods), refusals: &refusals{client: home, live: w.admin},
 		choices: admission.NewChoices(w.admin, w.admin, w.clock),
 	}
-	w.outdated = newOutdated(home, w.pods.choices, w.clock, m)
+	w.outdated = newOutdated(home, w.admin, w.pods.choices, w.clock, w.recorded, m)
 	w.orphans = &orphans{client: home, live: w.admin, fleet: w.peer, meter: m}
 }
 
