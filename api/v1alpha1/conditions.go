@@ -45,6 +45,10 @@ const (
 	ConditionNodeReady = "NodeReady"
 	// ConditionOffloadingRequired: a cluster is selected by an offloading.
 	ConditionOffloadingRequired = "OffloadingRequired"
+
+	// ConditionChangeRefused, of a home pod: True while what runs does not follow a change
+	// of it; the message says why.
+	ConditionChangeRefused = "pelago.dev/ChangeRefused"
 )
 
 // Reasons of conditions, with what they mean.
@@ -148,6 +152,8 @@ const (
 	ReasonUnschedulable = "Unschedulable"
 	// ReasonNamespaceMissing: the namespace mapped for the pod is not there yet.
 	ReasonNamespaceMissing = "NamespaceMissing"
+	// ReasonChangeRefused: what runs stays as it is; the message names the field.
+	ReasonChangeRefused = "ChangeRefused"
 	// ReasonRunning: the provider runs the pod, or has run it to its end.
 	ReasonRunning = "Running"
 	// ReasonVirtualNode: a pod of a DaemonSet is aimed at a virtual node, where it has nothing to do.

@@ -90,31 +90,49 @@ func (r *reconciler) there(ctx context.Context, f *facts, peer Peer) (bool, erro
 	return len(list.Items) > 0, nil
 }
 
-// status writes the home pod's status, and tells of a refusal once.
+// status writes the home pod's status if it is to be another one, and tells of what is
+// new about it.
 func (r *reconciler) status(ctx context.Context, f *facts, p plan) error {
-	if p.status == nil {
-		return nil
+	before := f.pod.Status
+	if p.status != nil {
+		if written, err := r.write(ctx, f, *p.status); err != nil || !written {
+			return err
+		}
 	}
-	patch, err := patchOf(f.pod, *p.status)
+	r.tell(f, p, before)
+	return nil
+}
+
+// write writes the home pod's status. It says whether that pod is there.
+func (r *reconciler) write(ctx context.Context, f *facts, next corev1.PodStatus) (bool, error) {
+	patch, err := patchOf(f.pod, next)
 	if err != nil {
-		return err
+		return false, err
 	}
-	before := f.pod.Status.Reason
 	err = r.client.Status().Patch(ctx, f.pod.DeepCopy(), patch)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || another(err) {
-		return nil // the pod of this UID is gone, and its going brings us back
+		return false, nil // the pod of this UID is gone, and its going brings us back
 	}
 	if err != nil {
-		return fmt.Errorf("writing the pod's status: %w", err)
+		return false, fmt.Errorf("writing the pod's status: %w", err)
 	}
-	if terminal(p.status.Phase) {
+	if terminal(next.Phase) {
 		r.ledger.ended(client.ObjectKeyFromObject(f.pod), f.pod.UID, f.peering)
 	}
-	f.pod.Status = *p.status
-	if p.refused != nil && before != p.refused.reason {
+	f.pod.Status = next
+	return true, nil
+}
+
+// tell makes events of what the status did not say before: that the pod is refused, or a
+// change of it.
+func (r *reconciler) tell(f *facts, p plan, before corev1.PodStatus) {
+	if p.refused != nil && before.Reason != p.refused.reason {
 		r.events.Eventf(f.pod, nil, corev1.EventTypeWarning, "OffloadingRefused", "Offload", "%s: %s: %s", f.peering, p.refused.reason, p.refused.message)
 	}
-	return nil
+	if no := p.rejected; no != nil && r.ledger.rejects(client.ObjectKeyFromObject(f.pod), f.pod.UID, no.of, marked(&before) == no.message) {
+		r.events.Eventf(f.pod, nil, corev1.EventTypeWarning, v1alpha1.ReasonChangeRefused, "Change",
+			"%s runs this pod without a change of it: %s; change what it names, or delete the pod so that it is made anew", f.peering, no.message)
+	}
 }
 
 // another says whether the API server did not write because the pod has another UID.
@@ -141,9 +159,9 @@ func (r *reconciler) remote(ctx context.Context, f *facts, peer Peer, p *plan) (
 		if want == nil {
 			continue
 		}
-		if err := r.change(remote, f, peer, want, want == p.grace); apierrors.IsNotFound(err) {
+		if err := r.change(ctx, remote, f, peer, want, want == p.grace); apierrors.IsNotFound(err) {
 			return p.end, nil
-		} else if err != nil {
+		} else if err != nil && !(want == p.grace && p.end && errors.Is(err, errDenied)) { // the end matters more
 			return false, err
 		}
 	}
@@ -175,7 +193,7 @@ func (r *reconciler) create(ctx, remote context.Context, f *facts, peer Peer, p 
 	case err == nil, apierrors.IsAlreadyExists(err):
 		r.ledger.created(client.ObjectKeyFromObject(f.pod), f.pod.UID, f.peering, f.now)
 		return nil
-	case apierrors.IsInvalid(err), apierrors.IsRequestEntityTooLargeError(err), apierrors.IsBadRequest(err):
+	case turnsDown(err):
 		return r.turnedDown(ctx, f, p, v1alpha1.ReasonNotAdmitted, err)
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
 		return r.turnedDown(ctx, f, p, v1alpha1.ReasonLimitExceeded, err)
@@ -202,7 +220,7 @@ func (r *reconciler) turnedDown(ctx context.Context, f *facts, p *plan, reason s
 }
 
 // change writes what differs in a ShadowPod's spec.
-func (r *reconciler) change(ctx context.Context, f *facts, peer Peer, want *v1alpha1.ShadowPod, grace bool) error {
+func (r *reconciler) change(ctx, remote context.Context, f *facts, peer Peer, want *v1alpha1.ShadowPod, grace bool) error {
 	base, next := f.shadow.DeepCopy(), f.shadow.DeepCopy()
 	base.Spec.Pod = "" // the mirror does not keep it
 	if grace {
@@ -213,12 +231,17 @@ func (r *reconciler) change(ctx context.Context, f *facts, peer Peer, want *v1al
 		metav1.SetMetaDataAnnotation(&next.ObjectMeta, v1alpha1.AnnotationApplied, applied(want))
 	}
 	r.meter.calls.WithLabelValues("patch").Inc()
-	err := peer.Client().Patch(ctx, next, client.MergeFrom(base))
+	err := peer.Client().Patch(remote, next, client.MergeFrom(base))
 	switch {
 	case err == nil, apierrors.IsNotFound(err):
 		return err
-	case denied(err), apierrors.IsInvalid(err), apierrors.IsRequestEntityTooLargeError(err):
+	case !grace && (apierrors.IsForbidden(err) || turnsDown(err)):
+		if err := r.reject(ctx, f, want, err); err != nil {
+			return err
+		}
 		return errDenied // what runs goes on as it is
+	case denied(err), turnsDown(err):
+		return errDenied
 	}
 	return fmt.Errorf("changing the shadow pod: %w", err)
 }
@@ -235,6 +258,11 @@ func (r *reconciler) bury(ctx context.Context, f *facts) error {
 // denied says whether a provider refuses this identity, or has no place for it.
 func denied(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
+}
+
+// turnsDown says whether a provider's API server finds fault with what it was sent.
+func turnsDown(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsBadRequest(err)
 }
 
 // spread is about d, so that not all come at once.

@@ -86,8 +86,9 @@ func registerPods(mgr ctrl.Manager, o Options, w wakers, m *meter, choices choos
 		Watches(&corev1.Pod{}, w.pods()).
 		Watches(&corev1.Node{}, w.nodes()).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(w.ofNamespace), builder.WithPredicates(offloadedOrEnding())).
-		Watches(&v1alpha1.NamespaceOffloading{}, handler.EnqueueRequestsFromMapFunc(w.ofNamespace), builder.WithPredicates(endingOnly())).
+		Watches(&v1alpha1.NamespaceOffloading{}, handler.EnqueueRequestsFromMapFunc(w.ofNamespace), builder.WithPredicates(leavesOrEnds())).
 		Watches(&v1alpha1.Peering{}, handler.EnqueueRequestsFromMapFunc(w.ofPeering), builder.WithPredicates(endingOnly())).
+		Watches(&v1alpha1.NamespaceMap{}, w.mappings(homePod)).
 		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowPod{}, homeOf)).
 		WatchesRawSource(o.Fleet.StateSourceAt(statePace, state)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: newLimiter()})
@@ -117,6 +118,9 @@ func registerOrphans(mgr ctrl.Manager, o Options, w wakers, m *meter) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("orphaned-shadow-pods").
 		Watches(&corev1.Pod{}, w.gone()).
+		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(w.shadowsOfNamespace), builder.WithPredicates(offloadedOrEnding())).
+		Watches(&v1alpha1.NamespaceOffloading{}, handler.EnqueueRequestsFromMapFunc(w.shadowsOfNamespace), builder.WithPredicates(leavesOrEnds())).
+		Watches(&v1alpha1.NamespaceMap{}, w.mappings(shadowOf)).
 		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowPod{}, one)).
 		WatchesRawSource(o.Fleet.StateSourceAt(statePace, r.of)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: newLimiter()}).

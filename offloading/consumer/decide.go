@@ -37,8 +37,9 @@ type plan struct {
 	bury bool
 	// home sends the pod home: its owner's next pods avoid the node, and it is evicted.
 	home *sending
-	// refused is told in an event when status first says so.
-	refused *sending
+	// refused is told in an event when status first says so, and so is rejected.
+	refused  *sending
+	rejected *rejection
 	// welcome forgets that pods of this owner were sent home.
 	welcome bool
 	// again is when to look again though nothing happened; 0 is never.
@@ -75,6 +76,7 @@ func absent(f facts) plan {
 	switch {
 	case f.memory.seen || started(f.pod):
 		// The provider removed it for good. It is not made again: it may have done its work.
+		// Nor is it if it was ended here, because its namespace has no place there any more.
 		return plan{gone: true, status: removed(f)}
 	case !f.offloaded && owner != nil && owner.Kind == "DaemonSet":
 		return plan{} // the room of virtual nodes answers for these
@@ -84,6 +86,8 @@ func absent(f facts) plan {
 	case !tolerates(f.pod):
 		return stays(f, v1alpha1.ReasonRefused, fmt.Sprintf("spec.tolerations: none for %s, so this pod was not admitted to virtual nodes; delete it so that it is made anew",
 			v1alpha1.TaintVirtualNode))
+	case !f.mapped:
+		return unmapped(f)
 	case f.now.Sub(f.memory.created) < behind:
 		return plan{again: behind}
 	}
@@ -98,17 +102,33 @@ func absent(f facts) plan {
 	return plan{create: want, again: behind}
 }
 
+// unmapped is a pod whose namespace has no place at the provider. A new one may be ahead
+// of that place, whose coming brings it back; later it goes where its owner's next ones
+// go, as one that is refused.
+func unmapped(f facts) plan {
+	why := fmt.Sprintf("namespace %s is not offloaded to %s: let spec.clusterSelector of its NamespaceOffloading match, or keep the pod off node %s",
+		f.pod.Namespace, f.peering, f.at.Node)
+	if wait := f.pod.CreationTimestamp.Add(patience).Sub(f.now); wait > 0 {
+		return plan{status: changed(f, explained(f, f.pod.Status, v1alpha1.ReasonNamespaceMissing, why)), again: min(wait, patience)}
+	}
+	return refuse(f, f.pod.Status, v1alpha1.ReasonNamespaceMissing, why)
+}
+
 // present is a pod that the provider has.
 func present(f facts) plan {
-	p := plan{change: change(f)}
 	next := told(f)
 	if terminal(next.Phase) {
-		p.status = changed(f, next)
-		return p
+		return plan{status: changed(f, next)} // a change comes too late
 	}
+	want, err := shadow.Forge(f.pod, f.at)
+	p := plan{change: change(f, want, err)}
 	refused := refused(f.shadow)
 	if refused == nil {
 		p.welcome = next.Phase == corev1.PodRunning && f.pod.Status.Phase != corev1.PodRunning
+		if no, known := rejected(f, want, err); known {
+			mark(&next, no, f.now)
+			p.rejected = no
+		}
 		p.status = changed(f, next)
 		return p
 	}
@@ -116,6 +136,7 @@ func present(f facts) plan {
 	if p.change != nil || old || !f.shadow.DeletionTimestamp.IsZero() {
 		return p // the answer is about to be another one
 	}
+	mark(&next, nil, f.now) // nothing runs that could follow
 	if slices.Contains(waiting, refused.Reason) {
 		p.status = changed(f, explained(f, next, refused.Reason, refused.Message))
 		return p
@@ -163,12 +184,8 @@ var waiting = []string{
 
 // change is the ShadowPod as it should be, nil if it is so, or if the pod was changed
 // into one that the provider cannot run: then what runs goes on.
-func change(f facts) *v1alpha1.ShadowPod {
-	if !f.shadow.DeletionTimestamp.IsZero() || !tolerates(f.pod) {
-		return nil
-	}
-	want, err := shadow.Forge(f.pod, f.at)
-	if err != nil || applied(want) == applied(f.shadow) {
+func change(f facts, want *v1alpha1.ShadowPod, err error) *v1alpha1.ShadowPod {
+	if !f.shadow.DeletionTimestamp.IsZero() || !tolerates(f.pod) || err != nil || applied(want) == applied(f.shadow) {
 		return nil
 	}
 	return want
@@ -209,10 +226,10 @@ func replaceable(pod *corev1.Pod) bool {
 // is due.
 func stillSent(pod *corev1.Pod) *sending {
 	owner := metav1.GetControllerOf(pod)
-	if pod.Status.Reason != reasonRemoved || owner == nil || owner.Kind == "Job" || owner.Kind == "DaemonSet" {
+	if pod.Status.Reason != reasonRemoved && pod.Status.Reason != reasonUnmapped || owner == nil || owner.Kind == "Job" || owner.Kind == "DaemonSet" {
 		return nil
 	}
-	return &sending{reason: reasonRemoved, message: messageRemoved}
+	return &sending{reason: pod.Status.Reason, message: pod.Status.Message}
 }
 
 // ending is a pod that is being deleted: the provider's goes first.

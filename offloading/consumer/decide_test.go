@@ -30,7 +30,7 @@ func given(edit ...func(*facts)) facts {
 	grace := int64(30)
 	p.Spec.TerminationGracePeriodSeconds = &grace
 	f := facts{
-		pod: p, peering: "milan", now: noon, offloaded: true, link: up, since: noon.Add(-time.Hour), elsewhere: true,
+		pod: p, peering: "milan", now: noon, offloaded: true, mapped: true, link: up, since: noon.Add(-time.Hour), elsewhere: true,
 		at: shadow.Place{Node: "milan", Request: "default", Address: "192.0.2.7"},
 	}
 	for _, e := range edit {
@@ -80,6 +80,8 @@ func at(d time.Duration) func(*facts) { return func(f *facts) { f.since = noon.A
 func unlike(f *facts)                 { f.pod.Spec.HostNetwork = true }
 func cornered(f *facts)               { f.elsewhere, f.until = false, noon.Add(time.Minute) }
 func outside(f *facts)                { f.offloaded = false }
+func unplaced(f *facts)               { f.mapped = false }
+func unfollowed(f *facts)             { f.shadow.Status.Conditions[0].Message = "resources: no" }
 func intolerant(f *facts)             { f.pod.Spec.Tolerations = nil }
 func finished(p corev1.PodPhase) func(*facts) {
 	return func(f *facts) { f.pod.Status = *ended(p, 0) }
@@ -108,6 +110,7 @@ func sum(p plan) string {
 	say(p.bury, "bury")
 	say(p.home != nil, "evict")
 	say(p.refused != nil, "tell")
+	say(p.rejected != nil, "reject")
 	say(p.welcome, "welcome")
 	if p.again != 0 {
 		words = append(words, "again "+p.again.String())
@@ -133,6 +136,16 @@ func TestDecide(t *testing.T) {
 		{"not offloaded, of a DaemonSet", given(outside, of("DaemonSet")), ""},
 		{"offloaded, of a DaemonSet", given(of("DaemonSet")), "create again 10s"},
 		{"not admitted", given(intolerant), "status=Pending/Refused tell"},
+		{"new, and its namespace has no place there yet", given(unplaced, of("ReplicaSet"), func(f *facts) {
+			f.pod.CreationTimestamp = metav1.NewTime(noon.Add(-patience / 4))
+		}), "status=Pending/NamespaceMissing again 45s"},
+		{"made by a clock ahead of ours, no place yet", given(unplaced, func(f *facts) {
+			f.pod.CreationTimestamp = metav1.NewTime(noon.Add(time.Hour))
+		}), "status=Pending/NamespaceMissing again 1m0s"},
+		{"its namespace has no place there", given(unplaced, of("ReplicaSet")), "status=Pending/NamespaceMissing evict tell"},
+		{"its namespace has no place there, bare", given(unplaced), "status=Pending/NamespaceMissing tell"},
+		{"its namespace has no place there, of a DaemonSet", given(unplaced, of("DaemonSet")), "status=Pending/NamespaceMissing tell"},
+		{"its namespace has no place anywhere", given(unplaced, of("ReplicaSet"), cornered), "status=Pending/NamespaceMissing tell again 1m0s"},
 		{"nothing like it is forged, bare", given(unlike), "status=Pending/Refused tell"},
 		{"nothing like it is forged, owned", given(unlike, of("ReplicaSet")), "status=Pending/Refused evict tell"},
 
@@ -143,7 +156,12 @@ func TestDecide(t *testing.T) {
 		{"carried, nonsense said", given(carried, func(f *facts) { f.shadow.Status.Pod = "[" }), ""},
 		{"carried, an unknown phase", given(carried, said(running()), func(f *facts) { f.shadow.Status.Phase = "Flying" }), ""},
 		{"carried, changed at home", given(carried, func(f *facts) { f.pod.Labels["a"] = "b" }), "change"},
-		{"carried, changed into what is refused", given(carried, unlike, said(running())), "status=Running welcome"},
+		{"carried, changed into what is refused", given(carried, unlike, said(running())), "status=Running reject welcome"},
+		{"carried, changed after its end", given(carried, said(ended(corev1.PodSucceeded, 0)), func(f *facts) { f.pod.Labels["a"] = "b" }), "status=Succeeded"},
+		{"carried, its namespace has no place there any more", given(carried, unplaced, said(running())), "status=Running welcome"},
+		{"runs, follows in part", given(carried, said(running()), unfollowed), "status=Running reject welcome"},
+		{"runs, follows in part, known", given(carried, said(running()), unfollowed, func(f *facts) { f.pod.Status = *decide(*f).status }), "reject"},
+		{"runs, follows in part, and has been changed since", given(carried, said(running()), unfollowed, func(f *facts) { f.pod.Labels["a"] = "b" }), "status=Running change welcome"},
 		{"carried, being deleted there", given(carried, said(running()), func(f *facts) {
 			deleted(f)
 			f.shadow.DeletionTimestamp, f.pod.DeletionTimestamp = f.pod.DeletionTimestamp, nil
@@ -175,6 +193,8 @@ func TestDecide(t *testing.T) {
 
 		{"removed by the provider", given(alive, seen), "confirm status=Failed/RemovedByProvider"},
 		{"removed while this program was away", given(alive), "confirm status=Failed/RemovedByProvider"},
+		{"ended here, as its namespace has no place there any more", given(alive, seen, unplaced), "confirm status=Failed/NotOffloaded"},
+		{"ended here, and written", given(finished(corev1.PodFailed), of("ReplicaSet"), func(f *facts) { f.pod.Status.Reason = reasonUnmapped }), "evict"},
 		{"removed before it ran", given(seen), "confirm status=Failed/RemovedByProvider"},
 		{"removed, and written", given(finished(corev1.PodFailed), of("ReplicaSet"), func(f *facts) { f.pod.Status.Reason = reasonRemoved }), "evict"},
 		{"removed, and written, of a Job", given(finished(corev1.PodFailed), of("Job"), func(f *facts) { f.pod.Status.Reason = reasonRemoved }), ""},

@@ -32,6 +32,7 @@ type facts struct {
 	at        shadow.Place
 	now       time.Time
 	offloaded bool // the pod's namespace is
+	mapped    bool // and has a place at the provider, or is to have one
 	link      link
 	since     time.Time           // since when link is so, at least
 	shadow    *v1alpha1.ShadowPod // at the provider, as far as the mirror knows
@@ -69,6 +70,10 @@ func (r *reconciler) gather(ctx context.Context, pod *corev1.Pod) (*facts, Peer,
 	if owner := metav1.GetControllerOf(pod); !f.offloaded && owner != nil && owner.Kind == "DaemonSet" {
 		return nil, nil, nil // the room of virtual nodes answers for these, and nobody else
 	}
+	var err error
+	if f.mapped, err = isMapped(ctx, r.client, peering, pod.Namespace); err != nil {
+		return nil, nil, err
+	}
 	if f.memory.ended && !terminal(pod.Status.Phase) {
 		return nil, nil, nil // the cache is behind what we wrote
 	}
@@ -81,7 +86,6 @@ func (r *reconciler) gather(ctx context.Context, pod *corev1.Pod) (*facts, Peer,
 		f.memory.seen = true
 	}
 	if !pod.DeletionTimestamp.IsZero() && f.link != up {
-		var err error
 		if f.leaving, err = r.leaving(ctx, node, namespace, peering); err != nil {
 			return nil, nil, err
 		}

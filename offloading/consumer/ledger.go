@@ -19,6 +19,8 @@ type entry struct {
 	seen bool
 	// ended: a terminal phase was written, which the cache may not show yet.
 	ended bool
+	// rejected is the change that was last told to be refused.
+	rejected string
 }
 
 // ledger remembers home pods on virtual nodes, as many as there are.
@@ -59,6 +61,21 @@ func (l *ledger) created(key types.NamespacedName, uid types.UID, peering string
 	l.put(key, entry{uid: uid, peering: peering, created: now})
 }
 
+// rejects remembers that a change of a pod is refused. It says whether that is news,
+// which it is not if this process has just begun and the pod's status says so already.
+func (l *ledger) rejects(key types.NamespacedName, uid types.UID, change string, said bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e, ok := l.entries[key]
+	if !ok || e.uid != uid || e.rejected == change {
+		return false
+	}
+	news := e.rejected != "" || !said
+	e.rejected = change
+	l.entries[key] = e
+	return news
+}
+
 func (l *ledger) put(key types.NamespacedName, e entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,6 +84,9 @@ func (l *ledger) put(key types.NamespacedName, e entry) {
 		e.seen, e.ended = e.seen || old.seen, e.ended || old.ended
 		if e.created.IsZero() {
 			e.created = old.created
+		}
+		if e.rejected == "" {
+			e.rejected = old.rejected
 		}
 	}
 	if had {

@@ -138,6 +138,21 @@ func TestManager(t *testing.T) {
 	w.refuses(w.node, owner, 0)
 	w.await("it goes when its node is not to be avoided", func() bool { return w.now(waiting) == nil })
 
+	// The namespace comes home under a pod of a DaemonSet, and a cluster is left under another.
+	daemon := w.pod("daemon", owned("DaemonSet"))
+	w.await("the pod of a DaemonSet is carried", func() bool { return w.shadow(daemon) != nil })
+	w.label(false)
+	w.awaitEnd(daemon)
+	w.label(true)
+	daemon = w.pod("daemon-2", owned("DaemonSet"))
+	w.await("the second pod of a DaemonSet is carried", func() bool { return w.shadow(daemon) != nil })
+	w.mapped(false)
+	w.awaitEnd(daemon)
+	daemon = w.pod("daemon-3", owned("DaemonSet"))
+	w.await("the third one waits", func() bool { return w.now(daemon).Status.Reason == v1alpha1.ReasonNamespaceMissing })
+	w.mapped(true)
+	w.await("the third one is carried", func() bool { return w.shadow(daemon) != nil })
+
 	links.Remove(w.peering)
 	w.delete(outside)
 	w.drop(&v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: w.home, Name: v1alpha1.OffloadingName}})

@@ -49,7 +49,7 @@ func (m *meter) register(to prometheus.Registerer) error {
 func (m *meter) sentHome(peering, reason string) {
 	switch reason {
 	case v1alpha1.ReasonRefused, v1alpha1.ReasonNotAdmitted, v1alpha1.ReasonUnschedulable, v1alpha1.ReasonLimitExceeded,
-		v1alpha1.ReasonDrained, v1alpha1.ReasonCordoned, v1alpha1.ReasonNameForbidden, reasonRemoved:
+		v1alpha1.ReasonDrained, v1alpha1.ReasonCordoned, v1alpha1.ReasonNameForbidden, reasonRemoved, reasonUnmapped, v1alpha1.ReasonNamespaceMissing:
 	default:
 		reason = "Other"
 	}

@@ -16,8 +16,9 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
-// orphans ends ShadowPods whose home pod is gone: deleted by force, or while this
-// program or the provider was away. Its requests are PEERING/UID.
+// orphans ends ShadowPods whose home pod is gone, deleted by force or while this program
+// or the provider was away, and those that outlive the mapping of their namespace. Its
+// requests are PEERING/UID.
 type orphans struct {
 	client client.Client
 	live   client.Reader
@@ -40,8 +41,14 @@ func (o *orphans) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Result,
 	}
 	home := client.ObjectKey{Namespace: s.Spec.Home.Namespace, Name: s.Spec.Home.Name}
 	for _, reader := range []client.Reader{o.client, o.live} {
-		lives, err := lives(ctx, reader, home, key.Name)
-		if err != nil || lives {
+		pod, err := living(ctx, reader, home, key.Name)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		if pod == nil {
+			continue
+		}
+		if ours, err := belongs(ctx, reader, key.Namespace, pod); err != nil || ours {
 			return ctrl.Result{}, err
 		}
 	}
@@ -58,21 +65,24 @@ func (o *orphans) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Result,
 	return ctrl.Result{}, fmt.Errorf("deleting a shadow pod without a home pod: %w", err)
 }
 
-// lives says whether the home pod of a UID is there.
-func lives(ctx context.Context, reader client.Reader, home client.ObjectKey, uid string) (bool, error) {
+// living is the home pod of a UID, nil if it is not there.
+func living(ctx context.Context, reader client.Reader, home client.ObjectKey, uid string) (*corev1.Pod, error) {
 	// The names are the provider's word: they become part of a path.
 	if len(validation.IsDNS1123Label(home.Namespace)) > 0 || len(validation.IsDNS1123Subdomain(home.Name)) > 0 {
-		return false, nil
+		return nil, nil
 	}
 	pod := &corev1.Pod{}
 	err := reader.Get(ctx, home, pod)
 	if apierrors.IsNotFound(err) || apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) {
-		return false, nil
+		return nil, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("reading the home pod: %w", err)
+		return nil, fmt.Errorf("reading the home pod: %w", err)
 	}
-	return string(pod.UID) == uid, nil
+	if string(pod.UID) != uid {
+		return nil, nil
+	}
+	return pod, nil
 }
 
 // of lists what a provider has, for when it begins to answer.

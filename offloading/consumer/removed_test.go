@@ -271,11 +271,11 @@ func TestLivesByNamesOnly(t *testing.T) {
 		return errors.New("asked")
 	}})
 	for _, home := range []client.ObjectKey{{}, {Namespace: "shop", Name: "a/b"}, {Namespace: "shop", Name: "a%2e"}, {Namespace: "a/b", Name: "web"}, {Namespace: "..", Name: "web"}} {
-		if is, err := lives(t.Context(), reader, home, "u"); is || err != nil || asked {
+		if is, err := living(t.Context(), reader, home, "u"); is != nil || err != nil || asked {
 			t.Errorf("%s: %v, %v, asked %v", home, is, err, asked)
 		}
 	}
-	if _, err := lives(t.Context(), reader, client.ObjectKey{Namespace: "shop", Name: "web-0"}, "u"); err == nil || !asked {
+	if _, err := living(t.Context(), reader, client.ObjectKey{Namespace: "shop", Name: "web-0"}, "u"); err == nil || !asked {
 		t.Errorf("a good name is not asked for: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"sync"
@@ -128,11 +129,12 @@ func differ(old, node *corev1.Node) bool {
 
 // ofNamespace wakes the pods of a namespace, by its own name or that of what is in it.
 func (w wakers) ofNamespace(ctx context.Context, obj client.Object) []reconcile.Request {
-	namespace := obj.GetNamespace()
-	if namespace == "" {
-		namespace = obj.GetName()
-	}
-	return w.podsOf(ctx, client.InNamespace(namespace))
+	return w.podsOf(ctx, client.InNamespace(cmp.Or(obj.GetNamespace(), obj.GetName())))
+}
+
+// shadowsOfNamespace is the same for what runs at providers.
+func (w wakers) shadowsOfNamespace(ctx context.Context, obj client.Object) []reconcile.Request {
+	return w.each(ctx, client.InNamespace(cmp.Or(obj.GetNamespace(), obj.GetName())), shadowOf, "")
 }
 
 // ofPeering wakes the pods that run at a peering's provider.
@@ -158,14 +160,20 @@ func (w wakers) ofPeer(ctx context.Context, peering string) []reconcile.Request 
 
 // podsOf lists pods that are bound to virtual nodes.
 func (w wakers) podsOf(ctx context.Context, which client.ListOption) []reconcile.Request {
+	return w.each(ctx, which, homePod, "")
+}
+
+// each lists what has to be looked at because of pods that are bound to virtual nodes,
+// to those of one peering if that is not empty.
+func (w wakers) each(ctx context.Context, which client.ListOption, what target, only string) []reconcile.Request {
 	list := &corev1.PodList{}
 	if err := w.cache.List(ctx, list, which, client.UnsafeDisableDeepCopy); err != nil {
 		return nil // the cache is ending
 	}
 	var all []reconcile.Request
 	for i := range list.Items {
-		if _, virtual := w.places.peering(list.Items[i].Spec.NodeName); virtual {
-			all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		if peering, virtual := w.places.peering(list.Items[i].Spec.NodeName); virtual && (only == "" || only == peering) {
+			all = append(all, what(peering, &list.Items[i]))
 		}
 	}
 	return all

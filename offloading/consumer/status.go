@@ -15,10 +15,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// What the status of a pod says whose ShadowPod was deleted by the provider.
+// What the status of a pod says whose ShadowPod is gone, deleted by the provider or here.
 const (
 	reasonRemoved  = "RemovedByProvider"
 	messageRemoved = "the provider has removed this pod for good"
+	reasonUnmapped = "NotOffloaded"
 )
 
 // explained is a status with the reason why the pod does not run.
@@ -34,11 +35,14 @@ func explained(f facts, status corev1.PodStatus, reason, message string) corev1.
 	return next
 }
 
-// removed is the last status of a pod that its provider removed.
+// removed is the last status of a pod whose ShadowPod is gone.
 func removed(f facts) *corev1.PodStatus {
 	next := *f.pod.Status.DeepCopy()
 	next.Phase, next.Reason, next.Message = corev1.PodFailed, reasonRemoved, messageRemoved
-	set(&next, corev1.DisruptionTarget, corev1.ConditionTrue, reasonRemoved, messageRemoved, f.now)
+	if !f.mapped {
+		next.Reason, next.Message = reasonUnmapped, "the namespace is not offloaded to "+f.peering+" any more"
+	}
+	set(&next, corev1.DisruptionTarget, corev1.ConditionTrue, next.Reason, next.Message, f.now)
 	unready(&next, "PodFailed", "", f.now)
 	return &next
 }

@@ -112,13 +112,25 @@ func hostAddress(address string, home corev1.PodStatus) (string, []corev1.HostIP
 	return address, []corev1.HostIP{{IP: address}}
 }
 
-// observed says whether the provider has what home's pod is now.
+// observed says whether the provider has what home's pod is now, and has not refused a
+// part of it.
 func observed(home *corev1.Pod, s *v1alpha1.ShadowPod, address string) bool {
-	if s.Status.ObservedGeneration < s.Generation {
+	if s.Status.ObservedGeneration < s.Generation || Unfollowed(s) != "" {
 		return false
 	}
 	want, err := Forge(home, Place{Node: home.Spec.NodeName, Request: s.Spec.Request, Address: address})
 	return err == nil && Hash(want.Spec) == Hash(s.Spec)
+}
+
+// Unfollowed says what the provider's pod does not follow of its ShadowPod as that is
+// now: the provider's word, of any length. It is empty if nothing is known.
+func Unfollowed(s *v1alpha1.ShadowPod) string {
+	for _, c := range s.Status.Conditions {
+		if c.Type == v1alpha1.ConditionAccepted && c.Status == metav1.ConditionTrue && c.ObservedGeneration == s.Generation {
+			return c.Message
+		}
+	}
+	return ""
 }
 
 // believer takes over what a provider reports of containers.
