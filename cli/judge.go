@@ -127,6 +127,9 @@ func (s *snapshot) judgeTenant(r *Report, t v1alpha1.Tenant) {
 	if problem := conditionProblem("tenant "+t.Name, t.Name, t.Status.Conditions); problem != nil {
 		r.Problems = append(r.Problems, *problem)
 	}
+	if c := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionReaderAnswering); c != nil && c.Reason != v1alpha1.ReasonReady {
+		r.Problems = append(r.Problems, problemOf("tenant "+t.Name, t.Name, c))
+	}
 }
 
 // watched reports whether somebody keeps conditions true.

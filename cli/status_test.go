@@ -2,12 +2,14 @@ package cli
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -103,6 +105,29 @@ func podOn(namespace, name, node string) corev1.Pod {
 		p.Spec.Tolerations = []corev1.Toleration{{Key: v1alpha1.TaintVirtualNode, Operator: corev1.TolerationOpExists}}
 	}
 	return p
+}
+
+// What the owner's resource reader does wrong is a problem of each tenant it concerns.
+func TestReportReader(t *testing.T) {
+	s := busy()
+	problems := len(s.report(now).Problems)
+	for reason, status := range map[string]metav1.ConditionStatus{
+		v1alpha1.ReasonLastAnswer: metav1.ConditionFalse, v1alpha1.ReasonOnlyUsed: metav1.ConditionFalse,
+		v1alpha1.ReasonBounded: metav1.ConditionTrue, v1alpha1.ReasonReady: metav1.ConditionTrue,
+	} {
+		c := metav1.Condition{Type: v1alpha1.ConditionReaderAnswering, Status: status, Reason: reason, Message: "the resource reader fails"}
+		meta.SetStatusCondition(&s.tenants[0].Status.Conditions, c)
+		found := s.report(now).Problems
+		i := slices.IndexFunc(found, func(p Problem) bool { return p.Object == "tenant milan" && p.Reason == reason })
+		switch {
+		case reason == v1alpha1.ReasonReady:
+			if i >= 0 || len(found) != problems {
+				t.Errorf("a reader that answers: %+v", found)
+			}
+		case i < 0 || !strings.Contains(found[i].Message, "resource reader") || !strings.Contains(found[i].Remedy, "resource reader"):
+			t.Errorf("%s: %+v", reason, found)
+		}
+	}
 }
 
 func TestReport(t *testing.T) {

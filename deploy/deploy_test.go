@@ -47,8 +47,9 @@ func everything() map[string]any {
 		"globalLabels":      map[string]any{"team": "platform"},
 		"globalAnnotations": map[string]any{"example.com/owner": "a: \"b\""},
 		"manager":           program(), "auth": auth,
-		"metrics":       map[string]any{"serviceMonitor": true},
-		"networkPolicy": map[string]any{"enabled": true},
+		"resourceReader": map[string]any{"address": "quota.example.svc:8443", "secret": "resource-reader"},
+		"metrics":        map[string]any{"serviceMonitor": true},
+		"networkPolicy":  map[string]any{"enabled": true},
 	}
 }
 

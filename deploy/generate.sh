@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes deploy/generated (the kinds' definitions, and rights from the markers beside the
-# code that uses them) and what the chart holds of it. Argument: the folder to write
+# code that uses them), what the chart holds of it, and the Go code of api/wire. Argument: the folder to write
 # below, the repository's root if none; with another one the outcome can be compared.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,6 +12,10 @@ generate object "output:object:dir=$out/api/v1alpha1" paths=./api/...
 generate crd "output:crd:dir=$out/deploy/generated/crds" paths=./api/...
 generate rbac:roleName=pelago-manager,fileName=rbac.yaml "output:rbac:dir=$out/deploy/generated" \
 	paths=./peering/... paths=./offloading/... paths=./internal/... paths=./cmd/...
+
+plugin() { echo "--plugin=$1=$(go tool -modfile=tools.mod -n "$1")"; }
+go tool -modfile=tools.mod goprotoc "$(plugin protoc-gen-go)" "$(plugin protoc-gen-go-grpc)" -I . \
+	"--go_out=paths=source_relative:$out" "--go-grpc_out=paths=source_relative:$out" api/wire/*.proto
 
 if grep -rlF '{{' "$out/deploy/generated"; then
 	echo "generate.sh: these files hold {{, which the chart would take for its own; change the comments they come from" >&2

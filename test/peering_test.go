@@ -50,6 +50,7 @@ func TestPeering(t *testing.T) {
 		{"Rights", func(t *testing.T, c *continuum) { rightsOf(t, c, nil) }},
 		{"LiveOffer", liveOffer},
 		{"Terms", terms},
+		{"ResourceReader", ownersReader},
 		{"Unpeer", unpeer},
 		{"TwoKubeconfigs", twoKubeconfigs},
 		{"YAML", gitOps},

@@ -29,6 +29,10 @@ const (
 	// ConditionRightsReady: the tenant's user has exactly its rights.
 	ConditionRightsReady = "RightsReady"
 
+	// ConditionReaderAnswering: the owner's own resource reader decides what the tenant is
+	// offered; absent if he has none.
+	ConditionReaderAnswering = "ReaderAnswering"
+
 	// ConditionIssued: the credential asked for in an Identity has been issued.
 	ConditionIssued = "Issued"
 	// ConditionRevoked: True when the provider has ended the peering.
@@ -114,6 +118,14 @@ const (
 	ReasonUndecided = "Undecided"
 	// ReasonWithdrawn: the provider has taken the offer back.
 	ReasonWithdrawn = "Withdrawn"
+
+	// ReasonBounded: the resource reader grants more than there is; that is offered.
+	ReasonBounded = "Bounded"
+	// ReasonLastAnswer: the resource reader fails; its last good answer holds for a while.
+	ReasonLastAnswer = "LastAnswer"
+	// ReasonOnlyUsed: the resource reader fails for long; nothing is offered beyond what is
+	// in use.
+	ReasonOnlyUsed = "OnlyUsed"
 
 	// ReasonEndedByProvider: the provider has ended the peering.
 	ReasonEndedByProvider = "EndedByProvider"

@@ -180,7 +180,7 @@ type TenantStatus struct {
 	// +optional
 	LastContact *metav1.Time `json:"lastContact,omitempty"`
 
-	// Conditions: Ready, NamespaceReady, RightsReady, ConsumerAlive.
+	// Conditions: Ready, NamespaceReady, RightsReady, ConsumerAlive, ReaderAnswering.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

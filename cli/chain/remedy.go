@@ -37,6 +37,10 @@ var remedies = map[string]string{
 	v1alpha1.ReasonUndecided:   "acceptance is Manual: set spec.decision of the ResourceRequest to Accepted or Declined",
 	v1alpha1.ReasonWithdrawn:   "the provider has taken the offer back and makes a new one if it can; ask its owner",
 
+	v1alpha1.ReasonBounded:    "correct what your resource reader answers; only what there is can be offered",
+	v1alpha1.ReasonLastAnswer: "see to your resource reader (value resourceReader.address); pelago-reader-check tells what it does wrong",
+	v1alpha1.ReasonOnlyUsed:   "see to your resource reader (value resourceReader.address); pelago-reader-check tells what it does wrong",
+
 	v1alpha1.ReasonNoClusterSelected: "peer with a cluster (pelago peer), or change the selector; clusters that match later join by themselves",
 	v1alpha1.ReasonNameTaken:         "something else has that name there: its owner removes it, or use another name that tenant TENANT may choose (spec.namespaceNames): pelago unoffload namespace SPACE, then pelago offload namespace SPACE --namespace-mapping-strategy SelectedName --remote-name OTHER",
 	v1alpha1.ReasonNameTooLong:       "the name there would have more than 63 characters: choose a shorter one: pelago unoffload namespace SPACE, then pelago offload namespace SPACE --namespace-mapping-strategy SelectedName --remote-name SHORTER; before that the provider's owner allows it in spec.namespaceNames: kubectl edit tenant TENANT",

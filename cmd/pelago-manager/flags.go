@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/peering/reader"
 )
 
 // settings are what the command line says.
@@ -17,6 +18,7 @@ type settings struct {
 	listen    string
 	namespace string
 	level     string
+	reader    reader.Options
 	registry  metrics.RegistererGatherer
 }
 
@@ -29,6 +31,8 @@ func parse(args []string) (settings, error) {
 	flags.StringVar(&s.listen, "api-address", ":9443", "address for what the API server calls: admission of pods, and what pods use")
 	flags.StringVar(&s.namespace, "namespace", v1alpha1.SystemNamespace, "namespace of Pelago")
 	flags.StringVar(&s.level, "log-level", "info", "info or debug")
+	flags.StringVar(&s.reader.Address, "resource-reader", "", "address of the owner's own resource reader, unix:///path or HOST:PORT; none if empty")
+	flags.StringVar(&s.reader.Folder, "resource-reader-files", "", "folder with ca.crt, and tls.crt with tls.key or token, to reach it with")
 	if err := flags.Parse(args); err != nil {
 		return s, err
 	}

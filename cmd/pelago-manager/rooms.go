@@ -17,6 +17,7 @@ import (
 	"github.com/pelago-dev/pelago/peering"
 	"github.com/pelago-dev/pelago/peering/auth"
 	"github.com/pelago-dev/pelago/peering/offer"
+	"github.com/pelago-dev/pelago/peering/reader"
 	"github.com/pelago-dev/pelago/peering/tenant"
 )
 
@@ -42,6 +43,8 @@ type deps struct {
 	// fleet is the connections to providers, usage what tenants are counted for.
 	fleet *fleet.Fleet
 	usage *tenant.Usage
+	// reader is where the owner's own resource reader is, if he has one.
+	reader reader.Options
 }
 
 // rooms is all there are, in the order of registering.
@@ -58,13 +61,29 @@ func registerPeering(mgr ctrl.Manager, d deps) error {
 	if err := tenant.Register(mgr, tenant.Options{Namespace: d.namespace, Usage: d.usage, Drainers: drainers}); err != nil {
 		return err
 	}
-	if err := offer.Register(mgr, offer.Options{Home: d.home, Fleet: offer.Connections(d.fleet)}); err != nil {
+	external, err := externalReader(mgr, d.reader)
+	if err != nil {
+		return err
+	}
+	if err := offer.Register(mgr, offer.Options{Home: d.home, Fleet: offer.Connections(d.fleet), External: external}); err != nil {
 		return err
 	}
 	if err := peering.Register(mgr, peering.Options{Home: d.home, Fleet: d.fleet, Namespace: d.namespace}); err != nil {
 		return err
 	}
 	return mgr.Add(d.fleet)
+}
+
+// externalReader connects to the owner's own resource reader, nil if he has none.
+func externalReader(mgr ctrl.Manager, o reader.Options) (offer.External, error) {
+	if o.Address == "" {
+		return nil, nil
+	}
+	c, err := reader.New(o)
+	if err != nil {
+		return nil, err
+	}
+	return c, mgr.Add(c)
 }
 
 // registerOffloading runs both sides of offloading, on the peerings of the same program.

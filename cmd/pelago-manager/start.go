@@ -134,7 +134,7 @@ func runRooms(ctx context.Context, config *rest.Config, direct client.Client, s 
 	shared := deps{
 		home: h, direct: direct, namespace: s.namespace, listen: s.listen, address: os.Getenv(addressVariable),
 		fleet: fleet.New(fleet.Options{Scheme: mgr.GetScheme(), Logger: mgr.GetLogger().WithName("fleet")}),
-		usage: tenant.NewUsage(),
+		usage: tenant.NewUsage(), reader: s.reader,
 	}
 	for _, r := range s.rooms {
 		if err := r.register(probed{mgr, shown}, shared); err != nil {

@@ -26,6 +26,7 @@ import (
 	"github.com/pelago-dev/pelago/internal/home"
 	"github.com/pelago-dev/pelago/internal/kubetest"
 	"github.com/pelago-dev/pelago/internal/vitals"
+	"github.com/pelago-dev/pelago/peering/reader"
 	"github.com/pelago-dev/pelago/peering/tenant"
 )
 
@@ -225,7 +226,8 @@ func TestRoomsRegister(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shared := deps{home: h, direct: c, namespace: namespace, listen: "127.0.0.1:0", address: "127.0.0.1", usage: tenant.NewUsage()}
+	shared := deps{home: h, direct: c, namespace: namespace, listen: "127.0.0.1:0", address: "127.0.0.1", usage: tenant.NewUsage(),
+		reader: reader.Options{Address: "unix:///nobody/listens"}}
 	for _, chosen := range [][]string{{"peering", "offloading"}, {"auth"}} {
 		together, err := choose(chosen)
 		if err != nil {

@@ -46,6 +46,7 @@ type facts struct {
 	tenant   *v1alpha1.Tenant        // nil if there is none
 	asks     []ask                   // of the tenant that share, this one among them
 	read     Resources
+	heard    bool // read is an answer
 	unknown  bool // nothing is known of what is free
 	surplus  bool // the tenant has maxRequests older requests
 	written  time.Time
@@ -104,7 +105,11 @@ func decide(f facts) answer {
 	case f.unknown:
 		return answer{again: retryUnknown}.yes("the offer is the last good one: the provider does not know now what is free")
 	}
-	return decideAmount(f)
+	a := decideAmount(f)
+	if f.read.Again > 0 && (a.again == 0 || f.read.Again < a.again) {
+		a.again = f.read.Again
+	}
+	return a
 }
 
 // withdrawn returns for how long an offer that somebody at the provider took back is
@@ -130,7 +135,7 @@ func decideAmount(f facts) answer {
 		limits = amountsOf(f.tenant.Spec.Limits.Resources)
 	}
 	free := amountsOf(f.read.Free)
-	share := split(free, limits, amountsOf(f.tenant.Status.Used).atLeast(f.usedByAll()), f.asks)[f.request.Name]
+	share := split(free, limits, amountsOf(f.tenant.Status.Used).atLeast(f.read.usedByAll()), f.asks)[f.request.Name]
 	used := amountsOf(f.read.Used[f.request.Name])
 	cordoned := f.tenant.Spec.State == v1alpha1.TenantCordoned
 	if cordoned {
@@ -174,19 +179,11 @@ func decideAmount(f facts) answer {
 	return a
 }
 
-// usedByAll is what the pods of all requests of the tenant request on nodes that count.
-// Tenant.status.used covers more, and is a few seconds late.
-func (f facts) usedByAll() amounts {
-	sum := amounts{}
-	for _, list := range f.read.Used {
-		sum = sum.plus(amountsOf(list))
-	}
-	return sum
-}
-
 // nothing says why there is nothing.
 func nothing(read Resources, free amounts) (reason, message string) {
 	switch {
+	case read.External != nil && read.External.Reason == v1alpha1.ReasonOnlyUsed:
+		return v1alpha1.ReasonNothingFree, read.Problem
 	case read.Withheld != "":
 		return v1alpha1.ReasonFiltered, "the provider's rules leave nothing for this consumer"
 	case free.usable():

@@ -45,6 +45,8 @@ type Options struct {
 	Clock clock.WithTicker
 	// Reader replaces the reader of this cluster's nodes at the head of the chain.
 	Reader ResourceReader
+	// External is the owner's own program that has the last word, nil if there is none.
+	External External
 }
 
 // Register adds the negotiation to a manager, both sides.
@@ -66,6 +68,9 @@ func Register(mgr ctrl.Manager, o Options) error {
 	}
 	guarded := newGuard("monitor", source, o.Clock, measures.failed)
 	reader := chain(guarded, func() home.Offer { return o.Home.Config().Offer })
+	if o.External != nil {
+		reader = newExternal(reader, o.External, o.Clock, measures.failed)
+	}
 	if err := registerProvider(mgr, o, reader, measures); err != nil {
 		return fmt.Errorf("adding the provider of offers: %w", err)
 	}

@@ -69,6 +69,9 @@ func (p *provider) Reconcile(ctx context.Context, key ctrl.Request) (res ctrl.Re
 	if f.tenant != nil && !f.tenant.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil // the tenant's end takes all this away
 	}
+	if err := p.say(ctx, f); err != nil {
+		return ctrl.Result{}, err
+	}
 	a := decide(f)
 	planned := plan(f, a)
 	writes := a.action == put || a.action == remove && f.offer != nil || !equality.Semantic.DeepEqual(request.Status, planned.Status)
@@ -137,11 +140,11 @@ func (p *provider) gather(ctx context.Context, request *v1alpha1.ResourceRequest
 	if f.surplus {
 		return f, nil
 	}
-	f.read, err = p.reader.Read(ctx, Consumer{ClusterID: tenant.Spec.ClusterID, Tenant: tenant.Name})
+	f.read, err = p.reader.Read(ctx, Consumer{ClusterID: tenant.Spec.ClusterID, Tenant: tenant.Name, Labels: tenant.Labels})
 	if err != nil && !errors.Is(err, errUnknown) {
 		return f, fmt.Errorf("reading what is free: %w", err)
 	}
-	f.unknown = err != nil
+	f.unknown, f.heard = err != nil, err == nil
 	f.asks = sharers(eldest, there, request.Name, tenant.Spec.State, f.read.Used)
 	f.written = p.offers.at(client.ObjectKeyFromObject(request))
 	return f, nil

@@ -3,6 +3,9 @@ package offer
 import (
 	"context"
 	"errors"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -13,6 +16,8 @@ type Consumer struct {
 	ClusterID string
 	// Tenant is its name here.
 	Tenant string
+	// Labels of its Tenant.
+	Labels map[string]string
 }
 
 // Resources is what a provider has for one consumer now.
@@ -32,6 +37,21 @@ type Resources struct {
 	Withheld string
 	// Problem says in words a consumer may see that the figures are not of now, and why.
 	Problem string
+	// Again is when to read again though nothing has changed; when told to, if 0.
+	Again time.Duration
+	// External is the condition ReaderAnswering of the Tenant, nil if the owner has no
+	// reader of his own.
+	External *metav1.Condition
+}
+
+// usedByAll is what the pods of all requests of the consumer request on nodes that
+// count. Tenant.status.used covers more, and is a few seconds late.
+func (r Resources) usedByAll() amounts {
+	sum := amounts{}
+	for _, list := range r.Used {
+		sum = sum.plus(amountsOf(list))
+	}
+	return sum
 }
 
 // ResourceReader knows what this cluster can offer to a consumer. Several readers in

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/api/wire"
 )
 
 // Bounds of a peer's offer.
@@ -23,10 +24,6 @@ const (
 	maxTimeout    = 24 * time.Hour
 	maxNodes      = 1_000_000
 )
-
-// plain is how quantities are written that are safe to parse: the parser takes
-// minutes and gigabytes for an exponent like e999999999, which it would accept.
-var plain = regexp.MustCompile(`^[+-]?([0-9]{1,19}(\.[0-9]{0,9})?|\.[0-9]{1,9})([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?$`)
 
 var (
 	decimal  = regexp.MustCompile(`^[0-9]{1,12}(\.[0-9]{1,6})?$`)
@@ -127,9 +124,7 @@ func takeQuantity(v any) (resource.Quantity, error) {
 	case int64:
 		return *resource.NewQuantity(v, resource.DecimalSI), nil
 	case string:
-		if plain.MatchString(v) {
-			return resource.ParseQuantity(v)
-		}
+		return wire.Quantity(v)
 	}
 	return resource.Quantity{}, fmt.Errorf("not a quantity like 4, 250m or 8Gi")
 }

@@ -53,9 +53,10 @@ func ofTenant(c client.Reader, reader ResourceReader) handler.EventHandler {
 	})
 }
 
-// tenantMatters passes what changes offers: the terms, and what is used of a limit.
+// tenantMatters passes what changes offers: the terms, labels, by which an external reader
+// may tell tenants apart, and what is used of a limit.
 func tenantMatters() predicate.Predicate {
-	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.Funcs{
+	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			old, ok1 := e.ObjectOld.(*v1alpha1.Tenant)
 			now, ok2 := e.ObjectNew.(*v1alpha1.Tenant)

@@ -56,7 +56,8 @@ var (
 const checkGenerated = `trap 'rm -rf out/gen' EXIT && rm -rf out/gen && make gen GEN=out/gen && diff -ru docs/cli out/gen/docs/cli &&
 	diff -ru deploy/generated out/gen/deploy/generated && diff -ru deploy/chart/templates/crds out/gen/deploy/chart/templates/crds &&
 	diff -u deploy/chart/templates/rbac.yaml out/gen/deploy/chart/templates/rbac.yaml &&
-	diff -u api/v1alpha1/zz_generated.deepcopy.go out/gen/api/v1alpha1/zz_generated.deepcopy.go`
+	diff -u api/v1alpha1/zz_generated.deepcopy.go out/gen/api/v1alpha1/zz_generated.deepcopy.go &&
+	for file in api/wire/*.pb.go; do diff -u "$file" "out/gen/$file" || exit 1; done`
 
 // helmProgram is where the step helm-build puts the program that the chart is compared
 // with, helmModule the version it is.
