@@ -2,6 +2,7 @@ package hollow
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -18,10 +19,13 @@ import (
 
 // How a kubelet does it, so that controllers see the same.
 const (
-	leaseDuration  = 40 * time.Second
-	renewInterval  = 10 * time.Second
-	requestTimeout = 10 * time.Second
+	leaseDuration = 40 * time.Second
+	renewInterval = 10 * time.Second
 )
+
+// requestTimeout bounds a request. It is long: what an overloaded API server has
+// begun is cheaper to wait for than to ask for again.
+const requestTimeout = 30 * time.Second
 
 // Capacity is what every hollow node has.
 func Capacity() corev1.ResourceList {
@@ -38,8 +42,7 @@ type node struct {
 	client  kubernetes.Interface
 	log     *slog.Logger
 
-	uid     types.UID // of the Node object
-	lease   *coordinationv1.Lease
+	uid     types.UID // of the Node object, empty until it is registered
 	renewed time.Time // when the lease was last renewed
 }
 
@@ -52,7 +55,7 @@ func (n *node) beat(ctx context.Context, offset time.Duration) {
 			return
 		case <-time.After(wait):
 		}
-		first := n.lease == nil
+		first := n.renewed.IsZero()
 		err := n.live(ctx, time.Now())
 		switch {
 		case err != nil && ctx.Err() == nil:
@@ -73,18 +76,11 @@ func (n *node) live(ctx context.Context, now time.Time) error {
 	defer cancel()
 	if n.uid == "" || now.Sub(n.renewed) > leaseDuration {
 		if err := n.register(ctx, now); err != nil {
-			return err
+			return fmt.Errorf("registering the node: %w", err)
 		}
 	}
-	err := n.renew(ctx, now)
-	switch {
-	case apierrors.IsNotFound(err): // the Node was deleted, and its lease with it
-		n.uid, n.lease = "", nil
-	case apierrors.IsConflict(err):
-		n.lease = nil
-	}
-	if err != nil {
-		return fmt.Errorf("renewing the lease of %s: %w", n.name, err)
+	if err := n.renew(ctx, now); err != nil {
+		return fmt.Errorf("renewing the lease: %w", err)
 	}
 	n.renewed = now
 	return nil
@@ -94,48 +90,40 @@ func (n *node) live(ctx context.Context, now time.Time) error {
 func (n *node) register(ctx context.Context, now time.Time) error {
 	nodes := n.client.CoreV1().Nodes()
 	wanted := n.options.node(n.name, now)
-	made, err := nodes.Create(ctx, wanted, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		made, err = nodes.Get(ctx, n.name, metav1.GetOptions{})
-		if err == nil {
-			made.Status = wanted.Status
-			made, err = nodes.UpdateStatus(ctx, made, metav1.UpdateOptions{})
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("registering node %s: %w", n.name, err)
-	}
-	n.uid = made.UID
-	return nil
-}
-
-// renew makes or renews the lease; it remembers the lease to need one request.
-func (n *node) renew(ctx context.Context, now time.Time) (err error) {
-	leases := n.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
-	if n.lease == nil {
-		n.lease, err = leases.Create(ctx, newLease(n.name, n.uid, now), metav1.CreateOptions{})
+	if n.uid == "" {
+		made, err := nodes.Create(ctx, wanted, metav1.CreateOptions{})
 		if !apierrors.IsAlreadyExists(err) {
-			return n.forgetOn(err)
-		}
-		if n.lease, err = leases.Get(ctx, n.name, metav1.GetOptions{}); err != nil {
-			return n.forgetOn(err)
+			n.uid = made.UID
+			return err
 		}
 	}
-	wanted := newLease(n.name, n.uid, now)
-	wanted.ResourceVersion = n.lease.ResourceVersion
-	updated, err := leases.Update(ctx, wanted, metav1.UpdateOptions{})
-	if err == nil {
-		n.lease = updated
+	text, err := json.Marshal(map[string]any{"status": wanted.Status})
+	if err != nil {
+		return err
 	}
+	there, err := nodes.Patch(ctx, n.name, types.StrategicMergePatchType, text, metav1.PatchOptions{}, "status")
+	n.uid = there.UID // empty if it is gone, to be made anew
 	return err
 }
 
-// forgetOn drops a lease that could not be had: clients return an empty one
-// beside an error.
-func (n *node) forgetOn(err error) error {
+// renew renews the lease, or makes it. A lease that is gone went with its Node, so
+// the next heartbeat looks for that.
+func (n *node) renew(ctx context.Context, now time.Time) error {
+	leases := n.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	wanted := newLease(n.name, n.uid, now)
+	text, err := json.Marshal(map[string]any{"spec": map[string]any{"renewTime": wanted.Spec.RenewTime}})
 	if err != nil {
-		n.lease = nil
+		return err
 	}
+	_, err = leases.Patch(ctx, n.name, types.MergePatchType, text, metav1.PatchOptions{})
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	if !n.renewed.IsZero() {
+		n.uid, n.renewed = "", time.Time{}
+		return err
+	}
+	_, err = leases.Create(ctx, wanted, metav1.CreateOptions{})
 	return err
 }
 
