@@ -133,7 +133,7 @@ func (s *Sandbox) upControlPlanes(ctx context.Context) error {
 	if err := errors.Join(s.installProgram(), s.save()); err != nil {
 		return err
 	}
-	return s.eachCluster(ctx, s.upLoopback)
+	return s.eachCluster(ctx, parallelLoopback, s.upLoopback)
 }
 
 // upLoopback starts a control plane on loopback with its hollow nodes, or

@@ -17,8 +17,11 @@ import (
 )
 
 // Parallel is how many clusters start at once; more only slows each down on
-// small hosts.
-const Parallel = 2
+// small hosts. Control planes alone wait more than they work.
+const (
+	Parallel         = 2
+	parallelLoopback = 4
+)
 
 // Up starts the sandbox or completes what is missing of it, and returns when
 // every node and add-on is ready. It may be called again at any time.
@@ -51,13 +54,13 @@ func (s *Sandbox) Up(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.eachCluster(ctx, func(ctx context.Context, c *Cluster) error { return s.upCluster(ctx, c, internet, files) })
+	return s.eachCluster(ctx, Parallel, func(ctx context.Context, c *Cluster) error { return s.upCluster(ctx, c, internet, files) })
 }
 
 // eachCluster starts the clusters, a few at a time.
-func (s *Sandbox) eachCluster(ctx context.Context, up func(context.Context, *Cluster) error) error {
+func (s *Sandbox) eachCluster(ctx context.Context, parallel int, up func(context.Context, *Cluster) error) error {
 	group, inner := errgroup.WithContext(ctx)
-	group.SetLimit(Parallel)
+	group.SetLimit(parallel)
 	for _, c := range s.Clusters {
 		group.Go(func() error {
 			start := time.Now()
