@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,7 +75,8 @@ func New(version string, in io.Reader, out, stderr io.Writer) *cobra.Command {
 		Long: `pelago-sandbox starts several complete Kubernetes clusters on one Linux machine:
 real API servers, schedulers, kubelets, containerd and kube-proxy, each node in
 namespaces of its own, with an internet between the clusters that can be cut,
-slowed and made lossy. It needs root, Debian and Go; no Docker, no registry.`,
+slowed and made lossy. It needs root, Debian and Go; no Docker, no registry. With
+up --profile control-plane it needs no root: control planes and hollow nodes.`,
 		Example: `  pelago-sandbox up --clusters rome,milan
   pelago-sandbox kubectl rome -- get nodes
   pelago-sandbox link cut rome milan
@@ -90,7 +92,7 @@ slowed and made lossy. It needs root, Debian and Go; no Docker, no registry.`,
 	root.AddCommand(
 		newUp(e), newDown(e), newStatus(e), newKubectl(e), newKubeconfig(e), newRun(e),
 		newImage(e), newLink(e), newNode(e), newAPI(e), newVerify(e),
-		newBuild(e), newAPIServer(e), newInternet(e), newDocs(root),
+		newBuild(e), newAPIServer(e), newInternet(e), newHollow(e), newDocs(root),
 	)
 	for _, command := range root.Commands() {
 		if command.HasSubCommands() {
@@ -108,24 +110,37 @@ func refuseUnknown(group *cobra.Command) {
 	group.DisableFlagsInUseLine = true
 }
 
+// errNeedsRoot is why an ordinary user cannot have what he asked for.
+var errNeedsRoot = errors.New("this needs root: namespaces, control groups and network devices are made; run it with sudo, or see up --profile control-plane")
+
 // requireRoot refuses to go on as an ordinary user.
 func requireRoot() error {
 	if os.Geteuid() != 0 {
-		return errors.New("this needs root: namespaces, control groups and network devices are made; run it with sudo")
+		return errNeedsRoot
 	}
 	return nil
 }
 
-// open finds the sandbox the command is about.
+// open finds the sandbox the command is about. What an ordinary user has needs no
+// root; what he does not have may be root's.
 func (e *env) open() (*cluster.Sandbox, error) {
-	if err := requireRoot(); err != nil {
-		return nil, err
-	}
 	s, err := cluster.Open(e.name)
+	if errors.Is(err, cluster.ErrNone) {
+		err = cmp.Or(requireRoot(), err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	s.Cache, err = e.cache()
+	return s, err
+}
+
+// openMachines opens the sandbox for what only those of machines have.
+func (e *env) openMachines(what string) (*cluster.Sandbox, error) {
+	s, err := e.open()
+	if err == nil {
+		err = s.NeedsMachines(what)
+	}
 	return s, err
 }
 
@@ -136,6 +151,15 @@ func (e *env) find(name string) (*cluster.Sandbox, *cluster.Cluster, error) {
 		return nil, nil, err
 	}
 	c, err := s.Cluster(name)
+	return s, c, err
+}
+
+// findMachines is find for what only sandboxes of machines have.
+func (e *env) findMachines(name, what string) (*cluster.Sandbox, *cluster.Cluster, error) {
+	s, c, err := e.find(name)
+	if err == nil {
+		err = s.NeedsMachines(what)
+	}
 	return s, c, err
 }
 

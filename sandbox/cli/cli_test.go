@@ -138,7 +138,7 @@ func TestMistakes(t *testing.T) {
 		{"a loss that is none", []string{"link", "set", "rome", "milan", "--loss", "much"}, `--loss "much": use a share`},
 		{"a rate without its unit", []string{"link", "set", "rome", "milan", "--rate", "100"}, `--rate "100": use a number and a unit`},
 		{"a delay without its unit", []string{"link", "set", "rome", "milan", "--delay", "50"}, `invalid argument "50" for "--delay"`},
-		{"a file and flags", []string{"up", name, "-f", "x.yaml", "--nodes", "1"}, "--file describes the clusters; leave out --clusters and --nodes"},
+		{"a file and flags", []string{"up", name, "-f", "x.yaml", "--nodes", "1"}, "--file describes the clusters; leave out --nodes"},
 		{"a file that is not there", []string{"up", name, "-f", "/no/such/file.yaml"}, "reading --file: open /no/such/file.yaml"},
 		{"clusters that cannot be", []string{"up", name, "--clusters", "Rome"}, "Rome"},
 		{"two clusters of one name", []string{"up", name, "--clusters", "rome,rome"}, "rome"},

@@ -18,7 +18,7 @@ func newNode(e *env) *cobra.Command {
 		Example: "  pelago-sandbox node stop rome rome-2",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
-			s, c, err := e.find(args[0])
+			s, c, err := e.findMachines(args[0], "nodes to stop and start")
 			if err != nil {
 				return err
 			}
@@ -34,7 +34,7 @@ func newNode(e *env) *cobra.Command {
 		Example: "  pelago-sandbox node start rome rome-2",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, c, err := e.find(args[0])
+			s, c, err := e.findMachines(args[0], "nodes to stop and start")
 			if err != nil {
 				return err
 			}

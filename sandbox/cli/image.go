@@ -79,7 +79,7 @@ func newImageLoad(e *env) *cobra.Command {
 		Example: "  pelago-sandbox image load pelago.local/nginx:demo rome milan",
 		Args:    cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := e.open()
+			s, err := e.openMachines("nodes to load images on")
 			if err != nil {
 				return err
 			}

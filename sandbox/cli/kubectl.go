@@ -60,7 +60,7 @@ folder of pelago-sandbox and kubectl are on the PATH.`,
 		Example: "  pelago-sandbox run rome -- ip address\n  pelago-sandbox run rome --node rome-2 -- kubectl get nodes",
 		Args:    cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, c, err := e.find(args[0])
+			s, c, err := e.findMachines(args[0], "nodes to run commands on")
 			if err != nil {
 				return err
 			}

@@ -37,7 +37,7 @@ func linkChange(e *env, word, short string, change func(*internet.Link)) *cobra.
 		Example: fmt.Sprintf("  pelago-sandbox link %s rome milan", word),
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := e.open()
+			s, err := e.openMachines("links")
 			if err != nil {
 				return err
 			}
@@ -70,7 +70,7 @@ becomes perfect; without flags the link is a plain wire again. A cut stays.`,
 			if err != nil {
 				return err
 			}
-			s, err := e.open()
+			s, err := e.openMachines("links")
 			if err != nil {
 				return err
 			}
@@ -99,7 +99,7 @@ func newLinkShow(e *env) *cobra.Command {
 			if err := checkOutput(output); err != nil {
 				return err
 			}
-			s, err := e.open()
+			s, err := e.openMachines("links")
 			if err != nil {
 				return err
 			}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/pelago-dev/pelago/sandbox/build"
 	"github.com/pelago-dev/pelago/sandbox/cluster"
+	"github.com/pelago-dev/pelago/sandbox/config"
 	"github.com/pelago-dev/pelago/sandbox/internet"
 )
 
@@ -151,6 +152,21 @@ func TestPrintStatusOfPlainLinks(t *testing.T) {
 	}
 }
 
+func TestPrintStatusOfControlPlanes(t *testing.T) {
+	var out bytes.Buffer
+	printStatus(&out, cluster.Status{Profile: config.ProfileControlPlane, Clusters: []cluster.ClusterStatus{{
+		Name: "rome", Version: "v1.36.3", API: "https://127.0.0.1:20000", State: cluster.NotReady, MemoryPSS: 300 << 20,
+		Hollow: &cluster.HollowStatus{Nodes: 100, Ready: 97},
+	}}})
+	want := `CLUSTER  NODE    STATE            VERSION  ADDRESS                  PODS  MEMORY
+rome             NotReady         v1.36.3  https://127.0.0.1:20000        300 MiB
+         hollow  97 of 100 Ready                                          
+`
+	if d := cmp.Diff(want, out.String()); d != "" {
+		t.Errorf("clusters without links (-want +got):\n%s", d)
+	}
+}
+
 // TestStatusJSON guards names that scripts read.
 func TestStatusJSON(t *testing.T) {
 	var out bytes.Buffer
@@ -274,14 +290,14 @@ func TestWantedClusters(t *testing.T) {
 		reason   string
 		file     string
 		clusters []string
-		given    bool
+		given    map[string]bool
 		want     string
 	}{
-		{"a new sandbox gets what the flags default to", "", []string{"rome", "milan"}, false, "rome milan"},
-		{"or what they say", "", []string{"turin"}, true, "turin"},
-		{"or what a file says", file, []string{"rome", "milan"}, false, "athens"},
+		{"a new sandbox gets what the flags default to", "", []string{"rome", "milan"}, nil, "rome milan"},
+		{"or what they say", "", []string{"turin"}, map[string]bool{"clusters": true}, "turin"},
+		{"or what a file says", file, []string{"rome", "milan"}, nil, "athens"},
 	} {
-		got, err := wantedClusters(name, c.file, c.clusters, 1, c.given)
+		got, err := wantedClusters(name, upFlags{file: c.file, clusters: c.clusters, given: c.given})
 		var names []string
 		for _, k := range got.Clusters {
 			names = append(names, k.Name)

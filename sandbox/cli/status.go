@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pelago-dev/pelago/sandbox/cluster"
+	"github.com/pelago-dev/pelago/sandbox/config"
 )
 
 func newStatus(e *env) *cobra.Command {
@@ -65,11 +66,17 @@ func printStatus(w io.Writer, status cluster.Status) {
 			note = " (behind NAT)"
 		}
 		fmt.Fprintf(table, "%s\t\t%s\t%s\t%s%s\t%s\t%s\n", c.Name, c.State, c.Version, c.API, note, join(c.PodRanges), mebibytes(c.MemoryPSS))
+		if h := c.Hollow; h != nil {
+			fmt.Fprintf(table, "\thollow\t%d of %d Ready\t\t\t\t\n", h.Ready, h.Nodes)
+		}
 		for _, n := range c.Nodes {
 			fmt.Fprintf(table, "\t%s\t%s\t\t%s\t%s\t%s\n", n.Name, n.State, join(n.Addresses), strings.Join(n.PodRanges, ","), mebibytes(n.MemoryPSS))
 		}
 	}
 	table.Flush()
+	if status.Profile == config.ProfileControlPlane {
+		return
+	}
 	if len(status.Links) == 0 {
 		fmt.Fprintln(w, "\nAll links are plain wires.")
 		return

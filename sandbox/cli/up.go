@@ -2,8 +2,11 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,11 +19,19 @@ import (
 
 // upFlags is what the command line of up says.
 type upFlags struct {
-	clusters []string
-	nodes    int
-	file     string
-	pelago   bool
+	clusters    []string
+	nodes       int
+	profile     string
+	hollow      int
+	hollowStart time.Duration
+	file        string
+	pelago      bool
+
+	given map[string]bool // flags that were on the command line
 }
+
+// describing are the flags that a file or a sandbox that is there makes needless.
+var describing = []string{"clusters", "nodes", "profile", "hollow", "hollow-start"}
 
 func newUp(e *env) *cobra.Command {
 	var f upFlags
@@ -32,34 +43,54 @@ add-ons the first time (some minutes), starts the clusters and returns when ever
 node and add-on is ready. Run it again at any time: it starts what is not there
 and changes nothing else.
 
+Hollow nodes run pods in name only: a pod bound to one is Running after
+--hollow-start, and no container runs. Beside real nodes they have the taint
+sandbox.pelago.dev/hollow, so that only pods that tolerate it land there.
+
+With --profile control-plane there are no machines: etcd, API server, controllers,
+scheduler and hollow nodes of each cluster run on loopback, without root.
+
 With --pelago it also gives the image of Pelago to every node and installs Pelago
 in every cluster, not peered. The image and the program pelago are those beside
 pelago-sandbox, as make build image leaves them; run it again after building.`,
 		Example: `  pelago-sandbox up
   pelago-sandbox up --pelago
   pelago-sandbox up --clusters rome,milan,turin --nodes 1
+  pelago-sandbox up --profile control-plane --hollow 100
   pelago-sandbox up -f sandbox.yaml --name test`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			given := cmd.Flags().Changed("clusters") || cmd.Flags().Changed("nodes")
-			return e.up(cmd.Context(), f, given)
+			f.given = map[string]bool{}
+			for _, name := range describing {
+				if cmd.Flags().Changed(name) {
+					f.given[name] = true
+				}
+			}
+			return e.up(cmd.Context(), f)
 		},
 	}
 	flags := command.Flags()
 	flags.StringSliceVar(&f.clusters, "clusters", []string{"rome", "milan"}, "names of the clusters")
 	flags.IntVar(&f.nodes, "nodes", config.DefaultNodes, "nodes of each cluster")
-	flags.StringVarP(&f.file, "file", "f", "", "file that describes the clusters, instead of --clusters and --nodes (see docs/sandbox.md)")
+	flags.StringVar(&f.profile, "profile", "", "control-plane: no machines, no root")
+	flags.IntVar(&f.hollow, "hollow", 0, "hollow nodes of each cluster (default 2 with --profile control-plane)")
+	flags.DurationVar(&f.hollowStart, "hollow-start", config.DefaultHollowStart, "how long pods take to start on hollow nodes")
+	flags.StringVarP(&f.file, "file", "f", "", "file that describes the clusters, instead of the flags above (see docs/sandbox.md)")
 	flags.BoolVar(&f.pelago, "pelago", false, "also install Pelago in every cluster")
 	return command
 }
 
-func (e *env) up(ctx context.Context, f upFlags, given bool) error {
-	if err := requireRoot(); err != nil {
-		return err
-	}
-	wanted, err := wantedClusters(e.name, f.file, f.clusters, f.nodes, given)
+func (e *env) up(ctx context.Context, f upFlags) error {
+	wanted, err := wantedClusters(e.name, f)
 	if err != nil {
 		return err
+	}
+	if wanted.Profile != config.ProfileControlPlane {
+		if err := requireRoot(); err != nil {
+			return err
+		}
+	} else if f.pelago {
+		return fmt.Errorf("--pelago: the profile %s has no nodes that could run Pelago; leave out one of the two", wanted.Profile)
 	}
 	var own product.Product
 	if f.pelago {
@@ -118,21 +149,32 @@ func clusterNames(s *cluster.Sandbox) []string {
 
 // wantedClusters reads what the user asked for. A sandbox that is there needs
 // no repetition: without flags, up completes it.
-func wantedClusters(name, file string, clusters []string, nodes int, given bool) (config.Sandbox, error) {
-	if file != "" && given {
-		return config.Sandbox{}, fmt.Errorf("--file describes the clusters; leave out --clusters and --nodes")
+func wantedClusters(name string, f upFlags) (config.Sandbox, error) {
+	if f.file != "" && len(f.given) > 0 {
+		return config.Sandbox{}, fmt.Errorf("--file describes the clusters; leave out --%s", strings.Join(slices.Sorted(maps.Keys(f.given)), " and --"))
 	}
-	if file != "" {
-		text, err := os.ReadFile(file)
+	if f.file != "" {
+		text, err := os.ReadFile(f.file)
 		if err != nil {
 			return config.Sandbox{}, fmt.Errorf("reading --file: %w", err)
 		}
-		return config.Parse(file, text)
+		return config.Parse(f.file, text)
 	}
-	if _, err := cluster.Open(name); err == nil && !given {
-		return config.Sandbox{}, nil
+	if s, err := cluster.Open(name); err == nil && len(f.given) == 0 {
+		return config.Sandbox{Profile: s.Profile}, nil
 	}
-	return config.Default(clusters, nodes)
+	like := config.Cluster{}
+	like.Nodes, like.Hollow = config.Counts(f.profile)
+	if f.given["nodes"] {
+		like.Nodes = f.nodes
+	}
+	if f.given["hollow"] {
+		like.Hollow = f.hollow
+	}
+	if f.given["hollow-start"] {
+		like.HollowStart = f.hollowStart
+	}
+	return config.Alike(f.clusters, f.profile, like)
 }
 
 func newDown(e *env) *cobra.Command {
@@ -144,7 +186,7 @@ cache of built programs and images stays. Nothing to remove is not an error.`,
 		Example: "  pelago-sandbox down\n  pelago-sandbox down --name test",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			if err := requireRoot(); err != nil {
+			if _, err := e.open(); errors.Is(err, errNeedsRoot) {
 				return err
 			}
 			start := time.Now()

@@ -21,7 +21,7 @@ It works in a namespace of its own, removes it, and takes about three minutes a
 cluster. It exits with 1 if a check fails.`,
 		Example: "  pelago-sandbox verify\n  pelago-sandbox verify rome",
 		RunE: func(cmd *cobra.Command, names []string) error {
-			s, err := e.open()
+			s, err := e.openMachines("nodes to verify")
 			if err != nil {
 				return err
 			}

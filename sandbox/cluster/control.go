@@ -56,13 +56,17 @@ func (c *Cluster) credentials() error {
 			return err
 		}
 	}
-	clients := []struct{ file, user, group string }{
+	type identity struct{ file, user, group string }
+	clients := []identity{
 		{"apiserver-etcd", "kube-apiserver", ""},
 		{"apiserver-kubelet", "kube-apiserver-kubelet-client", "system:masters"},
 		{"admin", "kubernetes-admin", "system:masters"},
 		{"controller-manager", "system:kube-controller-manager", ""},
 		{"scheduler", "system:kube-scheduler", ""},
 		{"kube-proxy", "system:kube-proxy", ""},
+	}
+	if c.Hollow > 0 {
+		clients = append(clients, identity{"hollow", "pelago-hollow", "system:masters"})
 	}
 	for _, client := range clients {
 		if err := c.client(ca, client.file, client.user, client.group); err != nil {
@@ -107,22 +111,32 @@ func (c *Cluster) unit(name, program string, flags ...string) machine.Unit {
 
 // etcdUnit is the database of the cluster.
 func (c *Cluster) etcdUnit() machine.Unit {
-	return c.unit("etcd", "etcd",
-		"--data-dir="+filepath.Join(c.machineDir(c.ControlName()), "etcd"),
-		"--cert-file="+c.pki("etcd.crt"), "--key-file="+c.pki("etcd.key"), "--trusted-ca-file="+c.pki("ca.crt"))
+	flags := []string{
+		"--data-dir=" + filepath.Join(c.machineDir(c.ControlName()), "etcd"),
+		"--cert-file=" + c.pki("etcd.crt"), "--key-file=" + c.pki("etcd.key"), "--trusted-ca-file=" + c.pki("ca.crt"),
+	}
+	if c.loopback() {
+		flags = append(flags, "--listen-client-url=https://"+c.local(portEtcd), "--listen-peer-url="+peerSocket)
+	}
+	return c.unit("etcd", "etcd", flags...)
 }
 
 // apiServerUnit is the API server; it listens on every address of its machine.
 func (c *Cluster) apiServerUnit() machine.Unit {
-	return c.unit("kube-apiserver", "kube-apiserver", c.apiServerFlags(
-		"--bind-address="+anyAddress(c.families(c.Net.Control())[0]),
-		"--advertise-address="+c.families(c.Net.Control())[0].String(),
+	place := []string{
+		"--bind-address=" + anyAddress(c.families(c.Net.Control())[0]),
+		"--advertise-address=" + c.families(c.Net.Control())[0].String(),
 		"--etcd-servers=https://127.0.0.1:2379",
 		"--secure-port=6443",
+	}
+	if c.loopback() {
+		place = c.loopbackFlags()
+	}
+	return c.unit("kube-apiserver", "kube-apiserver", c.apiServerFlags(append(place,
 		"--audit-policy-file="+c.pki("audit.yaml"),
 		"--audit-log-path="+filepath.Join(c.machineDir(c.ControlName()), "log", "audit.log"),
 		"--audit-log-maxsize=50", "--audit-log-maxbackup=2",
-	)...)
+	)...)...)
 }
 
 // apiServerFlags adds what every API server of ours has, wherever it listens.
@@ -148,20 +162,24 @@ func (c *Cluster) apiServerFlags(more ...string) []string {
 }
 
 func (c *Cluster) controllerUnits() []machine.Unit {
-	as := func(who string) []string {
-		return []string{"--kubeconfig=" + c.kubeconfig(who), "--authentication-kubeconfig=" + c.kubeconfig(who), "--authorization-kubeconfig=" + c.kubeconfig(who),
+	as := func(who string, port int) []string {
+		flags := []string{"--kubeconfig=" + c.kubeconfig(who), "--authentication-kubeconfig=" + c.kubeconfig(who), "--authorization-kubeconfig=" + c.kubeconfig(who),
 			"--bind-address=127.0.0.1", "--leader-elect=false", "--profiling=false"}
+		if c.loopback() {
+			flags = append(flags, fmt.Sprintf("--secure-port=%d", c.Port+port))
+		}
+		return flags
 	}
 	return []machine.Unit{
-		c.unit("kube-controller-manager", "kube-controller-manager", append(as("controller-manager"),
+		c.unit("kube-controller-manager", "kube-controller-manager", append(as("controller-manager", portControllers),
 			"--use-service-account-credentials=true",
 			"--root-ca-file="+c.pki("ca.crt"), "--service-account-private-key-file="+c.pki("service-accounts.key"),
 			"--client-ca-file="+c.pki("ca.crt"),
 			"--requestheader-client-ca-file="+c.pki("front-proxy-ca.crt"),
 			"--cluster-signing-cert-file="+c.pki("ca.crt"), "--cluster-signing-key-file="+c.pki("ca.key"),
-			"--allocate-node-cidrs=true", "--cluster-cidr="+joined(c.PodRanges), "--service-cluster-ip-range="+joined(c.ServiceRanges),
+			fmt.Sprintf("--allocate-node-cidrs=%t", c.Hollow == 0), "--cluster-cidr="+joined(c.PodRanges), "--service-cluster-ip-range="+joined(c.ServiceRanges),
 			"--cluster-name="+c.Name)...),
-		c.unit("kube-scheduler", "kube-scheduler", as("scheduler")...),
+		c.unit("kube-scheduler", "kube-scheduler", as("scheduler", portScheduler)...),
 	}
 }
 

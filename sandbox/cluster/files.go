@@ -28,12 +28,8 @@ type Files struct {
 // build makes, or finds in the cache, the Kubernetes of every version and the
 // images of every add-on in use.
 func (s *Sandbox) build(ctx context.Context) (Files, error) {
-	for _, c := range s.Clusters {
-		kube, err := s.Cache.Kube(ctx, c.Version)
-		if err != nil {
-			return Files{}, err
-		}
-		c.Kube, c.Visible = kube, []string{s.Cache.Dir}
+	if err := s.buildKube(ctx); err != nil {
+		return Files{}, err
 	}
 	files := Files{Images: map[string]string{}}
 	for _, ref := range s.imageRefs() {
@@ -44,6 +40,18 @@ func (s *Sandbox) build(ctx context.Context) (Files, error) {
 		files.Images[ref] = archive
 	}
 	return files, nil
+}
+
+// buildKube makes, or finds in the cache, the Kubernetes of every version.
+func (s *Sandbox) buildKube(ctx context.Context) error {
+	for _, c := range s.Clusters {
+		kube, err := s.Cache.Kube(ctx, c.Version)
+		if err != nil {
+			return err
+		}
+		c.Kube, c.Visible = kube, []string{s.Cache.Dir}
+	}
+	return nil
 }
 
 // addons are the add-ons a cluster has, its network plugin first if it is one.

@@ -48,15 +48,8 @@ func (c *Cluster) makeNodes(ctx context.Context, client kubernetes.Interface) er
 
 func (c *Cluster) node(i int) *corev1.Node {
 	name := c.NodeName(i)
-	labels := map[string]string{
-		"kubernetes.io/hostname": name, "kubernetes.io/os": "linux",
-	}
-	for key, value := range c.Labels {
-		labels[key] = value
-	}
-	if region := c.Labels["region"]; region != "" {
-		labels[corev1.LabelTopologyRegion] = region
-	}
+	labels := c.nodeLabels()
+	labels[corev1.LabelHostname], labels[corev1.LabelOSStable] = name, "linux"
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
 	for _, prefix := range c.PodPrefixes(i) {
 		node.Spec.PodCIDRs = append(node.Spec.PodCIDRs, prefix.String())
@@ -103,6 +96,9 @@ func (c *Cluster) unready(ctx context.Context, client kubernetes.Interface) ([]s
 		if !ready[name] {
 			waiting = append(waiting, "node "+name)
 		}
+	}
+	if h := c.hollowStatus(ready); h != nil && h.Ready < h.Nodes {
+		waiting = append(waiting, fmt.Sprintf("%d of %d hollow nodes", h.Nodes-h.Ready, h.Nodes))
 	}
 	_, err = client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
 	if err != nil {

@@ -30,8 +30,9 @@ type Cluster struct {
 	Index   int             // which cluster of the sandbox
 	Net     address.Network // its node network
 	Transit address.Network // of the sandbox
+	Port    int             // first of the ports of a cluster on loopback, 0 for one of machines
 
-	api string // where the API server listens, if not on the control machine
+	api string // where the API server listens, if neither on the control machine nor at Port
 }
 
 // ControlName and NATName are names of machines; a node's is CLUSTER-N.
@@ -78,8 +79,11 @@ func (c *Cluster) families(pair address.Pair) []netip.Addr {
 
 // API is the address of the API server, as host:port.
 func (c *Cluster) API() string {
-	if c.api != "" {
+	switch {
+	case c.api != "":
 		return c.api
+	case c.loopback():
+		return c.local(portAPI)
 	}
 	return netip.AddrPortFrom(c.families(c.Net.Control())[0], 6443).String()
 }
@@ -132,6 +136,9 @@ func joined[T fmt.Stringer](items []T) string {
 
 // machineSpec is what all machines of a cluster have in common.
 func (c *Cluster) machineSpec(name string) machine.Spec {
+	if c.loopback() {
+		return machine.Spec{Sandbox: c.Sandbox, Name: name, Dir: c.machineDir(name), Program: c.Program, Bare: true}
+	}
 	return machine.Spec{
 		Sandbox: c.Sandbox, Name: name, Dir: c.machineDir(name), Program: c.Program,
 		Sysctls: map[string]string{

@@ -20,16 +20,26 @@ import (
 	"github.com/pelago-dev/pelago/sandbox/machine"
 )
 
-// Base is the folder that holds every sandbox of the host.
-const Base = "/var/lib/pelago-sandbox"
+// Base is the folder that holds every sandbox of root, or of the user who runs
+// this program.
+var Base = baseOf(os.Geteuid(), os.Getenv("HOME"))
+
+func baseOf(user int, home string) string {
+	if user == 0 {
+		return "/var/lib/pelago-sandbox"
+	}
+	return filepath.Join("/", home, ".local/state/pelago-sandbox")
+}
 
 // ErrNone says that there is no sandbox of that name.
 var ErrNone = errors.New("no such sandbox")
 
 // Sandbox is a set of clusters and the internet between them.
 type Sandbox struct {
-	Name     string
-	Index    int
+	Name  string
+	Index int
+	// Profile is config.ProfileControlPlane or nothing.
+	Profile  string
 	Clusters []*Cluster
 	Links    []internet.Link
 	Cache    build.Cache
@@ -41,6 +51,8 @@ type Sandbox struct {
 // state is what is stored of a sandbox.
 type state struct {
 	Index    int               `json:"index"`
+	Profile  string            `json:"profile,omitempty"`
+	Ports    map[string]int    `json:"ports,omitempty"` // cluster → first port, where it is on loopback
 	Clusters []config.Cluster  `json:"clusters"`
 	Kube     map[string]string `json:"kube,omitempty"` // version → program
 	Links    []internet.Link   `json:"links,omitempty"`
@@ -60,6 +72,15 @@ func dirOf(name string) string { return filepath.Join(Base, name) }
 // Dir is the sandbox's folder.
 func (s *Sandbox) Dir() string { return dirOf(s.Name) }
 
+// markerName is the sandbox's name on its processes. Users may choose alike, and
+// root must not take down what is theirs.
+func markerName(name string, user int) string {
+	if user == 0 {
+		return name
+	}
+	return fmt.Sprintf("%s@%d", name, user)
+}
+
 func (s *Sandbox) stateFile() string { return filepath.Join(s.Dir(), "sandbox.json") }
 
 func (s *Sandbox) say(cluster, format string, args ...any) {
@@ -76,7 +97,7 @@ func Open(name string) (*Sandbox, error) {
 	}
 	s := &Sandbox{Name: name}
 	text, err := os.ReadFile(s.stateFile())
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) { // the home of somebody else
 		return nil, fmt.Errorf("sandbox %s: %w; run: pelago-sandbox up --name %s", name, ErrNone, name)
 	}
 	if err != nil {
@@ -91,11 +112,11 @@ func Open(name string) (*Sandbox, error) {
 }
 
 func (s *Sandbox) adopt(stored state) {
-	s.Index, s.Links = stored.Index, stored.Links
+	s.Index, s.Links, s.Profile = stored.Index, stored.Links, stored.Profile
 	s.Clusters = nil
 	for k, c := range stored.Clusters {
 		s.Clusters = append(s.Clusters, &Cluster{
-			Cluster: c, Sandbox: s.Name, Dir: s.Dir(), Index: k,
+			Cluster: c, Sandbox: markerName(s.Name, os.Geteuid()), Dir: s.Dir(), Index: k, Port: stored.Ports[c.Name],
 			Program: filepath.Join(s.Dir(), "bin", "pelago-sandbox"),
 			Kube:    stored.Kube[c.Version],
 			Net:     address.Cluster(s.Index, k), Transit: address.Transit(s.Index),
@@ -104,7 +125,7 @@ func (s *Sandbox) adopt(stored state) {
 }
 
 func (s *Sandbox) save() error {
-	stored := state{Index: s.Index, Links: s.Links, Kube: map[string]string{}}
+	stored := state{Index: s.Index, Links: s.Links, Profile: s.Profile, Ports: s.ports(), Kube: map[string]string{}}
 	for _, c := range s.Clusters {
 		stored.Clusters = append(stored.Clusters, c.Cluster)
 		stored.Kube[c.Version] = c.Kube
@@ -138,9 +159,12 @@ func Prepare(name string, wanted config.Sandbox) (*Sandbox, error) {
 		if err != nil {
 			return nil, err
 		}
-		s = &Sandbox{Name: name, Index: index}
+		s = &Sandbox{Name: name, Index: index, Profile: wanted.Profile}
 	} else if err != nil {
 		return nil, err
+	}
+	if len(wanted.Clusters) > 0 && wanted.Profile != s.Profile {
+		return nil, fmt.Errorf("sandbox %s is there with the profile %q, not %q; run down first, or use another --name", name, s.Profile, wanted.Profile)
 	}
 	merged, err := merge(s.configured(), wanted.Clusters)
 	if err != nil {
@@ -150,7 +174,11 @@ func Prepare(name string, wanted config.Sandbox) (*Sandbox, error) {
 	for _, c := range s.Clusters {
 		kube[c.Version] = c.Kube
 	}
-	s.adopt(state{Index: s.Index, Clusters: merged, Links: s.Links, Kube: kube})
+	ports, err := s.choosePorts(merged)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox %s: %w", name, err)
+	}
+	s.adopt(state{Index: s.Index, Profile: s.Profile, Clusters: merged, Links: s.Links, Kube: kube, Ports: ports})
 	if err := os.MkdirAll(s.Dir(), 0o755); err != nil {
 		return nil, fmt.Errorf("making folder of sandbox %s: %w", name, err)
 	}
@@ -191,7 +219,7 @@ func merge(there, wanted []config.Cluster) ([]config.Cluster, error) {
 func lockBase() (func(), error) {
 	for {
 		if err := os.MkdirAll(Base, 0o755); err != nil {
-			return nil, fmt.Errorf("making %s (the sandbox needs root): %w", Base, err)
+			return nil, fmt.Errorf("making %s, where sandboxes of this user lie by $HOME: %w", Base, err)
 		}
 		release, err := lockFolder(Base, 10*time.Second)
 		if !errors.Is(err, fs.ErrNotExist) { // the last sandbox may have just gone
@@ -300,15 +328,16 @@ func Down(name string) error {
 		defer release()
 	}
 	known, openErr := Open(name)
-	if err := machine.KillSandbox(name); err != nil {
+	marker := markerName(name, os.Geteuid())
+	if err := machine.KillSandbox(marker); err != nil {
 		return fmt.Errorf("ending the processes of sandbox %s: %w", name, err)
 	}
-	if openErr == nil {
+	if openErr == nil && known.Profile != config.ProfileControlPlane {
 		if err := unplugHost(known.Index); err != nil {
 			return err
 		}
 	}
-	if err := machine.RemoveGroups(name); err != nil {
+	if err := machine.RemoveGroups(marker); err != nil {
 		return fmt.Errorf("removing the control groups of sandbox %s: %w", name, err)
 	}
 	if _, err := os.Stat(Base); errors.Is(err, fs.ErrNotExist) {

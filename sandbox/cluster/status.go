@@ -14,6 +14,7 @@ import (
 // Status is what a sandbox looks like now.
 type Status struct {
 	Name     string          `json:"name"`
+	Profile  string          `json:"profile,omitempty"`
 	Clusters []ClusterStatus `json:"clusters"`
 	// Links are the pairs of clusters that differ from a plain wire.
 	Links []internet.Link `json:"links"`
@@ -34,6 +35,8 @@ type ClusterStatus struct {
 	PodRanges     []netip.Prefix    `json:"podRanges"`
 	ServiceRanges []netip.Prefix    `json:"serviceRanges"`
 	Nodes         []NodeStatus      `json:"nodes"`
+	// Hollow counts the hollow nodes, if there are any.
+	Hollow *HollowStatus `json:"hollow,omitempty"`
 	// ControlPID is the first process of the control plane's machine.
 	ControlPID int `json:"controlPID"`
 	// MemoryPSS is the memory of the whole cluster, in bytes.
@@ -62,7 +65,7 @@ const (
 
 // Status looks at the sandbox; it waits at most 3 s for each API server.
 func (s *Sandbox) Status(ctx context.Context) Status {
-	status := Status{Name: s.Name, Links: s.Links, Clusters: []ClusterStatus{}}
+	status := Status{Name: s.Name, Profile: s.Profile, Links: s.Links, Clusters: []ClusterStatus{}}
 	if status.Links == nil {
 		status.Links = []internet.Link{}
 	}
@@ -78,7 +81,10 @@ func (s *Sandbox) Status(ctx context.Context) Status {
 func (c *Cluster) status(ctx context.Context) ClusterStatus {
 	out := ClusterStatus{
 		Name: c.Name, Version: c.Version, API: "https://" + c.API(), State: Stopped, Labels: c.Labels, CNI: c.CNI, BehindNAT: c.BehindNAT,
-		Network: c.Net.Prefix().Prefixes(), PodRanges: c.PodRanges, ServiceRanges: c.ServiceRanges,
+		PodRanges: c.PodRanges, ServiceRanges: c.ServiceRanges, Nodes: []NodeStatus{}, Network: []netip.Prefix{},
+	}
+	if !c.loopback() {
+		out.Network = c.Net.Prefix().Prefixes()
 	}
 	for _, name := range []string{c.ControlName(), c.NATName()} {
 		if m, up, err := machine.Load(c.machineDir(name)); err == nil && up {
@@ -92,6 +98,10 @@ func (c *Cluster) status(ctx context.Context) ClusterStatus {
 	ready := map[string]bool{}
 	if out.ControlPID != 0 {
 		ready, out.State = c.nodeStates(ctx)
+	}
+	out.Hollow = c.hollowStatus(ready)
+	if h := out.Hollow; h != nil && h.Ready < h.Nodes && out.State == Ready {
+		out.State = NotReady
 	}
 	for i := 1; i <= c.Nodes; i++ {
 		node := c.nodeStatus(i, ready)

@@ -17,8 +17,11 @@ import (
 )
 
 // Parallel is how many clusters start at once; more only slows each down on
-// small hosts.
-const Parallel = 2
+// small hosts. Control planes alone wait more than they work.
+const (
+	Parallel         = 2
+	parallelLoopback = 4
+)
 
 // Up starts the sandbox or completes what is missing of it, and returns when
 // every node and add-on is ready. It may be called again at any time.
@@ -28,6 +31,9 @@ func (s *Sandbox) Up(ctx context.Context) error {
 		return err
 	}
 	defer release()
+	if s.Profile == config.ProfileControlPlane {
+		return s.upControlPlanes(ctx)
+	}
 	if missing := debian.Missing(); len(missing) > 0 {
 		s.say("", "installing Debian packages %v", missing)
 		if err := debian.Install(ctx, missing); err != nil {
@@ -48,15 +54,20 @@ func (s *Sandbox) Up(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return s.eachCluster(ctx, Parallel, func(ctx context.Context, c *Cluster) error { return s.upCluster(ctx, c, internet, files) })
+}
+
+// eachCluster starts the clusters, a few at a time.
+func (s *Sandbox) eachCluster(ctx context.Context, parallel int, up func(context.Context, *Cluster) error) error {
 	group, inner := errgroup.WithContext(ctx)
-	group.SetLimit(Parallel)
+	group.SetLimit(parallel)
 	for _, c := range s.Clusters {
 		group.Go(func() error {
 			start := time.Now()
-			if err := s.upCluster(inner, c, internet, files); err != nil {
+			if err := up(inner, c); err != nil {
 				return fmt.Errorf("cluster %s: %w", c.Name, err)
 			}
-			s.say(c.Name, "ready in %s: %s, %d nodes, API https://%s", time.Since(start).Round(100*time.Millisecond), c.Version, c.Nodes, c.API())
+			s.say(c.Name, "ready in %s: %s, %d nodes, API https://%s", time.Since(start).Round(100*time.Millisecond), c.Version, c.Nodes+c.Hollow, c.API())
 			return nil
 		})
 	}
@@ -146,20 +157,29 @@ func (c *Cluster) startControl(ctx context.Context, router *machine.Machine, bri
 	if err := c.attach(router, bridge, control, 0); err != nil {
 		return nil, err
 	}
+	return control, c.startUnits(ctx, control)
+}
+
+// startUnits starts the programs of a control plane.
+func (c *Cluster) startUnits(ctx context.Context, control *machine.Machine) error {
 	for _, unit := range []machine.Unit{c.etcdUnit(), c.apiServerUnit()} {
 		if err := control.Ensure(ctx, unit); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if err := c.awaitAPI(ctx); err != nil {
-		return nil, fmt.Errorf("%w; see %s", err, filepath.Join(c.machineDir(c.ControlName()), "log"))
+		return fmt.Errorf("%w; see %s", err, filepath.Join(c.machineDir(c.ControlName()), "log"))
 	}
-	for _, unit := range c.controllerUnits() {
+	more, err := c.hollowUnits()
+	if err != nil {
+		return err
+	}
+	for _, unit := range append(c.controllerUnits(), more...) {
 		if err := control.Ensure(ctx, unit); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return control, nil
+	return nil
 }
 
 // startNode starts one node and gives it its images.

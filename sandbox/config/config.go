@@ -5,6 +5,7 @@ package config
 
 import (
 	"net/netip"
+	"time"
 )
 
 // Defaults of a cluster. The ranges are the same in every cluster on purpose:
@@ -16,6 +17,17 @@ const (
 	DefaultServiceRangeV4 = "10.43.0.0/16"
 	DefaultPodRangeV6     = "fd42::/48"
 	DefaultServiceRangeV6 = "fd43::/112"
+)
+
+// ProfileControlPlane is the profile of sandboxes that have control planes on
+// loopback and hollow nodes only, and need no root. Others have no profile: their
+// nodes are machines that run pods.
+const ProfileControlPlane = "control-plane"
+
+// Defaults of hollow nodes. Where there are no others, a cluster has DefaultHollow.
+const (
+	DefaultHollow      = 2
+	DefaultHollowStart = time.Second
 )
 
 // Names of the network plugins a cluster can have.
@@ -34,6 +46,8 @@ const (
 
 // Sandbox is a whole sandbox: the clusters, in the order they were named.
 type Sandbox struct {
+	// Profile is ProfileControlPlane or nothing.
+	Profile  string    `json:"profile,omitempty"`
 	Clusters []Cluster `json:"clusters"`
 }
 
@@ -46,15 +60,19 @@ type Cluster struct {
 	// Labels say where and what the cluster is (region, provider, latitude,
 	// longitude, anything); its nodes carry them.
 	Labels map[string]string `json:"labels,omitempty"`
-	// Nodes is the number of worker nodes, 1 to 50.
+	// Nodes is the number of worker nodes, 1 to 50; none in ProfileControlPlane.
 	Nodes int `json:"nodes"`
+	// Hollow is the number of nodes that run pods in name only, at most 1000.
+	Hollow int `json:"hollow,omitempty"`
+	// HollowStart is how long a pod takes to start on a hollow node.
+	HollowStart time.Duration `json:"hollowStart,omitempty"`
 	// PodRanges and ServiceRanges hold one prefix per IP family, the primary
 	// family first and the same in both.
 	PodRanges     []netip.Prefix `json:"podRanges"`
 	ServiceRanges []netip.Prefix `json:"serviceRanges"`
 	// BehindNAT: the cluster can call out and cannot be called.
 	BehindNAT bool `json:"behindNAT,omitempty"`
-	// CNI is CNIBridge or CNIFlannel.
+	// CNI is CNIBridge or CNIFlannel; nothing in ProfileControlPlane.
 	CNI string `json:"cni"`
 	// Addons are the add-ons to install.
 	Addons []string `json:"addons"`

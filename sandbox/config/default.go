@@ -14,10 +14,18 @@ func Addons() []string {
 // Default returns a sandbox of clusters that differ in their names only, each
 // with that many nodes. The error is Validate's.
 func Default(clusters []string, nodes int) (Sandbox, error) {
-	s := Sandbox{Clusters: make([]Cluster, 0, len(clusters))}
+	return Alike(clusters, "", Cluster{Nodes: nodes})
+}
+
+// Alike returns a sandbox of clusters that differ in their names only and are
+// otherwise like the given one, which may leave out all but Nodes and Hollow.
+// The error is Validate's.
+func Alike(clusters []string, profile string, like Cluster) (Sandbox, error) {
+	s := Sandbox{Profile: profile, Clusters: make([]Cluster, 0, len(clusters))}
 	for _, name := range clusters {
-		c := Cluster{Name: name, Nodes: nodes}
-		c.fill()
+		c := like
+		c.Name = name
+		c.fill(profile)
 		s.Clusters = append(s.Clusters, c)
 	}
 	if err := s.Validate(); err != nil {
@@ -26,23 +34,41 @@ func Default(clusters []string, nodes int) (Sandbox, error) {
 	return s, nil
 }
 
-// fill gives every field that was left out its default, except Nodes, whose zero
-// may have been meant.
-func (c *Cluster) fill() {
+// Counts returns how many nodes and hollow nodes a cluster has that does not say.
+func Counts(profile string) (nodes, hollow int) {
+	if profile == ProfileControlPlane {
+		return 0, DefaultHollow
+	}
+	return DefaultNodes, 0
+}
+
+// fill gives every field that was left out its default, except Nodes and Hollow,
+// whose zero may have been meant.
+func (c *Cluster) fill(profile string) {
+	if c.Hollow > 0 && c.HollowStart == 0 {
+		c.HollowStart = DefaultHollowStart
+	}
 	if c.Version == "" {
 		c.Version = DefaultVersion
 	}
-	if c.CNI == "" {
-		c.CNI = CNIBridge
-	}
-	if c.Addons == nil {
-		c.Addons = Addons()
+	if profile != ProfileControlPlane {
+		c.fillMachines()
 	}
 	if c.PodRanges == nil {
 		c.PodRanges = likeFamilies(c.ServiceRanges, DefaultPodRangeV4, DefaultPodRangeV6)
 	}
 	if c.ServiceRanges == nil {
 		c.ServiceRanges = likeFamilies(c.PodRanges, DefaultServiceRangeV4, DefaultServiceRangeV6)
+	}
+}
+
+// fillMachines gives defaults to what only clusters of machines have.
+func (c *Cluster) fillMachines() {
+	if c.CNI == "" {
+		c.CNI = CNIBridge
+	}
+	if c.Addons == nil {
+		c.Addons = Addons()
 	}
 }
 

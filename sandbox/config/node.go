@@ -3,6 +3,7 @@ package config
 import (
 	"slices"
 	"strconv"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -83,6 +84,16 @@ func (r *reader) number(path string, n *yaml.Node) int {
 		return 0
 	}
 	return i
+}
+
+// duration reads a span of time as Go writes it.
+func (r *reader) duration(path string, n *yaml.Node) time.Duration {
+	text := r.text(path, n)
+	d, err := time.ParseDuration(text)
+	if err != nil && !r.broken[path] {
+		r.wrong(path, n.Line, quote(text)+" is not a span of time", "write it like 1s or 250ms")
+	}
+	return d
 }
 
 // truth reads true or false.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -47,6 +48,35 @@ func TestParseReadsEveryField(t *testing.T) {
 	}, plain("milan")}}
 	if d := cmp.Diff(want, got, byPrefix); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestParseHollowNodes(t *testing.T) {
+	hollow := func(c Cluster, nodes, hollow int, start time.Duration) Cluster {
+		c.Nodes, c.Hollow, c.HollowStart = nodes, hollow, start
+		return c
+	}
+	bare := plain("rome")
+	bare.CNI, bare.Addons = "", nil
+	for _, c := range []struct {
+		reason, text string
+		want         Sandbox
+	}{
+		{"none unless asked for", "clusters: [{name: rome}]", Sandbox{Clusters: []Cluster{plain("rome")}}},
+		{"beside real nodes", "clusters: [{name: rome, hollow: 3}]", Sandbox{Clusters: []Cluster{hollow(plain("rome"), 2, 3, time.Second)}}},
+		{"with a start of their own", "clusters: [{name: rome, hollow: 3, hollowStart: 250ms}]",
+			Sandbox{Clusters: []Cluster{hollow(plain("rome"), 2, 3, 250*time.Millisecond)}}},
+		{"alone, whether the profile is said first", "profile: control-plane\nclusters: [{name: rome}]",
+			Sandbox{Profile: ProfileControlPlane, Clusters: []Cluster{hollow(bare, 0, 2, time.Second)}}},
+		{"or last", "clusters: [{name: rome, hollow: 500}]\nprofile: control-plane\n",
+			Sandbox{Profile: ProfileControlPlane, Clusters: []Cluster{hollow(bare, 0, 500, time.Second)}}},
+		{"none at all", "profile: control-plane\nclusters: [{name: rome, hollow: 0}]",
+			Sandbox{Profile: ProfileControlPlane, Clusters: []Cluster{hollow(bare, 0, 0, 0)}}},
+	} {
+		got, err := Parse("f", []byte(c.text))
+		if d := cmp.Diff(c.want, got, byPrefix); err != nil || d != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", c.reason, err, d)
+		}
 	}
 }
 
@@ -122,8 +152,18 @@ func TestParseMistakes(t *testing.T) {
 		{"a range that is broken says nothing about families", "clusters: [{name: a, podRanges: ['fd::x'], serviceRanges: ['fd43::/112']}]",
 			`f:1: clusters[0].podRanges[0]: "fd::x" is not an address range; write it like 10.42.0.0/16 or fd42::/48`},
 		{"another word altogether lists the fields", "clusters: [{name: a, colour: red}]",
-			`f:1: clusters[0]: "colour" is not a field of sandbox.yaml; use one of name, version, labels, nodes, podRanges, serviceRanges, behindNAT, cni, addons`},
+			`f:1: clusters[0]: "colour" is not a field of sandbox.yaml; use one of name, version, labels, nodes, podRanges, serviceRanges, behindNAT, cni, addons, hollow, hollowStart`},
 		{"a singular finds its plural", "cluster: []\nclusters: [{name: a}]", `f:1: "cluster" is not a field of sandbox.yaml; did you mean clusters?`},
+		{"a profile that is none", "profile: small\nclusters: [{name: a}]", `f:1: profile: "small" is not a profile of the sandbox; write control-plane or remove the line`},
+		{"an empty profile", "profile: ''\nclusters: [{name: a}]", "f:1: profile: is empty; give a value or remove the line"},
+		{"machines where there are none", "clusters:\n- name: a\n  nodes: 2\nprofile: control-plane\n",
+			"f:3: clusters[0].nodes: is for clusters of machines, and the profile control-plane has none; remove the line, or the profile"},
+		{"a network plugin where there is no network", "profile: control-plane\nclusters: [{name: a, cni: bridge}]",
+			"f:2: clusters[0].cni: is for clusters of machines, and the profile control-plane has none; remove the line, or the profile"},
+		{"too many hollow nodes", "clusters: [{name: a, hollow: 1001}]", "f:1: clusters[0].hollow: is 1001; choose 0 to 1000"},
+		{"a start that is no time", "clusters: [{name: a, hollow: 1, hollowStart: soon}]", `f:1: clusters[0].hollowStart: "soon" is not a span of time; write it like 1s or 250ms`},
+		{"a start before its time", "clusters: [{name: a, hollow: 1, hollowStart: -1s}]", "f:1: clusters[0].hollowStart: is -1s; choose at most 10m0s"},
+		{"a start of nothing", "clusters: [{name: a, hollowStart: 2s}]", "f:1: clusters[0].hollowStart: is of no use without hollow nodes; give hollow as well or remove the line"},
 		{"a label twice", "clusters:\n- name: a\n  labels:\n    x: a\n    x: b\n", `f:5: clusters[0].labels: "x" is given twice, first on line 4; remove one`},
 	} {
 		s, err := Parse("f", []byte(c.text))

@@ -19,20 +19,30 @@ type reader struct {
 	broken map[string]bool
 }
 
-var clusterFields = []string{"name", "version", "labels", "nodes", "podRanges", "serviceRanges", "behindNAT", "cni", "addons"}
+var clusterFields = []string{"name", "version", "labels", "nodes", "podRanges", "serviceRanges", "behindNAT", "cni", "addons", "hollow", "hollowStart"}
 
 func (r *reader) sandbox(n *yaml.Node) Sandbox {
 	var s Sandbox
-	r.mapping("", n, []string{"clusters"}, func(_, path string, v *yaml.Node) {
-		r.list(path, v, func(path string, item *yaml.Node) {
-			s.Clusters = append(s.Clusters, r.cluster(path, item))
-		})
+	var clusters *yaml.Node // to be read when the profile is known, which may come later
+	r.mapping("", n, []string{"clusters", "profile"}, func(key, path string, v *yaml.Node) {
+		if key == "clusters" {
+			clusters = v
+			return
+		}
+		s.Profile = r.text(path, v)
+		r.notEmpty(path, s.Profile)
 	})
+	if clusters != nil {
+		r.list("clusters", clusters, func(path string, item *yaml.Node) {
+			s.Clusters = append(s.Clusters, r.cluster(path, item, s.Profile))
+		})
+	}
 	return s
 }
 
-func (r *reader) cluster(path string, n *yaml.Node) Cluster {
-	c := Cluster{Nodes: DefaultNodes}
+func (r *reader) cluster(path string, n *yaml.Node, profile string) Cluster {
+	var c Cluster
+	c.Nodes, c.Hollow = Counts(profile)
 	r.mapping(path, n, clusterFields, func(key, path string, v *yaml.Node) {
 		switch key {
 		case "name":
@@ -54,12 +64,16 @@ func (r *reader) cluster(path string, n *yaml.Node) Cluster {
 		case "cni":
 			c.CNI = r.text(path, v)
 			r.notEmpty(path, c.CNI)
+		case "hollow":
+			c.Hollow = r.number(path, v)
+		case "hollowStart":
+			c.HollowStart = r.duration(path, v)
 		case "addons":
 			c.Addons = []string{}
 			r.list(path, v, func(path string, item *yaml.Node) { c.Addons = append(c.Addons, r.text(path, item)) })
 		}
 	})
-	c.fill()
+	c.fill(profile)
 	return c
 }
 

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -16,6 +17,9 @@ import (
 const (
 	maxName  = 20 // a machine name is a host name and part of file names
 	maxNodes = 50
+
+	maxHollow      = 1000
+	maxHollowStart = 10 * time.Minute
 )
 
 // Validate checks a sandbox that has every field set. The error joins all that
@@ -23,7 +27,10 @@ const (
 func (s Sandbox) Validate() error { return join(s.mistakes()) }
 
 func (s Sandbox) mistakes() []*Mistake {
-	var c checker
+	c := checker{profile: s.Profile}
+	if s.Profile != "" && s.Profile != ProfileControlPlane {
+		c.wrong("profile", quote(s.Profile)+" is not a profile of the sandbox", "write "+ProfileControlPlane+" or remove the line")
+	}
 	switch n := len(s.Clusters); {
 	case n == 0:
 		c.wrong("clusters", "has no cluster", "list at least one")
@@ -45,7 +52,10 @@ func (s Sandbox) mistakes() []*Mistake {
 }
 
 // checker collects what is wrong.
-type checker struct{ mistakes []*Mistake }
+type checker struct {
+	profile  string
+	mistakes []*Mistake
+}
 
 func (c *checker) wrong(field, problem, remedy string) {
 	c.mistakes = append(c.mistakes, &Mistake{Field: field, Problem: problem, Remedy: remedy})
@@ -60,10 +70,46 @@ func (c *checker) cluster(at string, k Cluster) {
 	c.name(at+".name", k.Name)
 	c.version(at+".version", k.Version)
 	c.labels(at+".labels", k.Labels)
+	c.ranges(at, k)
+	c.hollow(at, k)
+	if c.profile == ProfileControlPlane {
+		c.noMachines(at, k)
+	} else {
+		c.machines(at, k)
+	}
+}
+
+// hollow checks what a cluster says of hollow nodes.
+func (c *checker) hollow(at string, k Cluster) {
+	if k.Hollow < 0 || k.Hollow > maxHollow {
+		c.wrong(at+".hollow", fmt.Sprintf("is %d", k.Hollow), fmt.Sprintf("choose 0 to %d", maxHollow))
+	}
+	switch field := at + ".hollowStart"; {
+	case k.HollowStart < 0 || k.HollowStart > maxHollowStart:
+		c.wrong(field, fmt.Sprintf("is %s", k.HollowStart), fmt.Sprintf("choose at most %s", maxHollowStart))
+	case k.HollowStart != 0 && k.Hollow == 0:
+		c.clash(field, at+".hollow", "is of no use without hollow nodes", "give hollow as well or remove the line")
+	}
+}
+
+// noMachines refuses what only clusters of machines have.
+func (c *checker) noMachines(at string, k Cluster) {
+	refuse := func(field string, given bool) {
+		if given {
+			c.clash(at+"."+field, "profile", "is for clusters of machines, and the profile "+ProfileControlPlane+" has none", "remove the line, or the profile")
+		}
+	}
+	refuse("nodes", k.Nodes != 0)
+	refuse("behindNAT", k.BehindNAT)
+	refuse("cni", k.CNI != "")
+	refuse("addons", len(k.Addons) > 0)
+}
+
+// machines checks what only clusters of machines have.
+func (c *checker) machines(at string, k Cluster) {
 	if k.Nodes < 1 || k.Nodes > maxNodes {
 		c.wrong(at+".nodes", fmt.Sprintf("is %d", k.Nodes), fmt.Sprintf("choose 1 to %d", maxNodes))
 	}
-	c.ranges(at, k)
 	if plugins := []string{CNIBridge, CNIFlannel}; !slices.Contains(plugins, k.CNI) {
 		c.wrong(at+".cni", quote(k.CNI)+" is not a network plugin of the sandbox", oneOf(k.CNI, plugins))
 	}

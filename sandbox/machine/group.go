@@ -167,7 +167,12 @@ func removeGroups(group string) error {
 
 // Processes lists the host PIDs of everything that runs in the machine,
 // containers included.
-func (m *Machine) Processes() ([]int, error) { return groupProcesses(m.group()) }
+func (m *Machine) Processes() ([]int, error) {
+	if m.Bare {
+		return processes(func(marker string) bool { return marker == m.Sandbox+"/"+m.Name }), nil
+	}
+	return groupProcesses(m.group())
+}
 
 // groupProcesses lists the processes in a group and all below it.
 func groupProcesses(group string) ([]int, error) {

@@ -38,6 +38,16 @@ func Init(args []string) error {
 	if err != nil {
 		return err
 	}
+	if spec.Bare {
+		// The first process of a PID namespace gets the orphans of its units anyhow.
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+			return fmt.Errorf("preparing machine %s: %w", spec.Name, err)
+		}
+		if err := os.Chdir(spec.Dir); err != nil {
+			return fmt.Errorf("preparing machine %s: %w", spec.Name, err)
+		}
+		return supervise(spec)
+	}
 	if len(args) == 2 && args[1] == "ready" {
 		return supervise(spec)
 	}

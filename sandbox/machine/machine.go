@@ -42,6 +42,10 @@ type Spec struct {
 	Dir string `json:"dir"`
 	// Program is the file that holds InitCommand, visible at the same path inside.
 	Program string `json:"program"`
+	// Bare: the machine has no namespaces and no control groups, only the init and
+	// its units, found by their Marker and working in Dir; it needs no root. The
+	// fields below are for the others.
+	Bare bool `json:"bare,omitempty"`
 	// PrivateRoot gives the machine a root of its own: the host's files below,
 	// changes kept in memory. Otherwise it sees the host's files.
 	PrivateRoot bool `json:"privateRoot,omitempty"`
@@ -103,8 +107,10 @@ func Start(ctx context.Context, spec Spec) (*Machine, error) {
 	if err := errors.Join((&Machine{Spec: spec}).Kill(), removeGroups(spec.group())); err != nil {
 		return nil, fmt.Errorf("clearing away the last life of machine %s: %w", spec.Name, err)
 	}
-	if err := makeGroups(spec.group()); err != nil {
-		return nil, fmt.Errorf("making control groups of machine %s: %w", spec.Name, err)
+	if !spec.Bare {
+		if err := makeGroups(spec.group()); err != nil {
+			return nil, fmt.Errorf("making control groups of machine %s: %w", spec.Name, err)
+		}
 	}
 	return launch(ctx, spec)
 }
@@ -122,7 +128,10 @@ func launch(ctx context.Context, spec Spec) (*Machine, error) {
 		Marker + "=" + spec.Sandbox + "/" + spec.Name,
 	}
 	command.Stdout, command.Stderr = log, log
-	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces, Setsid: true}
+	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if !spec.Bare {
+		command.SysProcAttr.Cloneflags = namespaces
+	}
 	if err := command.Start(); err != nil {
 		return nil, fmt.Errorf("starting machine %s: %w", spec.Name, err)
 	}
