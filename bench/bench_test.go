@@ -37,15 +37,6 @@ func atMost(t *testing.T, what string, got, limit float64, unit string) {
 	}
 }
 
-// atLeast is atMost the other way round.
-func atLeast(t *testing.T, what string, got, limit float64, unit string) {
-	t.Helper()
-	t.Logf("limit: %s: %.2f %s, at least %.2f %s", what, got, unit, limit, unit)
-	if got < limit {
-		t.Errorf("%s: %.2f %s, at least %.2f %s", what, got, unit, limit, unit)
-	}
-}
-
 // until waits for a condition, looking often enough to be a measurement.
 func until(t *testing.T, limit time.Duration, what string, so func() error) {
 	t.Helper()

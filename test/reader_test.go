@@ -98,7 +98,7 @@ func (c *continuum) runReader(t *testing.T, cluster string) *appsv1.Deployment {
 	t.Helper()
 	labels := map[string]string{"app": readerName}
 	about := metav1.ObjectMeta{Name: readerName, Namespace: v1alpha1.SystemNamespace}
-	no, user := false, int64(65532)
+	yes, no, user := true, false, int64(65532)
 	deployment := &appsv1.Deployment{ObjectMeta: about, Spec: appsv1.DeploymentSpec{
 		Selector: &metav1.LabelSelector{MatchLabels: labels},
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
@@ -107,7 +107,11 @@ func (c *continuum) runReader(t *testing.T, cluster string) *appsv1.Deployment {
 			Containers: []corev1.Container{{
 				Name: "reader", Image: readerImage, ImagePullPolicy: corev1.PullNever, Command: []string{"/reader"},
 				VolumeMounts:    []corev1.VolumeMount{{Name: "tls", MountPath: "/tls"}},
-				SecurityContext: &corev1.SecurityContext{RunAsUser: &user},
+				SecurityContext: &corev1.SecurityContext{ // as the namespace demands
+					RunAsUser: &user, RunAsNonRoot: &yes, AllowPrivilegeEscalation: &no,
+					Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+					SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+				},
 			}},
 		}},
 	}}

@@ -183,5 +183,5 @@ func (p program) listen(ctx context.Context) error {
 	case ctx.Err() != nil, status.Code(err) == codes.Unimplemented:
 		return nil
 	}
-	return fmt.Errorf("Subscribe ended by itself: %w", err)
+	return fmt.Errorf("the subscription ended by itself: %w", err)
 }
