@@ -106,7 +106,7 @@ func (c *continuum) runReader(t *testing.T, cluster string) *appsv1.Deployment {
 			Volumes:                      []corev1.Volume{{Name: "tls", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: readerName}}}},
 			Containers: []corev1.Container{{
 				Name: "reader", Image: readerImage, ImagePullPolicy: corev1.PullNever, Command: []string{"/reader"},
-				VolumeMounts:    []corev1.VolumeMount{{Name: "tls", MountPath: "/tls"}},
+				VolumeMounts: []corev1.VolumeMount{{Name: "tls", MountPath: "/tls"}},
 				SecurityContext: &corev1.SecurityContext{ // as the namespace demands
 					RunAsUser: &user, RunAsNonRoot: &yes, AllowPrivilegeEscalation: &no,
 					Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
