@@ -1,0 +1,22 @@
+package content
+
+import (
+	"net/netip"
+)
+
+// Rules is what the provider's owner allows a tenant. The zero value is what holds where
+// the owner has said nothing.
+type Rules struct {
+	// Deny are kinds of which nothing is taken.
+	Deny []string
+	// NodePorts and LoadBalancers let Services of these types be what they are.
+	NodePorts, LoadBalancers bool
+	// IngressHosts are the domains for which Ingresses are taken: each stands for itself
+	// and all names below it. IngressClass is the class of every one.
+	IngressHosts []string
+	IngressClass string
+	// NoBudgets: PodDisruptionBudgets are refused.
+	NoBudgets bool
+	// Ranges are where addresses of EndpointSlices may be.
+	Ranges []netip.Prefix
+}
