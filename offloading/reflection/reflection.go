@@ -1,11 +1,11 @@
-// Package reflection carries to providers what pods need there beside themselves: the
-// Secrets by which their images are pulled, of the types kubernetes.io/dockerconfigjson
-// and kubernetes.io/dockercfg. At home it writes ShadowObjects for the Secrets that pods
-// bound to a provider name, and takes them back when no pod names them any more. As a
-// provider it makes the Secrets in the namespaces mapped for a tenant. It owns the kind
-// ShadowObject. It never carries a Secret that no pod over there names, nor one of another
-// type; never touches a Secret that it has not made for that tenant; keeps no Secret in a
-// cache; and never lets content into a log, an event, a condition or an error.
+// Package reflection carries to providers what pods need there beside themselves. At home
+// it writes ShadowObjects for the Secrets and ConfigMaps that pods bound to a provider
+// refer to, and takes them back when no pod refers to them any more. As a provider it
+// makes the objects in the namespaces mapped for a tenant. It owns the kind ShadowObject;
+// how each kind travels is said by content. It never carries a Secret or ConfigMap that no
+// pod over there refers to; never touches an object that it has not made for that tenant;
+// keeps no content in a cache; and never lets content into a log, an event, a condition or
+// an error.
 package reflection
 
 import (
@@ -29,10 +29,8 @@ import (
 const (
 	// component is the reporter of events.
 	component = "pelago-manager"
-	// manager is the value of LabelManagedBy on Secrets made for tenants.
+	// manager is the value of LabelManagedBy on objects made for tenants.
 	manager = "reflection"
-	// kindSecret is the one kind that is carried.
-	kindSecret = "Secret"
 	// limit bounds one look.
 	limit = time.Minute
 )
