@@ -56,8 +56,12 @@ type Kind struct {
 
 // Kinds are all kinds by name.
 var Kinds = map[string]Kind{
-	"Secret":    secrets.kind(),
-	"ConfigMap": configMaps.kind(),
+	"Secret":              secrets.kind(),
+	"ConfigMap":           configMaps.kind(),
+	"Service":             services.kind(),
+	"PodDisruptionBudget": budgets.kind(),
+	"Ingress":             ingresses.kind(),
+	"EndpointSlice":       slicesOfEndpoints.kind(),
 }
 
 // Names are the names of all kinds, in order.
@@ -143,12 +147,12 @@ func (f form[O, C]) decode(text string, rules Rules) (client.Object, string) {
 		return nil, fmt.Sprintf("the provider takes no %s of this tenant", f.name)
 	}
 	o := f.empty()
-	if wrong := f.unpack(&e.Content, rules, o); wrong != "" {
-		return nil, "spec.object: content: " + wrong
-	}
 	o.SetLabels(e.Labels)
 	o.SetAnnotations(e.Annotations)
 	remember(o)
+	if wrong := f.unpack(&e.Content, rules, o); wrong != "" {
+		return nil, "spec.object: content: " + wrong
+	}
 	return o, ""
 }
 

@@ -2,6 +2,7 @@ package content
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -182,11 +183,15 @@ func FuzzDecode(f *testing.F) {
 }
 
 // generous rules allow all there is.
-var generous = Rules{}
+var generous = Rules{NodePorts: true, LoadBalancers: true, IngressHosts: []string{"example"}, IngressClass: "x", Ranges: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}}
 
 // seeds are texts for the fuzzer.
 var seeds = []string{
 	`{}`, `null`, `{"labels":{"a":"b"},"annotations":{"c":"d"},"content":{}}`,
 	`{"content":{"type":"Opaque","data":{"a":"eA=="}}}`,
 	`{"content":{"data":{"a":"x"},"binaryData":{"b":"eA=="},"immutable":true}}`,
+	serviceText(webPort + `,"type":"NodePort","headless":false,"sticky":5,"selector":{"a":"b"}`), shopRule("a.example"),
+	`{"content":{"tls":[{"hosts":["a.example"],"secret":"x"}],"rules":[{"host":"a.example",` + shopPaths + `}]}}`,
+	`{"content":{"minAvailable":"5%","maxUnavailable":1,"selector":{"matchExpressions":[{"key":"a","operator":"In","values":["b"]}]}}}`,
+	`{"content":{"service":"web","type":"IPv4","ports":[{"name":"web","port":80}],"endpoints":[{"address":"10.1.0.7","ready":true}]}}`,
 }
