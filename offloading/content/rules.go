@@ -2,6 +2,8 @@ package content
 
 import (
 	"net/netip"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
 // Rules is what the provider's owner allows a tenant. The zero value is what holds where
@@ -19,4 +21,20 @@ type Rules struct {
 	NoBudgets bool
 	// Ranges are where addresses of EndpointSlices may be.
 	Ranges []netip.Prefix
+}
+
+// RulesOf are the rules that the terms of a tenant make.
+func RulesOf(t v1alpha1.TenantTerms) Rules {
+	var r Rules
+	if t.Reflection != nil {
+		r.Deny = t.Reflection.Deny
+	}
+	if t.Services != nil {
+		r.NodePorts, r.LoadBalancers = t.Services.NodePorts, t.Services.LoadBalancers
+	}
+	if t.Ingress != nil {
+		r.IngressClass, r.IngressHosts = t.Ingress.Class, t.Ingress.Hosts
+	}
+	r.NoBudgets = t.DisruptionBudgets != nil && !*t.DisruptionBudgets
+	return r
 }

@@ -34,6 +34,7 @@ type consumer struct {
 	fleet  Fleet
 	clock  clock.PassiveClock
 	pods   podFinder
+	spaces spaceFinder
 	events events.EventRecorder
 	meter  *meter
 	notes  *notes[note]
@@ -76,11 +77,11 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	if wait := readEvery - now.Sub(n.read); wait > 0 && wait <= readEvery {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	pods, err := r.referring(ctx, peering, home)
+	wanted, pods, err := r.wanted(ctx, peer, peering, home)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	f, err := r.gather(ctx, peer, kind, home, len(pods) > 0, &n)
+	f, err := r.gather(ctx, peer, kind, home, wanted, &n)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -88,6 +89,9 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		return ctrl.Result{RequeueAfter: spread(rereadEvery)}, nil
 	}
 	p := decide(*f)
+	if !kind.Referred && p.again == rereadEvery {
+		p.again = watchedEvery
+	}
 	p, err = r.apply(ctx, peer, home, f, p)
 	r.tell(peering, home, f, p.told, pods, &n)
 	if !f.wanted && (f.there == nil || p.remove && err == nil) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/status"
+	"github.com/pelago-dev/pelago/offloading/content"
 )
 
 // provider makes the objects that consumers want. Its requests are ShadowObjects, which
@@ -47,7 +48,9 @@ const longestRetry = 5 * time.Minute
 //
 // In namespaces that are mapped for tenants, by a RoleBinding made with them:
 //
-// +kubebuilder:rbac:groups="",resources=secrets;configmaps,verbs=get;list;create;patch;delete,roleName=pelago-manager-mapped
+// +kubebuilder:rbac:groups="",resources=secrets;configmaps;services,verbs=get;list;create;patch;delete,roleName=pelago-manager-mapped
+// +kubebuilder:rbac:groups=networking.k8s.io,resources=ingresses,verbs=get;list;create;patch;delete,roleName=pelago-manager-mapped
+// +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;list;create;patch;delete,roleName=pelago-manager-mapped
 
 // Reconcile looks at one ShadowObject.
 func (r *provider) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
@@ -115,6 +118,7 @@ func (r *provider) gather(ctx context.Context, s *v1alpha1.ShadowObject, tenant 
 	}
 	c := &claim{shadow: s, tenant: tenant, past: n.ref}
 	c.kind, _ = kindOf(s.Spec.Home.Kind)
+	c.rules = content.RulesOf(t.Spec.TenantTerms)
 	if badHome(s) != "" {
 		return c, nil
 	}

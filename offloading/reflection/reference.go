@@ -9,12 +9,16 @@ import (
 	"github.com/pelago-dev/pelago/offloading/content"
 )
 
-// carried are the kinds that travel.
-var carried = []string{kindSecret, kindConfigMap}
+// carried are the kinds that travel. EndpointSlices do not before there is a range whose
+// addresses mean the same on both sides.
+var carried = []string{kindSecret, kindConfigMap, kindService, kindIngress, kindBudget}
 
 const (
 	kindSecret    = "Secret"
 	kindConfigMap = "ConfigMap"
+	kindService   = "Service"
+	kindIngress   = "Ingress"
+	kindBudget    = "PodDisruptionBudget"
 )
 
 // kindOf finds a kind that travels.

@@ -16,6 +16,8 @@ const (
 	grace = time.Minute
 	// rereadEvery is when an object is read again to see whether it has changed.
 	rereadEvery = time.Minute
+	// watchedEvery is the same for kinds that are watched.
+	watchedEvery = 10 * time.Minute
 	// rightsRetry is when is tried again what this cluster did not let us read yet.
 	rightsRetry = 5 * time.Second
 	// soon is when something is looked at again that is about to change.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -21,10 +22,9 @@ import (
 
 const (
 	// byObject finds pods by KIND/NAMESPACE/NAME of the objects they refer to, byNode by
-	// their node. Only pods are in them that are bound, tolerate our taint and refer to
-	// something.
+	// their node. Only pods are in them that are bound and tolerate our taint.
 	byObject = "pelago.dev/refers-to"
-	byNode   = "pelago.dev/refers-on-node"
+	byNode   = "pelago.dev/reflected-node"
 )
 
 // indices are the indices of pods.
@@ -41,7 +41,7 @@ var indices = map[string]client.IndexerFunc{
 		return keys
 	},
 	byNode: func(obj client.Object) []string {
-		if pod, ok := obj.(*corev1.Pod); ok && len(references(pod)) > 0 {
+		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" && tolerates(pod) {
 			return []string{pod.Spec.NodeName}
 		}
 		return nil
@@ -99,8 +99,9 @@ func virtual(node client.Object) string {
 
 // wakers turn what happens at home into requests. They read from the cache only.
 type wakers struct {
-	cache client.Reader
-	fleet Fleet
+	cache  client.Reader
+	fleet  Fleet
+	spaces spaceFinder
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -132,11 +133,11 @@ func requests(peering string, pod *corev1.Pod) []reconcile.Request {
 func (w wakers) pods() handler.EventHandler {
 	add := func(ctx context.Context, obj client.Object, q queue) {
 		pod, ok := obj.(*corev1.Pod)
-		if !ok || len(references(pod)) == 0 {
+		if !ok || pod.Spec.NodeName == "" || !tolerates(pod) {
 			return
 		}
 		if peering, err := peeringOf(ctx, w.cache, pod.Spec.NodeName); err == nil && peering != "" {
-			for _, r := range requests(peering, pod) {
+			for _, r := range append(requests(peering, pod), w.turned(ctx, peering, pod.Namespace)...) {
 				q.Add(r)
 			}
 		}
@@ -181,8 +182,15 @@ func (w wakers) ofNode(ctx context.Context, peering, node string) []reconcile.Re
 		return nil // the cache is ending
 	}
 	var all []reconcile.Request
+	spaces := map[string]bool{}
 	for i := range list.Items {
 		all = append(all, requests(peering, &list.Items[i])...)
+		spaces[list.Items[i].Namespace] = true
+	}
+	for namespace := range spaces {
+		for _, home := range w.objects(ctx, namespace) {
+			all = append(all, at(peering, home))
+		}
 	}
 	return all
 }
@@ -198,7 +206,7 @@ func (w wakers) ofPeer(peering string) []reconcile.Request {
 	there := &v1alpha1.ShadowObjectList{}
 	if err := peer.Reader().List(ctx, there); err == nil {
 		for i := range there.Items {
-			for _, r := range ofShadow(peering, &there.Items[i]) {
+			for _, r := range w.ofShadow(peering, &there.Items[i]) {
 				wanted[r] = true
 			}
 		}
@@ -216,6 +224,18 @@ func (w wakers) ofPeer(peering string) []reconcile.Request {
 	all := make([]reconcile.Request, 0, len(wanted))
 	for r := range wanted {
 		all = append(all, r)
+	}
+	return all
+}
+
+// ofShadow is the object of a ShadowObject that a provider shows, and what goes with it.
+func (w wakers) ofShadow(peering string, obj client.Object) []reconcile.Request {
+	all := ofShadow(peering, obj)
+	if s, ok := obj.(*v1alpha1.ShadowObject); ok && len(all) > 0 && s.Spec.Home.Kind == kindIngress {
+		ingress := &networkingv1.Ingress{}
+		if err := w.cache.Get(context.Background(), client.ObjectKey{Namespace: s.Spec.Home.Namespace, Name: s.Spec.Home.Name}, ingress); err == nil {
+			all = append(all, certificates(peering, ingress)...)
+		}
 	}
 	return all
 }

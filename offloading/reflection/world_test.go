@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -155,7 +156,12 @@ func (w *world) restart() {
 		}
 		return found, err
 	}
-	w.consumer = &consumer{client: w.client, live: w.client, fleet: w, clock: w.clock, pods: list, events: w.recorded, meter: m, notes: newNotes[note]()}
+	spaces := func(ctx context.Context, _, namespace string) (bool, error) {
+		all := &corev1.PodList{}
+		err := w.raw.List(ctx, all, client.InNamespace(namespace))
+		return slices.ContainsFunc(all.Items, func(p corev1.Pod) bool { return p.Spec.NodeName == w.name && !over(&p) }), err
+	}
+	w.consumer = &consumer{client: w.client, live: w.client, fleet: w, clock: w.clock, pods: list, spaces: spaces, events: w.recorded, meter: m, notes: newNotes[note]()}
 	w.provider = &provider{client: w.client, live: w.client, clock: w.clock, meter: m, notes: newNotes[made]()}
 	w.sweeper = &sweeper{client: w.client, live: w.client}
 }
