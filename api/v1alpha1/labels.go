@@ -51,6 +51,8 @@ const (
 	// AnnotationHomeAnnotations: see AnnotationHomeNamespace.
 	AnnotationHomeAnnotations = "pelago.dev/home-annotations"
 
+	// AnnotationReflect on an object of an offloaded namespace keeps it home if it is "false".
+	AnnotationReflect = "pelago.dev/reflect"
 	// AnnotationReflected on objects that a provider makes for a tenant names the labels and
 	// annotations that came from home, as label:KEY and annotation:KEY.
 	AnnotationReflected = "pelago.dev/reflected"

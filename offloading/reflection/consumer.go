@@ -156,12 +156,18 @@ func (r *consumer) gather(ctx context.Context, peer Peer, kind content.Kind, hom
 	if f.offloaded = namespace.Labels[v1alpha1.LabelOffloaded] == "true"; !f.offloaded {
 		return f, nil
 	}
+	rules, err := r.rules(ctx, home.Namespace)
+	if err != nil {
+		return nil, err
+	}
 	n.read = f.now
 	obj := kind.New()
 	switch err := r.live.Get(ctx, client.ObjectKey{Namespace: home.Namespace, Name: home.Name}, obj); {
 	case err == nil:
 		f.found, f.home = present, r.nameOf(kind, obj)
-		f.text, f.wrong = kind.Encode(obj)
+		if f.wrong = kept(rules, kind.Name, obj); f.wrong == "" {
+			f.text, f.wrong = kind.Encode(obj)
+		}
 	case apierrors.IsNotFound(err):
 		f.found = absent
 	case apierrors.IsForbidden(err): // the right comes with the label, or a moment later

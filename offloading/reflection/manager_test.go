@@ -58,7 +58,7 @@ func TestManager(t *testing.T) {
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{ // others use the same server
 			&corev1.Pod{}: in(w.home), &corev1.Secret{}: in("no-such-namespace"), &corev1.ConfigMap{}: in("no-such-namespace"),
 			&corev1.Service{}: in(w.home), &networkingv1.Ingress{}: in(w.home), &policyv1.PodDisruptionBudget{}: in(w.home),
-			&v1alpha1.NamespaceMap{}: in(w.TenantNamespace()), &v1alpha1.ShadowObject{}: in(w.TenantNamespace()),
+			&v1alpha1.NamespaceMap{}: in(w.TenantNamespace()), &v1alpha1.NamespaceOffloading{}: in(w.home), &v1alpha1.ShadowObject{}: in(w.TenantNamespace()),
 			&corev1.Node{}:      {Field: fields.OneTermEqualSelector("metadata.name", w.name)},
 			&v1alpha1.Tenant{}:  {Field: fields.OneTermEqualSelector("metadata.name", w.name)},
 			&corev1.Namespace{}: {Label: labels.SelectorFromSet(labels.Set{"world": w.name})},

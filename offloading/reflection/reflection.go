@@ -82,6 +82,7 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("shadow-object-consumer").
 		Watches(&corev1.Pod{}, w.pods()).
 		Watches(&corev1.Node{}, w.nodes()).
+		Watches(&v1alpha1.NamespaceOffloading{}, w.offloadings()).
 		WatchesMetadata(&corev1.Service{}, w.ofHome(kindService)).
 		WatchesMetadata(&policyv1.PodDisruptionBudget{}, w.ofHome(kindBudget)).
 		Watches(&networkingv1.Ingress{}, w.ofHome(kindIngress)).
