@@ -2,7 +2,6 @@ package content
 
 import (
 	"fmt"
-	"regexp"
 
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,28 +9,29 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// budgetContent is what travels of a PodDisruptionBudget.
+// budgetContent is what travels of a PodDisruptionBudget. It has no place for
+// maxUnavailable and for shares: they are counted from the controllers of pods, which are
+// at home, so that over there they would forbid every eviction.
 type budgetContent struct {
-	MinAvailable               *intstr.IntOrString                      `json:"minAvailable,omitempty"`
-	MaxUnavailable             *intstr.IntOrString                      `json:"maxUnavailable,omitempty"`
+	MinAvailable               int32                                    `json:"minAvailable"`
 	Selector                   *metav1.LabelSelector                    `json:"selector,omitempty"`
 	UnhealthyPodEvictionPolicy *policyv1.UnhealthyPodEvictionPolicyType `json:"unhealthyPodEvictionPolicy,omitempty"`
 }
-
-var percentage = regexp.MustCompile(`^(100|[0-9]{1,2})%$`)
 
 var budgets = form[*policyv1.PodDisruptionBudget, budgetContent]{
 	name:  "PodDisruptionBudget",
 	empty: func() *policyv1.PodDisruptionBudget { return &policyv1.PodDisruptionBudget{} },
 	list:  func() client.ObjectList { return &policyv1.PodDisruptionBudgetList{} },
 	pack: func(b *policyv1.PodDisruptionBudget) (budgetContent, string) {
-		return budgetContent{b.Spec.MinAvailable, b.Spec.MaxUnavailable, b.Spec.Selector, b.Spec.UnhealthyPodEvictionPolicy}, ""
+		least := b.Spec.MinAvailable
+		if least == nil || least.Type != intstr.Int {
+			return budgetContent{}, "only a minAvailable that is a whole number travels: shares and maxUnavailable are counted from the controllers of pods, which are not there"
+		}
+		return budgetContent{least.IntVal, b.Spec.Selector, b.Spec.UnhealthyPodEvictionPolicy}, ""
 	},
 	check: func(c *budgetContent) string {
-		for _, amount := range []*intstr.IntOrString{c.MinAvailable, c.MaxUnavailable} {
-			if amount != nil && (amount.Type == intstr.Int && amount.IntVal < 0 || amount.Type == intstr.String && !percentage.MatchString(amount.StrVal)) {
-				return "minAvailable and maxUnavailable are whole numbers from 0, or shares from 0% to 100%"
-			}
+		if c.MinAvailable < 0 {
+			return "minAvailable is a whole number from 0"
 		}
 		if n := terms(c.Selector); n > maxSelector {
 			return fmt.Sprintf("a selector of %d terms, at most %d", n, maxSelector)
@@ -42,8 +42,8 @@ var budgets = form[*policyv1.PodDisruptionBudget, budgetContent]{
 		if rules.NoBudgets {
 			return "the provider takes no PodDisruptionBudgets of this tenant, for they hold up its drains"
 		}
-		b.Spec = policyv1.PodDisruptionBudgetSpec{MinAvailable: c.MinAvailable, MaxUnavailable: c.MaxUnavailable, Selector: c.Selector,
-			UnhealthyPodEvictionPolicy: c.UnhealthyPodEvictionPolicy}
+		least := intstr.FromInt32(c.MinAvailable)
+		b.Spec = policyv1.PodDisruptionBudgetSpec{MinAvailable: &least, Selector: c.Selector, UnhealthyPodEvictionPolicy: c.UnhealthyPodEvictionPolicy}
 		return ""
 	},
 	put: func(next, want *policyv1.PodDisruptionBudget) bool {

@@ -192,6 +192,6 @@ var seeds = []string{
 	`{"content":{"data":{"a":"x"},"binaryData":{"b":"eA=="},"immutable":true}}`,
 	serviceText(webPort + `,"type":"NodePort","headless":false,"sticky":5,"selector":{"a":"b"}`), shopRule("a.example"),
 	`{"content":{"tls":[{"hosts":["a.example"],"secret":"x"}],"rules":[{"host":"a.example",` + shopPaths + `}]}}`,
-	`{"content":{"minAvailable":"5%","maxUnavailable":1,"selector":{"matchExpressions":[{"key":"a","operator":"In","values":["b"]}]}}}`,
+	`{"content":{"minAvailable":1,"selector":{"matchExpressions":[{"key":"a","operator":"In","values":["b"]}]}}}`,
 	`{"content":{"service":"web","type":"IPv4","ports":[{"name":"web","port":80}],"endpoints":[{"address":"10.1.0.7","ready":true}]}}`,
 }
