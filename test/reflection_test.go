@@ -7,8 +7,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -21,6 +23,8 @@ func reflection(t *testing.T, c *continuum) {
 	named := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
 	settings := &corev1.ConfigMap{ObjectMeta: named("settings"), Data: map[string]string{"color": "blue", "app.conf": "depth=3\n"}}
 	s.create(t, settings)
+	s.create(t, &corev1.Service{ObjectMeta: named("reads"), Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort,
+		Selector: map[string]string{"app": "reads"}, Ports: []corev1.ServicePort{{Port: 80}}}})
 	s.create(t, &corev1.Secret{ObjectMeta: named("login"), Data: map[string][]byte{"password": []byte("hunter2")}})
 	s.create(t, &corev1.Secret{ObjectMeta: named("private"), Data: map[string][]byte{"key": []byte("x")}})
 	pod := s.script("reads", `echo "$COLOR $password $(cat /etc/app/app.conf) $(cat /etc/both/password)"; while sleep 1; do cat /etc/app/app.conf; done`)
@@ -51,6 +55,21 @@ func reflection(t *testing.T, c *continuum) {
 	if _, err := get[corev1.Secret](c, "milan", there, "private"); !apierrors.IsNotFound(err) {
 		t.Errorf("a Secret at milan that no pod refers to: %v, want none", err)
 	}
+	s.eventually(t, offloadLimit, "the Service there has the pod behind it", func() error {
+		made, err := get[corev1.Service](c, "milan", there, "reads")
+		if err != nil {
+			return err
+		}
+		if made.Spec.Type != corev1.ServiceTypeClusterIP {
+			return fmt.Errorf("its type is %s, want ClusterIP: the provider allows no node ports", made.Spec.Type)
+		}
+		slices := &discoveryv1.EndpointSliceList{}
+		err = c.Clients["milan"].List(t.Context(), slices, client.InNamespace(there), client.MatchingLabels{discoveryv1.LabelServiceName: "reads"})
+		if err == nil && (len(slices.Items) != 1 || len(slices.Items[0].Endpoints) != 1) {
+			err = fmt.Errorf("its endpoints are %+v", slices.Items)
+		}
+		return err
+	})
 	settings.Data["app.conf"] = "depth=4\n"
 	if err := c.Clients["rome"].Update(t.Context(), settings); err != nil {
 		t.Fatal(err)
