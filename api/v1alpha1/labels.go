@@ -51,6 +51,12 @@ const (
 	// AnnotationHomeAnnotations: see AnnotationHomeNamespace.
 	AnnotationHomeAnnotations = "pelago.dev/home-annotations"
 
+	// AnnotationReflect on an object of an offloaded namespace keeps it home if it is "false".
+	AnnotationReflect = "pelago.dev/reflect"
+	// AnnotationReflected on objects that a provider makes for a tenant names the labels and
+	// annotations that came from home, as label:KEY and annotation:KEY.
+	AnnotationReflected = "pelago.dev/reflected"
+
 	// AnnotationForce on a Peering or Tenant that is being deleted: "true" gives up on
 	// the other side, which is then told by a tombstone.
 	AnnotationForce = "pelago.dev/force"

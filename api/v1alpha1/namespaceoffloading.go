@@ -59,7 +59,43 @@ type NamespaceOffloadingSpec struct {
 	// ClusterSelector picks clusters by the labels of their virtual nodes; all if absent.
 	// +optional
 	ClusterSelector *ClusterSelector `json:"clusterSelector,omitempty"`
+
+	// Reflection says what does not go with the pods. The first rule of an object's kind
+	// whose selector matches it decides; an object without one goes with them.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Reflection []ReflectionRule `json:"reflection,omitempty"`
 }
+
+// ReflectionRule is about the objects of one kind in a namespace.
+//
+// +kubebuilder:validation:XValidation:rule="self.policy == 'Deny' || (self.policy == 'Referred') == (self.kind in ['Secret','ConfigMap'])",message="policy: Deny for every kind; Referred for Secret and ConfigMap; All for the others"
+type ReflectionRule struct {
+	// Kind of the objects.
+	//
+	// +kubebuilder:validation:Enum=Secret;ConfigMap;Service;Ingress;PodDisruptionBudget
+	Kind string `json:"kind"`
+	// Policy: Deny, they stay home; Referred, they travel if a pod refers to them; All,
+	// they travel while a pod of the namespace runs elsewhere.
+	Policy ReflectionPolicy `json:"policy"`
+	// Selector of the objects by their labels; all if absent.
+	//
+	// +optional
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
+}
+
+// ReflectionPolicy says which objects travel.
+// +kubebuilder:validation:Enum=Deny;Referred;All
+type ReflectionPolicy string
+
+// The policies of reflection.
+const (
+	ReflectDeny     ReflectionPolicy = "Deny"
+	ReflectReferred ReflectionPolicy = "Referred"
+	ReflectAll      ReflectionPolicy = "All"
+)
 
 // NamespaceMappingStrategy is how a remote namespace gets its name.
 // +kubebuilder:validation:Enum=DefaultName;EnforceSameName;SelectedName

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ShadowObject is an object of a consumer that its pods need at a provider, such as the
-// Secret by which their images are pulled. The consumer writes it in its tenant
+// ShadowObject is an object of a consumer that its pods need at a provider, such as a
+// Secret or a ConfigMap. The consumer writes it in its tenant
 // namespace; the provider checks it, makes the real object in the namespace mapped for
 // it, and removes that with the ShadowObject. Its name follows from spec.home, so that no
 // two speak of one object.
@@ -41,9 +41,10 @@ type ShadowObjectSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.home cannot be changed"
 	Home HomeObject `json:"home"`
 
-	// Object is the object's own content in JSON, without metadata: of a Secret its type
-	// and data. It is a text so that its length has a bound without any process having to
-	// look at it: 64 KiB of content, and what their coding adds.
+	// Object is what travels of the object, in JSON: its labels, its annotations, and as
+	// content what its kind says, of a Secret type and data. It is a text so that its
+	// length has a bound without any process having to look at it: 64 KiB of data, and what
+	// their coding adds.
 	//
 	// +kubebuilder:validation:MinLength=2
 	// +kubebuilder:validation:MaxLength=92160
@@ -52,10 +53,9 @@ type ShadowObjectSpec struct {
 
 // HomeObject names an object of a consumer.
 type HomeObject struct {
-	// Kind of the object. Providers take Secret.
+	// Kind of the object, one of those that travel.
 	//
-	// +kubebuilder:validation:MaxLength=63
-	// +kubebuilder:validation:Pattern=`^[A-Z][A-Za-z0-9]*$`
+	// +kubebuilder:validation:Enum=Secret;ConfigMap;Service;EndpointSlice;Ingress;PodDisruptionBudget
 	Kind string `json:"kind"`
 	// Namespace of the object at home.
 	//

@@ -89,12 +89,70 @@ type TenantTerms struct {
 	// +kubebuilder:validation:MaxProperties=32
 	Objects map[string]int32 `json:"objects,omitempty"`
 
+	// Reflection is what goes with the tenant's pods; see docs/reflection.md.
+	// +optional
+	Reflection *TenantReflection `json:"reflection,omitempty"`
+
+	// Services says which Services of the tenant are reached from outside; none if absent.
+	// +optional
+	Services *TenantServices `json:"services,omitempty"`
+
+	// Ingress lets the tenant have Ingresses; none if absent.
+	// +optional
+	Ingress *TenantIngress `json:"ingress,omitempty"`
+
+	// DisruptionBudgets lets the tenant have PodDisruptionBudgets, which may hold up the
+	// drain of a node. True if absent.
+	// +optional
+	DisruptionBudgets *bool `json:"disruptionBudgets,omitempty"`
+
 	// AbandonAfter is how long the consumer may be silent before the tenant and all
 	// that belongs to it is removed, e.g. 720h. Never if absent. At least 10m.
 	//
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10m')",message="abandonAfter: at least 10m"
 	AbandonAfter *metav1.Duration `json:"abandonAfter,omitempty"`
+}
+
+// TenantReflection is what goes with a tenant's pods.
+type TenantReflection struct {
+	// Deny are kinds of which nothing is taken: Secret, ConfigMap, Service, EndpointSlice,
+	// Ingress, PodDisruptionBudget.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:Enum=Secret;ConfigMap;Service;EndpointSlice;Ingress;PodDisruptionBudget
+	Deny []string `json:"deny,omitempty"`
+}
+
+// TenantServices lets Services of a tenant be what they are at home. Those that are not
+// allowed have the type ClusterIP.
+type TenantServices struct {
+	// NodePorts lets the tenant have Services of the type NodePort.
+	// +optional
+	NodePorts bool `json:"nodePorts,omitempty"`
+	// LoadBalancers lets the tenant have Services of the type LoadBalancer.
+	// +optional
+	LoadBalancers bool `json:"loadBalancers,omitempty"`
+}
+
+// TenantIngress is on which terms a tenant has Ingresses.
+type TenantIngress struct {
+	// Class is the class of all of them.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Class string `json:"class"`
+	// Hosts are the domains for which they are taken: each stands for itself and for all
+	// names below it.
+	//
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
+	Hosts []string `json:"hosts"`
 }
 
 // TenantState says what a tenant may do now.

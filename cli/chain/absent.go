@@ -12,8 +12,8 @@ import (
 // startsWithin is how long a pod usually takes to start.
 const startsWithin = time.Minute
 
-// absentRemedy is what to do about a pod at a provider that refers to objects of home,
-// which do not travel; it is empty if it refers to none.
+// absentRemedy is what to do about a pod at a provider that does not start and refers to
+// objects of home; it is empty if it refers to none.
 func absentRemedy(f PodFacts, n NodeFacts) string {
 	names := references(&f.Pod.Spec)
 	if len(names) == 0 {
@@ -27,7 +27,7 @@ func absentRemedy(f PodFacts, n NodeFacts) string {
 	if len(names) > 5 {
 		text += ", …"
 	}
-	return fmt.Sprintf("perhaps %s is missing at %s, for those of home do not travel yet: the provider's owner makes it in %s", text, n.peering(), there)
+	return fmt.Sprintf("perhaps %s is missing at %s, in %s: see whether it is there at home, and its events (NotReflected)", text, n.peering(), there)
 }
 
 // references are the ConfigMaps and Secrets that have to be there before a pod starts.

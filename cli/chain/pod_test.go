@@ -296,7 +296,7 @@ func TestPod(t *testing.T) {
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}}}}
 		}), offloading("", nil), []NodeFacts{milan(nil)}, ready, "", "Pod shop/web is at milan", "", []string{"container c: ImagePullBackOff: no such image", "kubectl -n shop describe pod web"}},
 		{"its ConfigMap may be missing there", atMilan(needsSettings(at(-2 * time.Minute))), offloading("", nil), []NodeFacts{milan(nil)}, ready, "", "Pod shop/web is at milan", "",
-			[]string{"perhaps ConfigMap settings is missing at milan, for those of home do not travel yet: the provider's owner makes it in namespace shop-rome"}},
+			[]string{"perhaps ConfigMap settings is missing at milan, in namespace shop-rome: see whether it is there at home, and its events (NotReflected)"}},
 		{"refused by a provider that is drained", atMilan(refused(v1alpha1.ReasonDrained, "")), offloading("", nil), []NodeFacts{milan(func(n *NodeFacts) { n.Tenant = "rome-2" })}, ready, "",
 			"Pod shop/web is at milan", "", []string{"pelago uncordon tenant rome-2\n"}},
 		{"the peer is away", atMilan(nil), offloading("", nil), []NodeFacts{milan(func(n *NodeFacts) {

@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -17,29 +17,30 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/offloading/content"
 )
 
 const (
-	// readEvery bounds how often one Secret is read, however many pods come and go.
+	// readEvery bounds how often one object is read, however many pods come and go.
 	readEvery = time.Second
 	// remoteLimit bounds what one look does at a provider.
 	remoteLimit = 15 * time.Second
 )
 
-// consumer carries Secrets to providers. Its requests are PEERING/NAMESPACE and the name
-// of the Secret.
+// consumer carries objects to providers. Its requests are PEERING/NAMESPACE and KIND/NAME.
 type consumer struct {
 	client client.Client // pods that tolerate our taint are whole in its cache
-	live   client.Reader // the only way to Secrets, one at a time
+	live   client.Reader // the only way to content, one object at a time
 	fleet  Fleet
 	clock  clock.PassiveClock
 	pods   podFinder
+	spaces spaceFinder
 	events events.EventRecorder
 	meter  *meter
 	notes  *notes[note]
 }
 
-// note is what is remembered of one Secret and one provider.
+// note is what is remembered of one object and one provider.
 type note struct {
 	read     time.Time
 	unwanted time.Time
@@ -52,17 +53,17 @@ type note struct {
 //
 // In namespaces that are offloaded, by a RoleBinding made with their label:
 //
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=get,roleName=pelago-manager-home
+// +kubebuilder:rbac:groups="",resources=secrets;configmaps,verbs=get,roleName=pelago-manager-home
 
-// Reconcile looks at one Secret and one provider.
+// Reconcile looks at one object and one provider.
 func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	peering, namespace, ok := strings.Cut(req.Namespace, "/")
-	if !ok {
+	peering, home, ok := split(req)
+	kind, known := kindOf(home.Kind)
+	if !ok || !known {
 		return ctrl.Result{}, nil
 	}
-	home := v1alpha1.HomeObject{Kind: kindSecret, Namespace: namespace, Name: req.Name}
 	peer, ok := r.fleet.Peer(peering)
 	if !ok {
 		r.notes.forget(req.NamespacedName)
@@ -76,11 +77,11 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	if wait := readEvery - now.Sub(n.read); wait > 0 && wait <= readEvery {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	pods, err := r.naming(ctx, peering, home)
+	wanted, pods, err := r.wanted(ctx, peer, peering, home)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	f, err := r.gather(ctx, peer, home, len(pods), &n)
+	f, err := r.gather(ctx, peer, kind, home, wanted, &n)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -88,9 +89,12 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		return ctrl.Result{RequeueAfter: spread(rereadEvery)}, nil
 	}
 	p := decide(*f)
+	if !kind.Referred && p.again == rereadEvery {
+		p.again = watchedEvery
+	}
 	p, err = r.apply(ctx, peer, home, f, p)
-	r.tell(peering, home, p.told, pods, &n)
-	if len(pods) == 0 && (f.there == nil || p.remove && err == nil) {
+	r.tell(peering, home, f, p.told, pods, &n)
+	if !f.wanted && (f.there == nil || p.remove && err == nil) {
 		r.notes.forget(req.NamespacedName)
 	} else {
 		r.notes.set(req.NamespacedName, n)
@@ -101,11 +105,11 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: spread(p.again)}, nil
 }
 
-// naming lists the pods that name a Secret and are bound to a provider.
-func (r *consumer) naming(ctx context.Context, peering string, home v1alpha1.HomeObject) ([]*corev1.Pod, error) {
+// referring lists the pods that refer to an object and are bound to a provider.
+func (r *consumer) referring(ctx context.Context, peering string, home v1alpha1.HomeObject) ([]*corev1.Pod, error) {
 	all, err := r.pods(ctx, home)
 	if err != nil {
-		return nil, fmt.Errorf("listing pods that name the secret: %w", err)
+		return nil, fmt.Errorf("listing pods that refer to the object: %w", err)
 	}
 	virtual := map[string]bool{}
 	var pods []*corev1.Pod
@@ -128,8 +132,8 @@ func (r *consumer) naming(ctx context.Context, peering string, home v1alpha1.Hom
 }
 
 // gather reads the facts; nil if the provider's side is not known.
-func (r *consumer) gather(ctx context.Context, peer Peer, home v1alpha1.HomeObject, pods int, n *note) (*facts, error) {
-	f := &facts{now: r.clock.Now(), pods: pods}
+func (r *consumer) gather(ctx context.Context, peer Peer, kind content.Kind, home v1alpha1.HomeObject, wanted bool, n *note) (*facts, error) {
+	f := &facts{now: r.clock.Now(), kind: kind.Name, wanted: wanted}
 	s := &v1alpha1.ShadowObject{}
 	switch err := peer.Reader().Get(ctx, client.ObjectKey{Namespace: peer.TenantNamespace(), Name: v1alpha1.ShadowObjectName(home)}, s); {
 	case err == nil:
@@ -137,7 +141,7 @@ func (r *consumer) gather(ctx context.Context, peer Peer, home v1alpha1.HomeObje
 	case !apierrors.IsNotFound(err):
 		return nil, nil
 	}
-	if pods == 0 {
+	if !wanted {
 		if n.unwanted.IsZero() || n.unwanted.After(f.now) {
 			n.unwanted = f.now
 		}
@@ -152,17 +156,23 @@ func (r *consumer) gather(ctx context.Context, peer Peer, home v1alpha1.HomeObje
 	if f.offloaded = namespace.Labels[v1alpha1.LabelOffloaded] == "true"; !f.offloaded {
 		return f, nil
 	}
+	rules, err := r.rules(ctx, home.Namespace)
+	if err != nil {
+		return nil, err
+	}
 	n.read = f.now
-	secret := &corev1.Secret{}
-	switch err := r.live.Get(ctx, client.ObjectKey{Namespace: home.Namespace, Name: home.Name}, secret); {
+	obj := kind.New()
+	switch err := r.live.Get(ctx, client.ObjectKey{Namespace: home.Namespace, Name: home.Name}, obj); {
 	case err == nil:
-		f.found = present
-		f.text, f.wrong = encode(secret)
+		f.found, f.home = present, r.nameOf(kind, obj)
+		if f.wrong = kept(rules, kind.Name, obj); f.wrong == "" {
+			f.text, f.wrong = kind.Encode(obj)
+		}
 	case apierrors.IsNotFound(err):
 		f.found = absent
 	case apierrors.IsForbidden(err): // the right comes with the label, or a moment later
 	default:
-		return nil, plain("reading the secret", err)
+		return nil, plain("reading the object", err)
 	}
 	return f, nil
 }
@@ -213,10 +223,27 @@ func change(text string) client.Patch {
 	return client.RawPatch(types.MergePatchType, body)
 }
 
-// tell makes one event on every pod that has not been told the same yet.
-func (r *consumer) tell(peering string, home v1alpha1.HomeObject, message string, pods []*corev1.Pod, n *note) {
+// nameOf is what an event about an object needs of it.
+func (r *consumer) nameOf(kind content.Kind, obj client.Object) *metav1.PartialObjectMetadata {
+	o := &metav1.PartialObjectMetadata{ObjectMeta: objectMeta(obj.GetNamespace(), obj.GetName())}
+	o.UID, o.ResourceVersion = obj.GetUID(), obj.GetResourceVersion()
+	if gvk, err := r.client.GroupVersionKindFor(kind.New()); err == nil {
+		o.SetGroupVersionKind(gvk)
+	}
+	return o
+}
+
+// tell makes one event on the object, and one on every pod that needs it and has not been
+// told the same yet.
+func (r *consumer) tell(peering string, home v1alpha1.HomeObject, f *facts, message string, pods []*corev1.Pod, n *note) {
+	warn := func(about client.Object) {
+		r.events.Eventf(about, nil, corev1.EventTypeWarning, "NotReflected", "Reflect", "%s %s is not carried to %s: %s", home.Kind, home.Name, peering, message)
+	}
 	if n.told != message {
 		n.told, n.tellings = message, nil
+		if message != "" && f.home != nil {
+			warn(f.home)
+		}
 	}
 	if message == "" {
 		return
@@ -225,8 +252,8 @@ func (r *consumer) tell(peering string, home v1alpha1.HomeObject, message string
 	n.tellings = make(map[types.UID]bool, len(pods))
 	for _, pod := range pods {
 		n.tellings[pod.UID] = true
-		if !before[pod.UID] {
-			r.events.Eventf(pod, nil, corev1.EventTypeWarning, "NotReflected", "Reflect", "image pull secret %s is not carried to %s: %s", home.Name, peering, message)
+		if !before[pod.UID] && !(f.found == absent && optional(pod, home)) {
+			warn(pod)
 		}
 	}
 }

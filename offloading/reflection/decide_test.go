@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -42,23 +43,23 @@ func TestDecide(t *testing.T) {
 		{reason: "nobody names it", facts: facts{}},
 		{reason: "a moment ago somebody did", facts: facts{there: there, unwanted: now.Add(-10 * time.Second)}, want: plan{again: 50 * time.Second}},
 		{reason: "nobody has named it for a minute", facts: facts{there: there, unwanted: now.Add(-grace)}, want: plan{remove: true}},
-		{reason: "a new one", facts: facts{pods: 1, offloaded: true, found: present, text: "new"}, want: plan{create: true, again: rereadEvery}},
-		{reason: "all is well", facts: facts{pods: 1, offloaded: true, found: present, text: "new", there: there}, want: plan{again: rereadEvery}},
-		{reason: "the content has changed", facts: facts{pods: 1, offloaded: true, found: present, text: "new", there: older}, want: plan{change: true, again: rereadEvery}},
-		{reason: "the earlier one is going", facts: facts{pods: 1, offloaded: true, found: present, text: "new", there: ending}, want: plan{again: soon}},
-		{reason: "not offloaded: nothing travels", facts: facts{pods: 1, found: present, text: "new"}, want: plan{again: rightsRetry}},
-		{reason: "not offloaded any more: what is there stays for the pods", facts: facts{pods: 1, there: there}, want: plan{again: rightsRetry}},
-		{reason: "not to be read", facts: facts{pods: 1, offloaded: true, there: there}, want: plan{again: rightsRetry}},
-		{reason: "there is none", facts: facts{pods: 1, offloaded: true, found: absent}, want: plan{again: rereadEvery}, told: "no such Secret"},
-		{reason: "it was deleted", facts: facts{pods: 1, offloaded: true, found: absent, there: there}, want: plan{remove: true, again: rereadEvery}, told: "no such Secret"},
-		{reason: "it does not travel", facts: facts{pods: 1, offloaded: true, found: present, wrong: errors.New("no")}, want: plan{again: rereadEvery}, told: "no"},
-		{reason: "it travels no more", facts: facts{pods: 1, offloaded: true, found: present, wrong: errors.New("no"), there: there}, want: plan{remove: true, again: rereadEvery}, told: "no"},
-		{reason: "refused", facts: facts{pods: 1, offloaded: true, found: present, text: "new", there: said("Refused", 2)}, want: plan{again: rereadEvery}, told: "refuses it"},
-		{reason: "the name is taken", facts: facts{pods: 1, offloaded: true, found: present, text: "new", there: said("NameTaken", 2)}, want: plan{again: rereadEvery}, told: "another name"},
-		{reason: "it waits for its namespace", facts: facts{pods: 1, offloaded: true, found: present, text: "new", there: said("NamespaceMissing", 2)}, want: plan{again: rereadEvery}},
-		{reason: "an answer to something older", facts: facts{pods: 1, offloaded: true, found: present, text: "new", there: said("Refused", 1)}, want: plan{again: rereadEvery}},
+		{reason: "a new one", facts: facts{wanted: true, offloaded: true, found: present, text: "new"}, want: plan{create: true, again: rereadEvery}},
+		{reason: "all is well", facts: facts{wanted: true, offloaded: true, found: present, text: "new", there: there}, want: plan{again: rereadEvery}},
+		{reason: "the content has changed", facts: facts{wanted: true, offloaded: true, found: present, text: "new", there: older}, want: plan{change: true, again: rereadEvery}},
+		{reason: "the earlier one is going", facts: facts{wanted: true, offloaded: true, found: present, text: "new", there: ending}, want: plan{again: soon}},
+		{reason: "not offloaded: nothing travels", facts: facts{wanted: true, found: present, text: "new"}, want: plan{again: rightsRetry}},
+		{reason: "not offloaded any more: what is there stays for the pods", facts: facts{wanted: true, there: there}, want: plan{again: rightsRetry}},
+		{reason: "not to be read", facts: facts{wanted: true, offloaded: true, there: there}, want: plan{again: rightsRetry}},
+		{reason: "there is none", facts: facts{wanted: true, offloaded: true, found: absent}, want: plan{again: rereadEvery}, told: "no such Secret"},
+		{reason: "it was deleted", facts: facts{wanted: true, offloaded: true, found: absent, there: there}, want: plan{remove: true, again: rereadEvery}, told: "no such Secret"},
+		{reason: "it does not travel", facts: facts{wanted: true, offloaded: true, found: present, wrong: "no"}, want: plan{again: rereadEvery}, told: "no"},
+		{reason: "it travels no more", facts: facts{wanted: true, offloaded: true, found: present, wrong: "no", there: there}, want: plan{remove: true, again: rereadEvery}, told: "no"},
+		{reason: "refused", facts: facts{wanted: true, offloaded: true, found: present, text: "new", there: said("Refused", 2)}, want: plan{again: rereadEvery}, told: "refuses it"},
+		{reason: "the name is taken", facts: facts{wanted: true, offloaded: true, found: present, text: "new", there: said("NameTaken", 2)}, want: plan{again: rereadEvery}, told: "another name"},
+		{reason: "it waits for its namespace", facts: facts{wanted: true, offloaded: true, found: present, text: "new", there: said("NamespaceMissing", 2)}, want: plan{again: rereadEvery}},
+		{reason: "an answer to something older", facts: facts{wanted: true, offloaded: true, found: present, text: "new", there: said("Refused", 1)}, want: plan{again: rereadEvery}},
 	} {
-		c.facts.now = now
+		c.facts.now, c.facts.kind = now, kindSecret
 		got := decide(c.facts)
 		told := got.told
 		got.told = ""
@@ -75,7 +76,7 @@ func TestJudge(t *testing.T) {
 	home := v1alpha1.HomeObject{Kind: "Secret", Namespace: "shop", Name: "registry"}
 	good := text(jsonType, jsonKey, login("a"))
 	here := place{name: "shop-rome"}
-	secret := func(edit ...func(*corev1.Secret)) *corev1.Secret {
+	secret := func(edit ...func(*corev1.Secret)) client.Object {
 		s := pullSecret("shop-rome", "registry", "a")
 		s.Labels = map[string]string{v1alpha1.LabelManagedBy: manager, v1alpha1.LabelTenant: "rome", v1alpha1.LabelHomeNamespace: "shop"}
 		for _, e := range edit {
@@ -103,7 +104,7 @@ func TestJudge(t *testing.T) {
 		{"one that is right stays", claim{shadow: shadowOf(home, good), place: here, have: secret()}, "", "Ready", nil},
 		{"new content", claim{shadow: shadowOf(home, text(jsonType, jsonKey, login("b"))), place: here, have: secret()}, "patch", "Ready", nil},
 		{"another key by hand", claim{shadow: shadowOf(home, good), place: here, have: secret(func(s *corev1.Secret) { s.Data["x"] = nil })}, "patch", "Ready", nil},
-		{"another type takes a new one", claim{shadow: shadowOf(home, text(cfgType, cfgKey, []byte("{}"))), place: here, have: secret()}, "replace", "Ready", nil},
+		{"another type takes a new one", claim{shadow: shadowOf(home, text(cfgType, cfgKey, login("a"))), place: here, have: secret()}, "replace", "Ready", nil},
 		{"so does one made immutable", claim{shadow: shadowOf(home, good), place: here, have: secret(func(s *corev1.Secret) { s.Immutable = new(true) })}, "replace", "Ready", nil},
 		{"a foreign one", claim{shadow: shadowOf(home, good), place: here, have: pullSecret("shop-rome", "registry", "a")}, "", "NameTaken", nil},
 		{"another tenant's", claim{shadow: shadowOf(home, good), place: here, have: secret(label(v1alpha1.LabelTenant, "oslo"))}, "", "NameTaken", nil},
@@ -112,15 +113,18 @@ func TestJudge(t *testing.T) {
 		{"not mapped yet", claim{shadow: shadowOf(home, good), past: old}, "", "NamespaceMissing", nil},
 		{"not mapped any more", claim{shadow: shadowOf(home, good), place: place{over: true}, past: old}, "", "NamespaceMissing", old},
 		{"mapped to another", claim{shadow: shadowOf(home, good), place: here, past: old}, "create", "Ready", old},
-		{"refused content is taken away", claim{shadow: shadowOf(home, text("Opaque", "a", nil)), place: here, have: secret()}, "", "Refused", same},
-		{"but nothing foreign", claim{shadow: shadowOf(home, text("Opaque", "a", nil)), place: here, have: pullSecret("shop-rome", "registry", "a")}, "", "Refused", nil},
+		{"refused content is taken away", claim{shadow: shadowOf(home, text(tokenType, "a", nil)), place: here, have: secret()}, "", "Refused", same},
+		{"but nothing foreign", claim{shadow: shadowOf(home, text(tokenType, "a", nil)), place: here, have: pullSecret("shop-rome", "registry", "a")}, "", "Refused", nil},
 		{"another kind", claim{shadow: shadowOf(v1alpha1.HomeObject{Kind: "ClusterRoleBinding", Namespace: "shop", Name: "x"}, good), place: here}, "", "Refused", nil},
 		{"a name of its own choice", claim{shadow: named("secret-"+strings.Repeat("0", 40), home), place: here}, "", "Refused", nil},
+		{"a kind that does not travel yet", claim{shadow: shadowOf(v1alpha1.HomeObject{Kind: "EndpointSlice", Namespace: "shop", Name: "x"}, good), place: here}, "", "Refused", nil},
+		{"the cluster's own", claim{shadow: shadowOf(v1alpha1.HomeObject{Kind: "ConfigMap", Namespace: "shop", Name: "kube-root-ca.crt"}, "{}"), place: here}, "", "Refused", nil},
 		{"a path", claim{shadow: shadowOf(v1alpha1.HomeObject{Kind: "Secret", Namespace: "shop", Name: "../../kube-system/secrets/x"}, good), place: here}, "", "Refused", nil},
 		{"a path as namespace", claim{shadow: shadowOf(v1alpha1.HomeObject{Kind: "Secret", Namespace: "../x", Name: "x"}, good), place: here}, "", "Refused", nil},
 		{"no name", claim{shadow: shadowOf(v1alpha1.HomeObject{Kind: "Secret", Namespace: "shop"}, good), place: here}, "", "Refused", nil},
 	} {
 		c.claim.tenant = "rome"
+		c.claim.kind, _ = kindOf(c.claim.shadow.Spec.Home.Kind)
 		got := judge(c.claim)
 		does := map[[3]bool]string{{}: "", {true, false, false}: "create", {true, true, false}: "replace", {false, false, true}: "patch"}[[3]bool{got.create, got.replace, got.patch}]
 		if does != c.does || got.reason != c.says || (got.want != nil) != (c.says == "Ready") || (got.message == "") != (c.says == "Ready") {
@@ -129,8 +133,8 @@ func TestJudge(t *testing.T) {
 		if diff := cmp.Diff(c.remove, got.remove); diff != "" {
 			t.Errorf("%s: removes %s", c.reason, diff)
 		}
-		if got.want != nil && (got.want.Immutable != nil || len(got.want.Annotations) > 0 || got.want.Namespace != "shop-rome" || got.want.Name != "registry") {
-			t.Errorf("%s: makes %s/%s", c.reason, got.want.Namespace, got.want.Name)
+		if got.want != nil && (len(got.want.GetAnnotations()) > 0 || got.want.GetNamespace() != "shop-rome" || got.want.GetName() != "registry") {
+			t.Errorf("%s: makes %s/%s", c.reason, got.want.GetNamespace(), got.want.GetName())
 		}
 	}
 }

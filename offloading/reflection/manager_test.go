@@ -7,6 +7,8 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
@@ -54,8 +56,9 @@ func TestManager(t *testing.T) {
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: kubetest.Scheme(), Logger: logr.Discard(), Metrics: server.Options{BindAddress: "0"},
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{ // others use the same server
-			&corev1.Pod{}: in(w.home), &corev1.Secret{}: in("no-such-namespace"),
-			&v1alpha1.NamespaceMap{}: in(w.TenantNamespace()), &v1alpha1.ShadowObject{}: in(w.TenantNamespace()),
+			&corev1.Pod{}: in(w.home), &corev1.Secret{}: in("no-such-namespace"), &corev1.ConfigMap{}: in("no-such-namespace"),
+			&corev1.Service{}: in(w.home), &networkingv1.Ingress{}: in(w.home), &policyv1.PodDisruptionBudget{}: in(w.home),
+			&v1alpha1.NamespaceMap{}: in(w.TenantNamespace()), &v1alpha1.NamespaceOffloading{}: in(w.home), &v1alpha1.ShadowObject{}: in(w.TenantNamespace()),
 			&corev1.Node{}:      {Field: fields.OneTermEqualSelector("metadata.name", w.name)},
 			&v1alpha1.Tenant{}:  {Field: fields.OneTermEqualSelector("metadata.name", w.name)},
 			&corev1.Namespace{}: {Label: labels.SelectorFromSet(labels.Set{"world": w.name})},
@@ -80,6 +83,7 @@ func TestManager(t *testing.T) {
 	stray.Labels = map[string]string{v1alpha1.LabelManagedBy: manager, v1alpha1.LabelTenant: w.name, v1alpha1.LabelHomeNamespace: w.home}
 	w.create(stray)
 	w.pod("early", "early")
+	w.create(service(w.home, "web"))
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
@@ -97,6 +101,9 @@ func TestManager(t *testing.T) {
 	}
 	w.await("the Secret of a pod that was there is made", func() bool { return w.password("early") == "early" })
 	w.await("what was left behind is swept", func() bool { return w.made("stray") == nil })
+	w.await("so is the Service of its namespace", func() bool { return get(w, w.remote, "web", &corev1.Service{}) != nil })
+	w.create(service(w.home, "more"))
+	w.await("and one that comes later", func() bool { return get(w, w.remote, "more", &corev1.Service{}) != nil })
 	w.pod("late", "late")
 	began := time.Now()
 	w.await("the Secret of a new pod is made", func() bool { return w.password("late") == "late" })

@@ -15,9 +15,10 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/status"
+	"github.com/pelago-dev/pelago/offloading/content"
 )
 
-// provider makes the Secrets that consumers want. Its requests are ShadowObjects, which
+// provider makes the objects that consumers want. Its requests are ShadowObjects, which
 // it reads one at a time: no cache holds their content.
 type provider struct {
 	client client.Client
@@ -30,8 +31,9 @@ type provider struct {
 // made is what is remembered of one ShadowObject.
 type made struct {
 	looked time.Time
-	// ref is where its object is, or may be.
-	ref *v1alpha1.ObjectRef
+	// kind and ref are of its object, which is there or may be.
+	kind string
+	ref  *v1alpha1.ObjectRef
 	// refused counts refusals of the API server in a row.
 	refused int
 }
@@ -46,7 +48,9 @@ const longestRetry = 5 * time.Minute
 //
 // In namespaces that are mapped for tenants, by a RoleBinding made with them:
 //
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;create;patch;delete,roleName=pelago-manager-mapped
+// +kubebuilder:rbac:groups="",resources=secrets;configmaps;services,verbs=get;list;create;patch;delete,roleName=pelago-manager-mapped
+// +kubebuilder:rbac:groups=networking.k8s.io,resources=ingresses,verbs=get;list;create;patch;delete,roleName=pelago-manager-mapped
+// +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;list;create;patch;delete,roleName=pelago-manager-mapped
 
 // Reconcile looks at one ShadowObject.
 func (r *provider) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
@@ -64,20 +68,18 @@ func (r *provider) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Re
 	s := &v1alpha1.ShadowObject{}
 	switch err := r.live.Get(bounded, req.NamespacedName, s); {
 	case apierrors.IsNotFound(err):
-		return ctrl.Result{}, r.gone(bounded, req, tenant, n.ref)
+		return ctrl.Result{}, r.gone(bounded, req, tenant, n)
 	case err != nil:
 		return ctrl.Result{}, err
-	case s.DeletionTimestamp != nil:
-		if n.ref == nil {
-			n.ref = s.Status.Ref
-		}
-		return ctrl.Result{}, r.gone(bounded, req, tenant, n.ref)
+	}
+	if n.kind = s.Spec.Home.Kind; n.ref == nil {
+		n.ref = s.Status.Ref
+	}
+	if s.DeletionTimestamp != nil {
+		return ctrl.Result{}, r.gone(bounded, req, tenant, n)
 	}
 	n.looked = now
 	defer func() { r.notes.set(req.NamespacedName, n) }()
-	if n.ref == nil {
-		n.ref = s.Status.Ref
-	}
 	before := status.IsTrue(s.Status.Conditions, v1alpha1.ConditionAccepted)
 	w := status.Begin(r.client, s)
 	defer w.Commit(ctx, &res, &err)
@@ -95,9 +97,9 @@ func (r *provider) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Re
 }
 
 // gone removes what was made for a ShadowObject that is not there any more.
-func (r *provider) gone(ctx context.Context, req ctrl.Request, tenant string, ref *v1alpha1.ObjectRef) error {
-	if ref != nil {
-		if err := r.remove(ctx, tenant, ref); err != nil {
+func (r *provider) gone(ctx context.Context, req ctrl.Request, tenant string, n made) error {
+	if n.ref != nil {
+		if err := r.remove(ctx, tenant, n.kind, n.ref); err != nil {
 			return err
 		}
 	}
@@ -115,6 +117,8 @@ func (r *provider) gather(ctx context.Context, s *v1alpha1.ShadowObject, tenant 
 		return nil, fmt.Errorf("reading the tenant: %w", err)
 	}
 	c := &claim{shadow: s, tenant: tenant, past: n.ref}
+	c.kind, _ = kindOf(s.Spec.Home.Kind)
+	c.rules = content.RulesOf(t.Spec.TenantTerms)
 	if badHome(s) != "" {
 		return c, nil
 	}
@@ -126,13 +130,13 @@ func (r *provider) gather(ctx context.Context, s *v1alpha1.ShadowObject, tenant 
 	if same(n.ref, target) {
 		c.past = nil
 	}
-	have := &corev1.Secret{}
+	have := c.kind.New()
 	switch err := r.live.Get(ctx, client.ObjectKey{Namespace: target.Namespace, Name: target.Name}, have); {
 	case err == nil:
 		c.have = have
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // making it says the same
 	default:
-		return nil, plain("reading the secret", err)
+		return nil, plain("reading the object", err)
 	}
 	return c, nil
 }
@@ -178,7 +182,7 @@ func (r *provider) space(ctx context.Context, name, tenant, home string) (bool, 
 // becomes what is said.
 func (r *provider) apply(ctx context.Context, c *claim, d *deed, n *made) (time.Duration, error) {
 	if d.remove != nil {
-		if err := r.remove(ctx, c.tenant, d.remove); err != nil {
+		if err := r.remove(ctx, c.tenant, c.kind.Name, d.remove); err != nil {
 			return 0, err
 		}
 		n.ref = nil
@@ -189,7 +193,7 @@ func (r *provider) apply(ctx context.Context, c *claim, d *deed, n *made) (time.
 		}
 		return lookEvery, nil
 	}
-	n.ref = &v1alpha1.ObjectRef{Namespace: d.want.Namespace, Name: d.want.Name}
+	n.ref = &v1alpha1.ObjectRef{Namespace: d.want.GetNamespace(), Name: d.want.GetName()}
 	err := r.write(ctx, c, d)
 	switch {
 	case err == nil:
@@ -204,14 +208,14 @@ func (r *provider) apply(ctx context.Context, c *claim, d *deed, n *made) (time.
 		n.refused++
 		return wait, nil
 	}
-	return 0, plain("writing the secret", err)
+	return 0, plain("writing the object", err)
 }
 
-// write makes or changes the Secret.
+// write makes or changes the object.
 func (r *provider) write(ctx context.Context, c *claim, d *deed) error {
 	if d.replace {
 		r.meter.made.WithLabelValues("delete").Inc()
-		err := r.client.Delete(ctx, c.have, client.Preconditions{UID: &c.have.UID, ResourceVersion: &c.have.ResourceVersion})
+		err := r.client.Delete(ctx, c.have, exactly(c.have))
 		if client.IgnoreNotFound(err) != nil {
 			return err
 		}
@@ -222,31 +226,39 @@ func (r *provider) write(ctx context.Context, c *claim, d *deed) error {
 		return r.client.Create(ctx, d.want)
 	case d.patch:
 		r.meter.made.WithLabelValues("patch").Inc()
-		next := c.have.DeepCopy()
-		next.Data = d.want.Data
-		return r.client.Patch(ctx, next, client.MergeFromWithOptions(c.have, client.MergeFromWithOptimisticLock{}))
+		return r.client.Patch(ctx, d.next, client.MergeFromWithOptions(c.have, client.MergeFromWithOptimisticLock{}))
 	}
 	return nil
 }
 
-// remove deletes a Secret that was made for a tenant, if it is that still.
-func (r *provider) remove(ctx context.Context, tenant string, ref *v1alpha1.ObjectRef) error {
+// exactly lets a deletion happen only if the object is as it was read.
+func exactly(o client.Object) client.Preconditions {
+	uid, version := o.GetUID(), o.GetResourceVersion()
+	return client.Preconditions{UID: &uid, ResourceVersion: &version}
+}
+
+// remove deletes an object that was made for a tenant, if it is that still.
+func (r *provider) remove(ctx context.Context, tenant, kindName string, ref *v1alpha1.ObjectRef) error {
+	kind, ok := kindOf(kindName)
+	if !ok {
+		return nil // none was made
+	}
 	ours, err := r.space(ctx, ref.Namespace, tenant, "")
 	if err != nil || !ours {
 		return err // it goes with its namespace, or is somebody else's now
 	}
-	have := &corev1.Secret{}
+	have := kind.New()
 	if err := r.live.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, have); apierrors.IsNotFound(err) {
 		return nil
 	} else if err != nil {
-		return plain("reading the secret to remove", err)
+		return plain("reading the object to remove", err)
 	}
-	if have.Labels[v1alpha1.LabelManagedBy] != manager || have.Labels[v1alpha1.LabelTenant] != tenant {
+	if !madeFor(have, tenant) {
 		return nil
 	}
 	r.meter.made.WithLabelValues("delete").Inc()
-	err = r.client.Delete(ctx, have, client.Preconditions{UID: &have.UID, ResourceVersion: &have.ResourceVersion})
-	return plain("removing the secret", client.IgnoreNotFound(err))
+	err = r.client.Delete(ctx, have, exactly(have))
+	return plain("removing the object", client.IgnoreNotFound(err))
 }
 
 // report writes the answer into the status.

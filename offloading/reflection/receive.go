@@ -2,13 +2,15 @@ package reflection
 
 import (
 	"fmt"
-	"maps"
 	"reflect"
+	"slices"
+	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/offloading/content"
 )
 
 // lookEvery is when is looked again whether what was made is still there.
@@ -27,18 +29,20 @@ type claim struct {
 	shadow *v1alpha1.ShadowObject
 	tenant string
 	place  place
-	have   *corev1.Secret // of the name that is wanted, in the place
+	kind   content.Kind // if it travels
+	rules  content.Rules
+	have   client.Object // of the name that is wanted, in the place
 	// past is where the object was made before, if not in the place.
 	past *v1alpha1.ObjectRef
 }
 
 // deed is what to do for a ShadowObject, and what to say.
 type deed struct {
-	// remove these, of which the Secret in the place is none.
+	// remove this one, which is not the one in the place unless that is refused.
 	remove *v1alpha1.ObjectRef
-	// create it, after the one that is there if replace, or patch it.
+	// create want, after the one that is there is gone if replace, or patch that to next.
 	create, replace, patch bool
-	want                   *corev1.Secret
+	want, next             client.Object
 	reason, message        string // of Accepted; True if the reason is Ready
 }
 
@@ -48,7 +52,7 @@ func judge(c claim) deed {
 	d := deed{remove: c.past}
 	refuse := func(reason, message string) deed {
 		if c.have != nil && d.remove == nil && owned(c.have, c.tenant, home.Namespace) {
-			d.remove = &v1alpha1.ObjectRef{Namespace: c.have.Namespace, Name: c.have.Name}
+			d.remove = &v1alpha1.ObjectRef{Namespace: c.have.GetNamespace(), Name: c.have.GetName()}
 		}
 		d.reason, d.message = reason, message
 		return d
@@ -57,10 +61,10 @@ func judge(c claim) deed {
 		d.reason, d.message = v1alpha1.ReasonRefused, bad
 		return d
 	}
-	got, err := decode(c.shadow.Spec.Object)
+	want, wrong := c.kind.Decode(c.shadow.Spec.Object, c.rules)
 	switch {
-	case err != nil:
-		return refuse(v1alpha1.ReasonRefused, err.Error())
+	case wrong != "":
+		return refuse(v1alpha1.ReasonRefused, wrong)
 	case c.place.name == "":
 		if !c.place.over { // what was made before stays until it is known
 			d.remove = nil
@@ -68,21 +72,21 @@ func judge(c claim) deed {
 		d.reason, d.message = v1alpha1.ReasonNamespaceMissing, "the namespace mapped for "+home.Namespace+" is not ready"
 		return d
 	}
-	d.want = &corev1.Secret{ObjectMeta: objectMeta(c.place.name, home.Name), Type: got.Type, Data: got.Data}
-	d.want.Labels = map[string]string{
-		v1alpha1.LabelManagedBy: manager, v1alpha1.LabelTenant: c.tenant, v1alpha1.LabelHomeNamespace: home.Namespace,
-	}
-	d.reason = v1alpha1.ReasonReady
+	mark(want, c.tenant, home.Namespace)
+	want.SetNamespace(c.place.name)
+	want.SetName(home.Name)
+	d.want, d.reason = want, v1alpha1.ReasonReady
 	switch {
 	case c.have == nil:
 		d.create = true
 	case !owned(c.have, c.tenant, home.Namespace):
 		d.want, d.reason = nil, v1alpha1.ReasonNameTaken
-		d.message = fmt.Sprintf("namespace %s has a Secret %s that is not yours; give yours another name", c.place.name, home.Name)
-	case c.have.Type != got.Type || c.have.Immutable != nil && *c.have.Immutable:
-		d.create, d.replace = true, true
-	case !maps.EqualFunc(c.have.Data, got.Data, func(a, b []byte) bool { return string(a) == string(b) }):
-		d.patch = true
+		d.message = fmt.Sprintf("namespace %s has a %s %s that is not yours; give yours another name", c.place.name, home.Kind, home.Name)
+	default:
+		d.next, d.patch, d.replace = c.kind.Merge(c.have, want)
+		if d.replace {
+			d.create, d.patch = true, false
+		}
 	}
 	return d
 }
@@ -90,11 +94,15 @@ func judge(c claim) deed {
 // badHome says what is wrong with what a ShadowObject is of.
 func badHome(s *v1alpha1.ShadowObject) string {
 	home := s.Spec.Home
-	if home.Kind != kindSecret {
-		return fmt.Sprintf("spec.home.kind %.63q is not carried; only Secret is", home.Kind)
+	kind, ok := kindOf(home.Kind)
+	if !ok {
+		return fmt.Sprintf("spec.home.kind %.63q does not travel; %s do", home.Kind, strings.Join(carried, ", "))
 	}
 	if bad := badName(home); bad != "" {
 		return bad
+	}
+	if slices.Contains(kind.Never, home.Name) {
+		return fmt.Sprintf("spec.home.name: a %s of the name %s does not travel; give yours another name", home.Kind, home.Name)
 	}
 	if want := v1alpha1.ShadowObjectName(home); s.Name != want {
 		return "metadata.name must be " + want + ", which follows from spec.home"
@@ -102,9 +110,24 @@ func badHome(s *v1alpha1.ShadowObject) string {
 	return ""
 }
 
-// owned says whether a Secret was made here for a tenant's namespace at home.
-func owned(s *corev1.Secret, tenant, home string) bool {
-	return s.Labels[v1alpha1.LabelManagedBy] == manager && s.Labels[v1alpha1.LabelTenant] == tenant && s.Labels[v1alpha1.LabelHomeNamespace] == home
+// mark labels an object as made here for a tenant's namespace at home.
+func mark(o client.Object, tenant, home string) {
+	labels := o.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[v1alpha1.LabelManagedBy], labels[v1alpha1.LabelTenant], labels[v1alpha1.LabelHomeNamespace] = manager, tenant, home
+	o.SetLabels(labels)
+}
+
+// owned says whether an object was made here for a tenant's namespace at home.
+func owned(o client.Object, tenant, home string) bool {
+	return madeFor(o, tenant) && o.GetLabels()[v1alpha1.LabelHomeNamespace] == home
+}
+
+// madeFor says whether an object was made here for a tenant.
+func madeFor(o client.Object, tenant string) bool {
+	return o.GetLabels()[v1alpha1.LabelManagedBy] == manager && o.GetLabels()[v1alpha1.LabelTenant] == tenant
 }
 
 // same says whether two places are one.

@@ -1,11 +1,12 @@
-// Package reflection carries to providers what pods need there beside themselves: the
-// Secrets by which their images are pulled, of the types kubernetes.io/dockerconfigjson
-// and kubernetes.io/dockercfg. At home it writes ShadowObjects for the Secrets that pods
-// bound to a provider name, and takes them back when no pod names them any more. As a
-// provider it makes the Secrets in the namespaces mapped for a tenant. It owns the kind
-// ShadowObject. It never carries a Secret that no pod over there names, nor one of another
-// type; never touches a Secret that it has not made for that tenant; keeps no Secret in a
-// cache; and never lets content into a log, an event, a condition or an error.
+// Package reflection carries to providers what pods need there beside themselves. At home
+// it writes ShadowObjects for the Secrets and ConfigMaps that pods bound to a provider
+// refer to and for the Services, Ingresses and PodDisruptionBudgets of their namespaces,
+// and takes them back when no pod needs them any more. As a provider it
+// makes the objects in the namespaces mapped for a tenant. It owns the kind ShadowObject;
+// how each kind travels is said by content. It never carries a Secret or ConfigMap that no
+// pod over there refers to; never touches an object that it has not made for that tenant;
+// keeps no content in a cache; and never lets content into a log, an event, a condition or
+// an error.
 package reflection
 
 import (
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -29,10 +32,8 @@ import (
 const (
 	// component is the reporter of events.
 	component = "pelago-manager"
-	// manager is the value of LabelManagedBy on Secrets made for tenants.
+	// manager is the value of LabelManagedBy on objects made for tenants.
 	manager = "reflection"
-	// kindSecret is the one kind that is carried.
-	kindSecret = "Secret"
 	// limit bounds one look.
 	limit = time.Minute
 )
@@ -75,13 +76,17 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 	}
 	r := &consumer{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), fleet: o.Fleet, clock: o.Clock,
-		pods: indexedPods(mgr.GetClient()), events: mgr.GetEventRecorder(component), meter: m, notes: newNotes[note](),
+		pods: indexedPods(mgr.GetClient()), spaces: indexedSpaces(mgr.GetClient()), events: mgr.GetEventRecorder(component), meter: m, notes: newNotes[note](),
 	}
-	w := wakers{cache: mgr.GetClient(), fleet: o.Fleet}
+	w := wakers{cache: mgr.GetClient(), fleet: o.Fleet, spaces: r.spaces}
 	return ctrl.NewControllerManagedBy(mgr).Named("shadow-object-consumer").
 		Watches(&corev1.Pod{}, w.pods()).
 		Watches(&corev1.Node{}, w.nodes()).
-		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowObject{}, ofShadow)).
+		Watches(&v1alpha1.NamespaceOffloading{}, w.offloadings()).
+		WatchesMetadata(&corev1.Service{}, w.ofHome(kindService)).
+		WatchesMetadata(&policyv1.PodDisruptionBudget{}, w.ofHome(kindBudget)).
+		Watches(&networkingv1.Ingress{}, w.ofHome(kindIngress)).
+		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowObject{}, w.ofShadow)).
 		WatchesRawSource(o.Fleet.StateSourceAt(pace, w.ofPeer)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: newLimiter()}).
 		Complete(r)
@@ -93,6 +98,7 @@ func registerProvider(mgr ctrl.Manager, o Options, m *meter) error {
 	err := ctrl.NewControllerManagedBy(mgr).Named("shadow-object-provider").
 		WatchesMetadata(&v1alpha1.ShadowObject{}, w.shadows()).
 		Watches(&v1alpha1.NamespaceMap{}, w.maps()).
+		Watches(&v1alpha1.Tenant{}, w.tenants()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: newLimiter()}).
 		Complete(r)
 	if err != nil {

@@ -1,6 +1,8 @@
 package reflection
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -10,17 +12,19 @@ import (
 )
 
 const (
-	// grace is how long a Secret stays at a provider where no pod names it any more.
+	// grace is how long an object stays at a provider where no pod needs it any more.
 	grace = time.Minute
-	// rereadEvery is when a Secret is read again to see whether it has changed.
+	// rereadEvery is when an object is read again to see whether it has changed.
 	rereadEvery = time.Minute
+	// watchedEvery is the same for kinds that are watched.
+	watchedEvery = 10 * time.Minute
 	// rightsRetry is when is tried again what this cluster did not let us read yet.
 	rightsRetry = 5 * time.Second
 	// soon is when something is looked at again that is about to change.
 	soon = time.Second
 )
 
-// found is what is known of a Secret at home.
+// found is what is known of an object at home.
 type found int
 
 const (
@@ -29,52 +33,54 @@ const (
 	present
 )
 
-// facts are what is known of one Secret and one provider.
+// facts are what is known of one object and one provider.
 type facts struct {
-	now time.Time
-	// offloaded: the namespace is, so its Secrets may travel.
+	now  time.Time
+	kind string
+	// offloaded: the namespace is, so its objects may travel.
 	offloaded bool
-	pods      int // that name it and are bound there
+	wanted    bool // by pods that are bound there
 	found     found
-	text      string // of a present one
-	wrong     error  // why a present one does not travel
+	text      string                        // of a present one
+	wrong     string                        // why a present one does not travel
+	home      *metav1.PartialObjectMetadata // a present one, without content
 	there     *v1alpha1.ShadowObject
-	unwanted  time.Time // since when no pod names it
+	unwanted  time.Time // since when no pod needs it
 }
 
-// plan is what to do at the provider, and what to tell the pods.
+// plan is what to do at the provider, and what to tell the owner of the object and the pods.
 type plan struct {
 	create, change, remove bool
 	told                   string
 	again                  time.Duration
 }
 
-// decide says what to do about one Secret at one provider.
+// decide says what to do about one object at one provider.
 func decide(f facts) plan {
 	switch {
-	case f.pods == 0 && f.there == nil:
+	case !f.wanted && f.there == nil:
 		return plan{}
-	case f.pods == 0 && f.now.Sub(f.unwanted) < grace:
+	case !f.wanted && f.now.Sub(f.unwanted) < grace:
 		return plan{again: grace - f.now.Sub(f.unwanted)}
-	case f.pods == 0:
+	case !f.wanted:
 		return plan{remove: true}
 	case !f.offloaded || f.found == unread: // what is there stays
 		return plan{again: rightsRetry}
 	case f.found == absent:
-		return plan{remove: f.there != nil, told: "there is no such Secret in this namespace", again: rereadEvery}
-	case f.wrong != nil:
-		return plan{remove: f.there != nil, told: f.wrong.Error(), again: rereadEvery}
+		return plan{remove: f.there != nil, told: "there is no such " + f.kind + " in this namespace", again: rereadEvery}
+	case f.wrong != "":
+		return plan{remove: f.there != nil, told: f.wrong, again: rereadEvery}
 	case f.there == nil:
 		return plan{create: true, again: rereadEvery}
 	case f.there.DeletionTimestamp != nil:
 		return plan{again: soon}
 	}
-	return plan{change: f.there.Annotations[v1alpha1.AnnotationApplied] != hash(f.text), told: answer(f.there), again: rereadEvery}
+	return plan{change: f.there.Annotations[v1alpha1.AnnotationApplied] != hash(f.text), told: answer(f.kind, f.there), again: rereadEvery}
 }
 
 // answer puts into our words why a provider does not take what it was sent. Its own
 // words are not repeated: they might hold what it was sent.
-func answer(s *v1alpha1.ShadowObject) string {
+func answer(kind string, s *v1alpha1.ShadowObject) string {
 	c := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.ConditionAccepted)
 	if c == nil || c.Status != metav1.ConditionFalse || c.ObservedGeneration != s.Generation {
 		return ""
@@ -83,9 +89,15 @@ func answer(s *v1alpha1.ShadowObject) string {
 	case v1alpha1.ReasonNamespaceMissing:
 		return "" // it waits
 	case v1alpha1.ReasonNameTaken:
-		return "the provider has a Secret of this name that is not this cluster's; give yours another name"
+		return "the provider has a " + kind + " of this name that is not this cluster's; give yours another name"
 	case v1alpha1.ReasonNotAdmitted:
 		return "the provider's API server does not take it; ask the provider's owner about quotas and policies"
 	}
 	return "the provider refuses it; ask the provider's owner, who sees the reason in the ShadowObject " + s.Name[:min(len(s.Name), 110)]
+}
+
+// hash tells two texts apart.
+func hash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])[:32]
 }

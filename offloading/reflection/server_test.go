@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/offloading/content"
 )
 
 // TestTravels: a Secret goes with the pods that name it, follows changes and goes away.
@@ -78,21 +79,21 @@ func TestTravels(t *testing.T) {
 	}
 }
 
-// TestStays: what does not travel is told once on each pod.
+// TestStays: what does not travel is told once on the object and on each pod.
 func TestStays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.pod("one", "opaque", "missing", "late")
-	w.create(&corev1.Secret{ObjectMeta: objectMeta(w.home, "opaque"), Data: map[string][]byte{"a": []byte("s3cret")}})
+	w.create(token(w.home, "opaque"))
 	for range 3 {
 		w.both("opaque")
 	}
-	if n := w.told("NotReflected"); n != 1 || w.shadow("opaque") != nil {
+	if n := w.told("NotReflected"); n != 2 || w.shadow("opaque") != nil {
 		t.Errorf("%d events", n)
 	}
 	w.pod("two", "opaque")
 	w.both("opaque")
-	if n := w.told(`"Opaque"`); n != 1 {
+	if n := w.told("service-account-token"); n != 1 {
 		t.Errorf("%d events about the second pod", n)
 	}
 	w.both("missing")
@@ -124,7 +125,7 @@ func TestOnlyOffloaded(t *testing.T) {
 		t.Error("not offloaded, and it travels")
 	}
 	w.label(w.home, map[string]string{v1alpha1.LabelOffloaded: "true"})
-	if _, err := w.consumer.Reconcile(ctx, secretAt("other", w.home, "registry")); err != nil || w.reads != 0 {
+	if _, err := w.consumer.Reconcile(ctx, at("other", w.of("registry"))); err != nil || w.reads != 0 {
 		t.Errorf("it goes to a provider where no pod names it: %v", err)
 	}
 	w.state.Reachable = false
@@ -146,7 +147,7 @@ func TestOnlyOffloaded(t *testing.T) {
 		{NodeName: w.name, ImagePullSecrets: []corev1.LocalObjectReference{{Name: "registry"}}, Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}},
 		{ImagePullSecrets: []corev1.LocalObjectReference{{Name: "registry"}}, Tolerations: []corev1.Toleration{{Key: v1alpha1.TaintVirtualNode}}},
 	} {
-		if len(named(&corev1.Pod{Spec: p})) != 0 {
+		if len(references(&corev1.Pod{Spec: p})) != 0 {
 			t.Errorf("a pod that does not run there counts: %+v", p)
 		}
 	}
@@ -167,13 +168,13 @@ func TestHostileShadowObjects(t *testing.T) {
 	}{
 		{"a token of a service account", "", w.of("token"), text("kubernetes.io/service-account-token", "token", []byte("{}")), "False/Refused"},
 		{"a bootstrap token", "", w.of("bootstrap"), text("bootstrap.kubernetes.io/token", "token-id", []byte("{}")), "False/Refused"},
-		{"another kind", "", v1alpha1.HomeObject{Kind: "Role", Namespace: w.home, Name: "x"}, good, "False/Refused"},
+		{"another kind", "", v1alpha1.HomeObject{Kind: "Role", Namespace: w.home, Name: "x"}, good, ""},
 		{"a name of its own", "secret-" + strings.Repeat("a", 40), w.of("mine"), good, "False/Refused"},
 		{"a Secret that is there", "", w.of("taken"), good, "False/NameTaken"},
 		{"a namespace that is not mapped", "", v1alpha1.HomeObject{Kind: "Secret", Namespace: "kube-system", Name: "x"}, good, "False/NamespaceMissing"},
 		{"a path", "", v1alpha1.HomeObject{Kind: "Secret", Namespace: w.home, Name: "../x"}, good, ""},
 		{"a path as namespace", "", v1alpha1.HomeObject{Kind: "Secret", Namespace: "a/b", Name: "x"}, good, ""},
-		{"too big", "", w.of("big"), text(jsonType, jsonKey, []byte(`{"a":"`+strings.Repeat("x", maxText)+`"}`)), ""},
+		{"too big", "", w.of("big"), text(jsonType, jsonKey, []byte(`{"a":"`+strings.Repeat("x", content.MaxText)+`"}`)), ""},
 		{"a name that is none", "Secret_x", w.of("x"), good, ""},
 		{"not JSON", "", w.of("garbage"), "s3cret", "False/Refused"},
 	} {
@@ -302,7 +303,7 @@ func TestRestartAtEveryWrite(t *testing.T) {
 	pod := w.pod("web", "registry")
 	try := func() bool {
 		w.clock.Step(readEvery)
-		_, a := w.consumer.Reconcile(ctx, secretAt(w.name, w.home, "registry"))
+		_, a := w.consumer.Reconcile(ctx, at(w.name, w.of("registry")))
 		_, b := w.provider.Reconcile(ctx, ctrl.Request{NamespacedName: w.key("registry")})
 		_, c := w.sweeper.Reconcile(ctx, ctrl.Request{NamespacedName: types.NamespacedName{Name: w.remote}})
 		return errors.Join(a, b, c) == nil
@@ -357,7 +358,7 @@ func TestRefusedWrites(t *testing.T) {
 		return nil
 	}
 	w.send("registry")
-	if w.told("422") != 1 {
+	if w.told("422") != 2 { // on the object and on the pod
 		t.Error("not told that the provider's API server refuses")
 	}
 	w.fail = func(verb string, obj client.Object) error {
@@ -378,7 +379,7 @@ func TestRefusedWrites(t *testing.T) {
 	}
 	w.fail = nil
 	w.both("registry")
-	if w.answer("registry") != "True/Ready" || w.told("NotReflected") > 1 {
+	if w.answer("registry") != "True/Ready" || w.told("NotReflected") > 2 {
 		t.Error(w.answer("registry"))
 	}
 }
@@ -414,7 +415,7 @@ func TestHostileProvider(t *testing.T) {
 		{},
 		shadowOf(v1alpha1.HomeObject{Kind: "Secret", Namespace: "../x", Name: "y"}, ""),
 		shadowOf(v1alpha1.HomeObject{Kind: "Secret", Namespace: strings.Repeat("x", 1000), Name: "y"}, ""),
-		shadowOf(v1alpha1.HomeObject{Kind: "ConfigMap", Namespace: "x", Name: "y"}, ""),
+		shadowOf(v1alpha1.HomeObject{Kind: "EndpointSlice", Namespace: "x", Name: "y"}, ""),
 		{ObjectMeta: metav1.ObjectMeta{Name: "secret-x"}, Spec: v1alpha1.ShadowObjectSpec{Home: v1alpha1.HomeObject{Kind: "Secret", Namespace: "x", Name: "y"}}},
 	} {
 		if got := ofShadow("milan", s); got != nil {
@@ -443,7 +444,7 @@ func TestReadsArePaced(t *testing.T) {
 	w.create(pullSecret(w.home, "registry", "s3cret"))
 	w.pod("web", "registry")
 	for range 5 {
-		if _, err := w.consumer.Reconcile(ctx, secretAt(w.name, w.home, "registry")); err != nil {
+		if _, err := w.consumer.Reconcile(ctx, at(w.name, w.of("registry"))); err != nil {
 			t.Fatal(err)
 		}
 	}

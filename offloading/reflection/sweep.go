@@ -12,17 +12,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/offloading/content"
 )
 
 const (
 	// sweepEvery is how often a mapped namespace is swept.
 	sweepEvery = 10 * time.Minute
-	// sweepPage is how many Secrets are listed at once, without their content, and
+	// sweepPage is how many objects are listed at once, without their content, and
 	// sweepPages how many lists one sweep reads.
 	sweepPage, sweepPages = 500, 20
 )
 
-// sweeper removes Secrets whose ShadowObject went while nobody looked. Its requests are
+// sweeper removes objects whose ShadowObject went while nobody looked. Its requests are
 // mapped namespaces.
 type sweeper struct {
 	client client.Client
@@ -41,35 +42,51 @@ func (r *sweeper) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	if tenant == "" || n.DeletionTimestamp != nil {
 		return ctrl.Result{}, nil
 	}
+	for _, name := range carried {
+		kind, _ := kindOf(name)
+		if again, err := r.sweep(ctx, n, tenant, kind); err != nil || again > 0 {
+			return ctrl.Result{RequeueAfter: spread(again)}, err
+		}
+	}
+	return ctrl.Result{RequeueAfter: spread(sweepEvery)}, nil
+}
+
+// sweep looks at all objects of one kind in a namespace. It returns when to look again if
+// it could not.
+func (r *sweeper) sweep(ctx context.Context, n *corev1.Namespace, tenant string, kind content.Kind) (time.Duration, error) {
+	gvk, err := r.client.GroupVersionKindFor(kind.NewList())
+	if err != nil {
+		return 0, fmt.Errorf("finding the kind of lists of %s: %w", kind.Name, err)
+	}
 	list := &metav1.PartialObjectMetadataList{}
 	for range sweepPages {
 		next := list.Continue
 		list = &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
+		list.SetGroupVersionKind(gvk)
 		err := r.live.List(ctx, list, client.InNamespace(n.Name), client.Limit(sweepPage), client.Continue(next),
 			client.MatchingLabels{v1alpha1.LabelManagedBy: manager, v1alpha1.LabelTenant: tenant})
 		if apierrors.IsForbidden(err) { // the right comes with the namespace, or a moment later
-			return ctrl.Result{RequeueAfter: spread(time.Minute)}, nil
+			return time.Minute, nil
 		}
 		if err != nil {
-			return ctrl.Result{}, plain("listing secrets", err)
+			return 0, plain("listing objects", err)
 		}
 		for i := range list.Items {
-			if err := r.check(ctx, tenant, n.Labels[v1alpha1.LabelHomeNamespace], &list.Items[i]); err != nil {
-				return ctrl.Result{}, err
+			home := v1alpha1.HomeObject{Kind: kind.Name, Namespace: n.Labels[v1alpha1.LabelHomeNamespace], Name: list.Items[i].Name}
+			if err := r.check(ctx, tenant, home, &list.Items[i]); err != nil {
+				return 0, err
 			}
 		}
 		if list.Continue == "" {
 			break
 		}
 	}
-	return ctrl.Result{RequeueAfter: spread(sweepEvery)}, nil
+	return 0, nil
 }
 
-// check removes a Secret that has no ShadowObject.
-func (r *sweeper) check(ctx context.Context, tenant, home string, secret *metav1.PartialObjectMetadata) error {
-	key := client.ObjectKey{Namespace: v1alpha1.TenantNamespace(tenant),
-		Name: v1alpha1.ShadowObjectName(v1alpha1.HomeObject{Kind: kindSecret, Namespace: home, Name: secret.Name})}
+// check removes an object that has no ShadowObject.
+func (r *sweeper) check(ctx context.Context, tenant string, home v1alpha1.HomeObject, made *metav1.PartialObjectMetadata) error {
+	key := client.ObjectKey{Namespace: v1alpha1.TenantNamespace(tenant), Name: v1alpha1.ShadowObjectName(home)}
 	for _, reader := range []client.Reader{r.client, r.live} {
 		s := &metav1.PartialObjectMetadata{}
 		s.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ShadowObject"))
@@ -78,9 +95,9 @@ func (r *sweeper) check(ctx context.Context, tenant, home string, secret *metav1
 			return nil
 		}
 		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("looking for the shadow object of a secret: %w", err)
+			return fmt.Errorf("looking for the shadow object of an object: %w", err)
 		}
 	}
-	err := r.client.Delete(ctx, secret, client.Preconditions{UID: &secret.UID})
-	return plain("removing a secret without a shadow object", client.IgnoreNotFound(err))
+	err := r.client.Delete(ctx, made, client.Preconditions{UID: &made.UID})
+	return plain("removing an object without a shadow object", client.IgnoreNotFound(err))
 }

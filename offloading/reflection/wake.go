@@ -3,8 +3,11 @@ package reflection
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -18,58 +21,48 @@ import (
 )
 
 const (
-	// bySecret finds pods by NAMESPACE/NAME of the Secrets they name, byNode by their node.
-	// Only pods are in them that are bound, tolerate our taint and name a Secret.
-	bySecret = "pelago.dev/pull-secret"
-	byNode   = "pelago.dev/pull-secret-node"
+	// byObject finds pods by KIND/NAMESPACE/NAME of the objects they refer to, byNode by
+	// their node. Only pods are in them that are bound and tolerate our taint.
+	byObject = "pelago.dev/refers-to"
+	byNode   = "pelago.dev/reflected-node"
 )
 
 // indices are the indices of pods.
 var indices = map[string]client.IndexerFunc{
-	bySecret: func(obj client.Object) []string {
+	byObject: func(obj client.Object) []string {
 		pod, ok := obj.(*corev1.Pod)
 		if !ok {
 			return nil
 		}
 		var keys []string
-		for _, name := range named(pod) {
-			keys = append(keys, pod.Namespace+"/"+name)
+		for _, r := range references(pod) {
+			keys = append(keys, keyOf(v1alpha1.HomeObject{Kind: r.kind, Namespace: pod.Namespace, Name: r.name}))
 		}
 		return keys
 	},
 	byNode: func(obj client.Object) []string {
-		if pod, ok := obj.(*corev1.Pod); ok && len(named(pod)) > 0 {
+		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" && tolerates(pod) {
 			return []string{pod.Spec.NodeName}
 		}
 		return nil
 	},
 }
 
-// podFinder lists the bound pods that name a Secret. They must not be changed.
+// keyOf is an object's key in the index byObject.
+func keyOf(home v1alpha1.HomeObject) string {
+	return home.Kind + "/" + home.Namespace + "/" + home.Name
+}
+
+// podFinder lists the bound pods that refer to an object. They must not be changed.
 type podFinder func(ctx context.Context, home v1alpha1.HomeObject) ([]corev1.Pod, error)
 
 // indexedPods finds pods by the index.
 func indexedPods(c client.Reader) podFinder {
 	return func(ctx context.Context, home v1alpha1.HomeObject) ([]corev1.Pod, error) {
 		list := &corev1.PodList{}
-		err := c.List(ctx, list, client.InNamespace(home.Namespace), client.MatchingFields{bySecret: home.Namespace + "/" + home.Name}, client.UnsafeDisableDeepCopy)
+		err := c.List(ctx, list, client.InNamespace(home.Namespace), client.MatchingFields{byObject: keyOf(home)}, client.UnsafeDisableDeepCopy)
 		return list.Items, err
 	}
-}
-
-// named are the Secrets by which the images of a pod are pulled, none if the pod is not
-// one that may run at another cluster.
-func named(pod *corev1.Pod) []string {
-	if pod.Spec.NodeName == "" || len(pod.Spec.ImagePullSecrets) == 0 || !tolerates(pod) {
-		return nil
-	}
-	var names []string
-	for _, ref := range pod.Spec.ImagePullSecrets {
-		if ref.Name != "" {
-			names = append(names, ref.Name)
-		}
-	}
-	return names
 }
 
 func tolerates(pod *corev1.Pod) bool {
@@ -81,7 +74,7 @@ func tolerates(pod *corev1.Pod) bool {
 	return false
 }
 
-// over says that a pod has ended and pulls nothing any more.
+// over says that a pod has ended and needs nothing any more.
 func over(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
@@ -106,33 +99,45 @@ func virtual(node client.Object) string {
 
 // wakers turn what happens at home into requests. They read from the cache only.
 type wakers struct {
-	cache client.Reader
-	fleet Fleet
+	cache  client.Reader
+	fleet  Fleet
+	spaces spaceFinder
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-func secretAt(peering, namespace, name string) reconcile.Request {
-	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: peering + "/" + namespace, Name: name}}
+// at is the request for an object and a provider: PEERING/NAMESPACE and KIND/NAME.
+func at(peering string, home v1alpha1.HomeObject) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: peering + "/" + home.Namespace, Name: home.Kind + "/" + home.Name}}
+}
+
+// split is the provider and the object of a request.
+func split(req reconcile.Request) (peering string, home v1alpha1.HomeObject, ok bool) {
+	peering, home.Namespace, ok = strings.Cut(req.Namespace, "/")
+	if !ok {
+		return "", home, false
+	}
+	home.Kind, home.Name, ok = strings.Cut(req.Name, "/")
+	return peering, home, ok
 }
 
 func requests(peering string, pod *corev1.Pod) []reconcile.Request {
 	var all []reconcile.Request
-	for _, name := range named(pod) {
-		all = append(all, secretAt(peering, pod.Namespace, name))
+	for _, r := range references(pod) {
+		all = append(all, at(peering, v1alpha1.HomeObject{Kind: r.kind, Namespace: pod.Namespace, Name: r.name}))
 	}
 	return all
 }
 
-// pods asks for the Secrets of pods that are bound, end or are gone.
+// pods asks for what pods refer to that are bound, change that, end or are gone.
 func (w wakers) pods() handler.EventHandler {
 	add := func(ctx context.Context, obj client.Object, q queue) {
 		pod, ok := obj.(*corev1.Pod)
-		if !ok || len(named(pod)) == 0 {
+		if !ok || pod.Spec.NodeName == "" || !tolerates(pod) {
 			return
 		}
 		if peering, err := peeringOf(ctx, w.cache, pod.Spec.NodeName); err == nil && peering != "" {
-			for _, r := range requests(peering, pod) {
+			for _, r := range append(requests(peering, pod), w.turned(ctx, peering, pod.Namespace)...) {
 				q.Add(r)
 			}
 		}
@@ -142,7 +147,7 @@ func (w wakers) pods() handler.EventHandler {
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 			old, ok := e.ObjectOld.(*corev1.Pod)
 			pod, ok2 := e.ObjectNew.(*corev1.Pod)
-			if ok && ok2 && (old.UID != pod.UID || old.Spec.NodeName != pod.Spec.NodeName || over(old) != over(pod)) {
+			if ok && ok2 && (old.UID != pod.UID || over(old) != over(pod) || !slices.Equal(references(old), references(pod))) {
 				add(ctx, pod, q)
 			}
 		},
@@ -150,7 +155,7 @@ func (w wakers) pods() handler.EventHandler {
 	}
 }
 
-// nodes asks for the Secrets of the pods of a virtual node that appears or goes.
+// nodes asks for what the pods of a virtual node refer to that appears or goes.
 func (w wakers) nodes() handler.EventHandler {
 	wake := func(ctx context.Context, node client.Object, q queue) {
 		if peering := virtual(node); peering != "" {
@@ -177,8 +182,15 @@ func (w wakers) ofNode(ctx context.Context, peering, node string) []reconcile.Re
 		return nil // the cache is ending
 	}
 	var all []reconcile.Request
+	spaces := map[string]bool{}
 	for i := range list.Items {
 		all = append(all, requests(peering, &list.Items[i])...)
+		spaces[list.Items[i].Namespace] = true
+	}
+	for namespace := range spaces {
+		for _, home := range w.objects(ctx, namespace) {
+			all = append(all, at(peering, home))
+		}
 	}
 	return all
 }
@@ -194,7 +206,7 @@ func (w wakers) ofPeer(peering string) []reconcile.Request {
 	there := &v1alpha1.ShadowObjectList{}
 	if err := peer.Reader().List(ctx, there); err == nil {
 		for i := range there.Items {
-			for _, r := range ofShadow(peering, &there.Items[i]) {
+			for _, r := range w.ofShadow(peering, &there.Items[i]) {
 				wanted[r] = true
 			}
 		}
@@ -216,13 +228,28 @@ func (w wakers) ofPeer(peering string) []reconcile.Request {
 	return all
 }
 
-// ofShadow is the Secret of a ShadowObject that a provider shows.
+// ofShadow is the object of a ShadowObject that a provider shows, and what goes with it.
+func (w wakers) ofShadow(peering string, obj client.Object) []reconcile.Request {
+	all := ofShadow(peering, obj)
+	if s, ok := obj.(*v1alpha1.ShadowObject); ok && len(all) > 0 && s.Spec.Home.Kind == kindIngress {
+		ingress := &networkingv1.Ingress{}
+		if err := w.cache.Get(context.Background(), client.ObjectKey{Namespace: s.Spec.Home.Namespace, Name: s.Spec.Home.Name}, ingress); err == nil {
+			all = append(all, certificates(peering, ingress)...)
+		}
+	}
+	return all
+}
+
+// ofShadow is the object of a ShadowObject that a provider shows.
 func ofShadow(peering string, obj client.Object) []reconcile.Request {
 	s, ok := obj.(*v1alpha1.ShadowObject)
-	if !ok || s.Spec.Home.Kind != kindSecret || s.Name != v1alpha1.ShadowObjectName(s.Spec.Home) || badName(s.Spec.Home) != "" {
+	if !ok {
 		return nil
 	}
-	return []reconcile.Request{secretAt(peering, s.Spec.Home.Namespace, s.Spec.Home.Name)}
+	if _, travels := kindOf(s.Spec.Home.Kind); !travels || s.Name != v1alpha1.ShadowObjectName(s.Spec.Home) || badName(s.Spec.Home) != "" {
+		return nil
+	}
+	return []reconcile.Request{at(peering, s.Spec.Home)}
 }
 
 // badName says what is wrong with the names of an object at home.

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -67,28 +66,38 @@ func (w *watcher) shadows() handler.EventHandler {
 	}
 }
 
+// all asks for all ShadowObjects in a tenant namespace.
+func (w *watcher) all(ctx context.Context, namespace string, q queue) {
+	if !strings.HasPrefix(namespace, v1alpha1.TenantNamespacePrefix) {
+		return
+	}
+	list := metadataList(v1alpha1.GroupVersion.WithKind("ShadowObjectList"))
+	if err := w.client.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return // the cache is not there yet: its first events come
+	}
+	for i := range list.Items {
+		w.add(&list.Items[i], q)
+	}
+}
+
+// tenants asks for all ShadowObjects of a tenant whose terms have changed.
+func (w *watcher) tenants() handler.EventHandler {
+	return handler.Funcs{UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+		if e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() {
+			w.all(ctx, v1alpha1.TenantNamespace(e.ObjectNew.GetName()), q)
+		}
+	}}
+}
+
 // maps asks for all ShadowObjects of a tenant whose namespaces have changed.
 func (w *watcher) maps() handler.EventHandler {
-	all := func(ctx context.Context, namespace string, q queue) {
-		if !strings.HasPrefix(namespace, v1alpha1.TenantNamespacePrefix) {
-			return
-		}
-		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ShadowObjectList"))
-		if err := w.client.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-			return // the cache is not there yet: its first events come
-		}
-		for i := range list.Items {
-			w.add(&list.Items[i], q)
-		}
-	}
 	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { all(ctx, e.Object.GetNamespace(), q) },
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { w.all(ctx, e.Object.GetNamespace(), q) },
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 			a, ok := e.ObjectOld.(*v1alpha1.NamespaceMap)
 			b, ok2 := e.ObjectNew.(*v1alpha1.NamespaceMap)
 			if ok && ok2 && (!maps.Equal(a.Status.Namespaces, b.Status.Namespaces) || a.Status.ObservedGeneration != b.Status.ObservedGeneration) {
-				all(ctx, b.Namespace, q)
+				w.all(ctx, b.Namespace, q)
 			}
 		},
 	}

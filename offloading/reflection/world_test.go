@@ -2,8 +2,10 @@ package reflection
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,12 +48,13 @@ type world struct {
 	name     string // of the peering, its node and the tenant
 	home     string // namespace
 	remote   string // mapped namespace
+	kind     string // of the objects that the helpers speak of
 	recorded *events.FakeRecorder
 	state    fleet.State
 	writes   int
 	dieAfter int // writes; -1 is never
 	fail     func(verb string, obj client.Object) error
-	reads    int // of Secrets
+	reads    int // of content
 
 	consumer *consumer
 	provider *provider
@@ -91,7 +94,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	server := kubetest.Server(t)
 	w := &world{t: t, raw: server.Client(t), clock: testingclock.NewFakeClock(time.Now().Truncate(time.Second)), name: server.Name(t, "milan"),
-		home: server.Namespace(t), recorded: events.NewFakeRecorder(1000), dieAfter: -1,
+		home: server.Namespace(t), recorded: events.NewFakeRecorder(1000), dieAfter: -1, kind: kindSecret,
 		state: fleet.State{Reachable: true, Reason: v1alpha1.ReasonPeerReachable}}
 	w.remote = w.name + "-shop"
 	do := func(verb string, obj client.Object, call func() error) error {
@@ -108,7 +111,8 @@ func newWorld(t *testing.T) *world {
 	}
 	w.client = interceptor.NewClient(server.Client(t), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-			if _, ok := obj.(*corev1.Secret); ok {
+			switch obj.(type) {
+			case *corev1.Secret, *corev1.ConfigMap:
 				w.reads++
 			}
 			return c.Get(ctx, key, obj, opts...)
@@ -144,15 +148,20 @@ func (w *world) restart() {
 		all, found := &corev1.PodList{}, []corev1.Pod(nil)
 		err := w.raw.List(ctx, all, client.InNamespace(home.Namespace))
 		for i := range all.Items {
-			for _, key := range indices[bySecret](&all.Items[i]) {
-				if key == home.Namespace+"/"+home.Name {
+			for _, key := range indices[byObject](&all.Items[i]) {
+				if key == keyOf(home) {
 					found = append(found, all.Items[i])
 				}
 			}
 		}
 		return found, err
 	}
-	w.consumer = &consumer{client: w.client, live: w.client, fleet: w, clock: w.clock, pods: list, events: w.recorded, meter: m, notes: newNotes[note]()}
+	spaces := func(ctx context.Context, _, namespace string) (bool, error) {
+		all := &corev1.PodList{}
+		err := w.raw.List(ctx, all, client.InNamespace(namespace))
+		return slices.ContainsFunc(all.Items, func(p corev1.Pod) bool { return p.Spec.NodeName == w.name && !over(&p) }), err
+	}
+	w.consumer = &consumer{client: w.client, live: w.client, fleet: w, clock: w.clock, pods: list, spaces: spaces, events: w.recorded, meter: m, notes: newNotes[note]()}
 	w.provider = &provider{client: w.client, live: w.client, clock: w.clock, meter: m, notes: newNotes[made]()}
 	w.sweeper = &sweeper{client: w.client, live: w.client}
 }
@@ -196,41 +205,50 @@ func (w *world) mapped(m v1alpha1.MappedNamespace) {
 	}
 }
 
+// pod makes one that names image pull secrets.
 func (w *world) pod(name string, secrets ...string) *corev1.Pod {
+	w.t.Helper()
+	return w.podWith(name, func(spec *corev1.PodSpec) {
+		for _, s := range secrets {
+			spec.ImagePullSecrets = append(spec.ImagePullSecrets, corev1.LocalObjectReference{Name: s})
+		}
+	})
+}
+
+// podWith makes one on the virtual node.
+func (w *world) podWith(name string, edit func(*corev1.PodSpec)) *corev1.Pod {
 	w.t.Helper()
 	p := &corev1.Pod{ObjectMeta: objectMeta(w.home, name), Spec: corev1.PodSpec{NodeName: w.name,
 		Containers:  []corev1.Container{{Name: "c", Image: "i"}},
 		Tolerations: []corev1.Toleration{{Key: v1alpha1.TaintVirtualNode, Operator: corev1.TolerationOpExists}}}}
-	for _, s := range secrets {
-		p.Spec.ImagePullSecrets = append(p.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: s})
-	}
+	edit(&p.Spec)
 	w.create(p)
 	return p
 }
 
-func (w *world) of(secret string) v1alpha1.HomeObject {
-	return v1alpha1.HomeObject{Kind: kindSecret, Namespace: w.home, Name: secret}
+func (w *world) of(name string) v1alpha1.HomeObject {
+	return v1alpha1.HomeObject{Kind: w.kind, Namespace: w.home, Name: name}
 }
 
-func (w *world) key(secret string) types.NamespacedName {
-	return types.NamespacedName{Namespace: w.TenantNamespace(), Name: v1alpha1.ShadowObjectName(w.of(secret))}
+func (w *world) key(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: w.TenantNamespace(), Name: v1alpha1.ShadowObjectName(w.of(name))}
 }
 
-// send lets the consumer look at a Secret, take the provider; errors fail the test.
-func (w *world) send(secret string) ctrl.Result {
+// send lets the consumer look at an object, take the provider; errors fail the test.
+func (w *world) send(name string) ctrl.Result {
 	w.t.Helper()
 	w.clock.Step(readEvery)
-	res, err := w.consumer.Reconcile(ctx, secretAt(w.name, w.home, secret))
+	res, err := w.consumer.Reconcile(ctx, at(w.name, w.of(name)))
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	return res
 }
 
-func (w *world) take(secret string) ctrl.Result {
+func (w *world) take(name string) ctrl.Result {
 	w.t.Helper()
 	w.clock.Step(readEvery)
-	res, err := w.provider.Reconcile(ctx, ctrl.Request{NamespacedName: w.key(secret)})
+	res, err := w.provider.Reconcile(ctx, ctrl.Request{NamespacedName: w.key(name)})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -244,11 +262,11 @@ func (w *world) sweep() {
 	}
 }
 
-// both lets everything look at a Secret.
-func (w *world) both(secret string) {
+// both lets everything look at an object.
+func (w *world) both(name string) {
 	w.t.Helper()
-	w.send(secret)
-	w.take(secret)
+	w.send(name)
+	w.take(name)
 	w.sweep()
 }
 
@@ -271,6 +289,36 @@ func (w *world) made(name string) *corev1.Secret { return get(w, w.remote, name,
 func (w *world) shadow(name string) *v1alpha1.ShadowObject {
 	return get(w, w.TenantNamespace(), w.key(name).Name, &v1alpha1.ShadowObject{})
 }
+
+// login is a configuration with a password in it.
+func login(password string) []byte {
+	return fmt.Appendf(nil, `{"auths":{"registry.example":{"username":"u","password":%q}}}`, password)
+}
+
+func pullSecret(namespace, name, password string) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: objectMeta(namespace, name), Type: corev1.SecretTypeDockerConfigJson,
+		Data: map[string][]byte{corev1.DockerConfigJsonKey: login(password)}}
+}
+
+// token is a Secret that does not travel.
+func token(namespace, name string) *corev1.Secret {
+	s := &corev1.Secret{ObjectMeta: objectMeta(namespace, name), Type: tokenType, Data: map[string][]byte{"a": []byte("s3cret")}}
+	s.Annotations = map[string]string{corev1.ServiceAccountNameKey: "default"}
+	return s
+}
+
+// text is what a consumer writes of a Secret.
+func text(kind, key string, value []byte) string {
+	return fmt.Sprintf(`{"content":{"type":%q,"data":{%q:%q}}}`, kind, key, base64.StdEncoding.EncodeToString(value))
+}
+
+const (
+	jsonType  = "kubernetes.io/dockerconfigjson"
+	jsonKey   = ".dockerconfigjson"
+	cfgType   = "kubernetes.io/dockercfg"
+	cfgKey    = ".dockercfg"
+	tokenType = "kubernetes.io/service-account-token"
+)
 
 // password is what the provider could pull with.
 func (w *world) password(name string) string {

@@ -38,8 +38,8 @@ func fields(of, plain string, rules map[string]rule) map[string]rule {
 
 func drop(why string) rule { return rule{fate: dropped, why: why} }
 
-// absent is the rule of a reference to an object that does not travel.
-var absent = rule{fate: kept, why: "the object must exist in the mapped namespace: home's does not travel yet"}
+// travels is the rule of a reference to an object that goes with the pod.
+var travels = rule{fate: kept, why: "the object goes with the pod: see docs/kinds/shadowobject.md"}
 
 func refuse(why string) rule { return rule{fate: refused, why: why} }
 
@@ -146,8 +146,8 @@ var probeHost = rule{
 
 var environmentRules = join(
 	fields("EnvVar", "Name Value ValueFrom", nil),
-	fields("EnvVarSource", "FieldRef ResourceFieldRef FileKeyRef", map[string]rule{"ConfigMapKeyRef": absent, "SecretKeyRef": absent}),
-	fields("EnvFromSource", "Prefix", map[string]rule{"ConfigMapRef": absent, "SecretRef": absent}),
+	fields("EnvVarSource", "FieldRef ResourceFieldRef FileKeyRef", map[string]rule{"ConfigMapKeyRef": travels, "SecretKeyRef": travels}),
+	fields("EnvFromSource", "Prefix", map[string]rule{"ConfigMapRef": travels, "SecretRef": travels}),
 	fields("ConfigMapEnvSource", "Optional", nil),
 	fields("SecretEnvSource", "Optional", nil),
 	fields("ConfigMapKeySelector", "Key Optional", nil),
@@ -177,8 +177,8 @@ var volumeRules = join(
 	}),
 	fields("ProjectedVolumeSource", "Sources DefaultMode", nil),
 	fields("VolumeProjection", "DownwardAPI", map[string]rule{
-		"Secret":              absent,
-		"ConfigMap":           absent,
+		"Secret":              travels,
+		"ConfigMap":           travels,
 		"ServiceAccountToken": refuse("tokens of home do not travel, and the provider's are not given; leave it out"),
 		"ClusterTrustBundle":  refuse("the provider's trust bundles are its own; put the certificates into the image"),
 		"PodCertificate":      refuse("the provider's signers are its own; leave it out"),
@@ -188,8 +188,8 @@ var volumeRules = join(
 )
 
 var volumeSourceRules = fields("VolumeSource", "EmptyDir DownwardAPI Projected Image", map[string]rule{
-	"Secret":                absent,
-	"ConfigMap":             absent,
+	"Secret":                travels,
+	"ConfigMap":             travels,
 	"HostPath":              refuse("the provider's nodes are not shared; use an emptyDir"),
 	"PersistentVolumeClaim": refuse("volume claims do not travel yet; use an emptyDir"),
 	"Ephemeral":             refuse("volume claims do not travel yet; use an emptyDir"),

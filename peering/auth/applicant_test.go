@@ -202,10 +202,11 @@ func TestTerms(t *testing.T) {
 		State: v1alpha1.TenantActive, PodSecurity: v1alpha1.PodSecurityRestricted,
 		Objects: map[string]int32{"a": 1, "b": 2}, AbandonAfter: &metav1.Duration{Duration: time.Hour},
 	}
-	own := &v1alpha1.TenantTerms{State: v1alpha1.TenantCordoned, Limits: &v1alpha1.TenantLimits{Namespaces: ptr.To(int32(3))}, Objects: map[string]int32{"b": 7}}
+	own := &v1alpha1.TenantTerms{State: v1alpha1.TenantCordoned, Limits: &v1alpha1.TenantLimits{Namespaces: ptr.To(int32(3))}, Objects: map[string]int32{"b": 7},
+		Services: &v1alpha1.TenantServices{NodePorts: true}, DisruptionBudgets: ptr.To(false)}
 	want := v1alpha1.TenantTerms{
 		State: v1alpha1.TenantCordoned, PodSecurity: v1alpha1.PodSecurityRestricted, Limits: own.Limits,
-		Objects: map[string]int32{"a": 1, "b": 7}, AbandonAfter: defaults.AbandonAfter,
+		Objects: map[string]int32{"a": 1, "b": 7}, AbandonAfter: defaults.AbandonAfter, Services: own.Services, DisruptionBudgets: own.DisruptionBudgets,
 	}
 	if diff := cmp.Diff(want, terms(own, defaults)); diff != "" {
 		t.Errorf("the invitation's terms come before the defaults: %s", diff)

@@ -118,6 +118,18 @@ func terms(invitation *v1alpha1.TenantTerms, defaults v1alpha1.TenantTerms) v1al
 	if own.PodSecurity != "" {
 		merged.PodSecurity = own.PodSecurity
 	}
+	if own.Reflection != nil {
+		merged.Reflection = own.Reflection
+	}
+	if own.Services != nil {
+		merged.Services = own.Services
+	}
+	if own.Ingress != nil {
+		merged.Ingress = own.Ingress
+	}
+	if own.DisruptionBudgets != nil {
+		merged.DisruptionBudgets = own.DisruptionBudgets
+	}
 	if own.AbandonAfter != nil {
 		merged.AbandonAfter = own.AbandonAfter
 	}

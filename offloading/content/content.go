@@ -1,0 +1,202 @@
+// Package content says of each kind that is reflected how its objects travel: what of
+// a home object a provider is told, what the provider makes of what it is told, and how
+// that is put into an object that is there. Every function is pure and holds whoever
+// wrote what it reads: fields that do not travel have no place in what is read, so a
+// text that holds one is refused. Nothing here ever puts content of a Secret into a
+// sentence, and nothing reads or writes an API server.
+package content
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kjson "sigs.k8s.io/json"
+)
+
+const (
+	// MaxContent is the most bytes of data that one object carries: a tenant has up to a
+	// thousand of them in the provider's database.
+	MaxContent = 64 << 10
+	// MaxText is the most bytes of the text that carries an object: the content in base64,
+	// and a bit.
+	MaxText = 90 << 10
+	// maxQuote is how much of what somebody wrote is repeated.
+	maxQuote = 80
+)
+
+// Kind is how objects of one kind travel.
+type Kind struct {
+	// Name of the kind, as in HomeObject.kind.
+	Name string
+	// New makes an empty object, NewList an empty list.
+	New     func() client.Object
+	NewList func() client.ObjectList
+	// Referred kinds travel only if a pod refers to them, or a rule says so.
+	Referred bool
+	// Secret kinds are never cached and never logged.
+	Secret bool
+	// Never are names that do not travel: every namespace has its own, or they mean the
+	// cluster itself.
+	Never []string
+	// Encode is the text that carries a home object; wrong, if not empty, is why it does
+	// not travel, for the owner of the object.
+	Encode func(obj client.Object) (text, wrong string)
+	// Decode is the object that a text asks for, without name and namespace; wrong, if not
+	// empty, is why there is none, for its writer. It repeats nothing of Secrets.
+	Decode func(text string, rules Rules) (obj client.Object, wrong string)
+	// Merge puts what is wanted into a copy of what is there, and leaves what others own.
+	// Changed says whether the copy differs; replace, that the API server would not take
+	// the change, so the object has to be made anew.
+	Merge func(have, want client.Object) (next client.Object, changed, replace bool)
+}
+
+// Kinds are all kinds by name.
+var Kinds = map[string]Kind{
+	"Secret":              secrets.kind(),
+	"ConfigMap":           configMaps.kind(),
+	"Service":             services.kind(),
+	"PodDisruptionBudget": budgets.kind(),
+	"Ingress":             ingresses.kind(),
+	"EndpointSlice":       slicesOfEndpoints.kind(),
+}
+
+// Names are the names of all kinds, in order.
+func Names() []string {
+	var names []string
+	for name := range Kinds {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// envelope is what a text holds. Content is what the kind itself says.
+type envelope[C any] struct {
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+	Content     C                 `json:"content"`
+}
+
+// form is what makes a Kind: the object's type O, and the type C of its content on the
+// way.
+type form[O client.Object, C any] struct {
+	name             string
+	referred, secret bool
+	never            []string
+	empty            func() O
+	list             func() client.ObjectList
+	// bare kinds leave their annotations at home: these are orders to controllers there.
+	bare bool
+	// pack takes the content out of a home object; wrong is why it cannot be.
+	pack func(O) (content C, wrong string)
+	// check says what is wrong with content, whoever it is of.
+	check func(*C) string
+	// unpack puts content into an empty object, as far as the rules allow.
+	unpack func(*C, Rules, O) string
+	// put changes what is there into what is wanted; true if that takes a new object.
+	put func(next, want O) bool
+}
+
+func (f form[O, C]) kind() Kind {
+	return Kind{
+		Name: f.name, Referred: f.referred, Secret: f.secret, Never: f.never,
+		New: func() client.Object { return f.empty() }, NewList: f.list,
+		Encode: f.encode, Decode: f.decode, Merge: f.merge,
+	}
+}
+
+func (f form[O, C]) encode(obj client.Object) (string, string) {
+	o, ok := obj.(O)
+	if !ok {
+		return "", "it is no " + f.name
+	}
+	c, wrong := f.pack(o)
+	if wrong == "" {
+		wrong = f.check(&c)
+	}
+	if wrong != "" {
+		return "", wrong
+	}
+	e := envelope[C]{Labels: labelsOf(o), Content: c}
+	if !f.bare {
+		e.Annotations = annotationsOf(o)
+	}
+	var text strings.Builder
+	j := json.NewEncoder(&text)
+	j.SetEscapeHTML(false)
+	if err := j.Encode(e); err != nil {
+		return "", "it cannot be written as JSON"
+	}
+	out := strings.TrimSuffix(text.String(), "\n")
+	if len(out) > MaxText {
+		return "", fmt.Sprintf("it takes %d bytes as JSON, at most %d; split it, or use shorter keys and annotations", len(out), MaxText)
+	}
+	return out, ""
+}
+
+func (f form[O, C]) decode(text string, rules Rules) (client.Object, string) {
+	e, wrong := f.read(text)
+	if wrong != "" {
+		return nil, "spec.object: " + wrong
+	}
+	if slices.Contains(rules.Deny, f.name) {
+		return nil, fmt.Sprintf("the provider takes no %s of this tenant", f.name)
+	}
+	o := f.empty()
+	o.SetLabels(e.Labels)
+	o.SetAnnotations(e.Annotations)
+	remember(o)
+	if wrong := f.unpack(&e.Content, rules, o); wrong != "" {
+		return nil, "spec.object: content: " + wrong
+	}
+	return o, ""
+}
+
+// read takes a text apart, and says what is wrong with it.
+func (f form[O, C]) read(text string) (*envelope[C], string) {
+	switch {
+	case len(text) > MaxText:
+		return nil, fmt.Sprintf("%d bytes, at most %d", len(text), MaxText)
+	case !strings.HasPrefix(strings.TrimLeft(text, " \t\r\n"), "{"):
+		return nil, "not a JSON object with labels, annotations and content"
+	}
+	e := &envelope[C]{}
+	strict, err := kjson.UnmarshalStrict([]byte(text), e)
+	if err == nil && len(strict) > 0 {
+		err = strict[0]
+	}
+	switch {
+	case err != nil && f.secret:
+		return nil, "not the JSON of a " + f.name + " with labels, annotations and content, and nothing else"
+	case err != nil:
+		return nil, fmt.Sprintf("not the JSON of what travels of a %s: %.*q", f.name, 2*maxQuote, err.Error())
+	}
+	if wrong := e.checkMetadata(f.bare); wrong != "" {
+		return nil, wrong
+	}
+	if wrong := f.check(&e.Content); wrong != "" {
+		return nil, "content: " + wrong
+	}
+	return e, ""
+}
+
+func (f form[O, C]) merge(have, want client.Object) (client.Object, bool, bool) {
+	next, ok := have.DeepCopyObject().(O)
+	w, ok2 := want.(O)
+	if !ok || !ok2 {
+		return have, false, false // the engine mixes up kinds, which a test would see
+	}
+	mergeMetadata(next, w)
+	replace := f.put(next, w)
+	return next, !same(have, client.Object(next)), replace
+}
+
+// same says whether two mean the same.
+func same(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
+
+// quote repeats the beginning of what somebody wrote.
+func quote(s string) string { return fmt.Sprintf("%.*q", maxQuote, s) }

@@ -1,0 +1,40 @@
+package content
+
+import (
+	"net/netip"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// Rules is what the provider's owner allows a tenant. The zero value is what holds where
+// the owner has said nothing.
+type Rules struct {
+	// Deny are kinds of which nothing is taken.
+	Deny []string
+	// NodePorts and LoadBalancers let Services of these types be what they are.
+	NodePorts, LoadBalancers bool
+	// IngressHosts are the domains for which Ingresses are taken: each stands for itself
+	// and all names below it. IngressClass is the class of every one.
+	IngressHosts []string
+	IngressClass string
+	// NoBudgets: PodDisruptionBudgets are refused.
+	NoBudgets bool
+	// Ranges are where addresses of EndpointSlices may be.
+	Ranges []netip.Prefix
+}
+
+// RulesOf are the rules that the terms of a tenant make.
+func RulesOf(t v1alpha1.TenantTerms) Rules {
+	var r Rules
+	if t.Reflection != nil {
+		r.Deny = t.Reflection.Deny
+	}
+	if t.Services != nil {
+		r.NodePorts, r.LoadBalancers = t.Services.NodePorts, t.Services.LoadBalancers
+	}
+	if t.Ingress != nil {
+		r.IngressClass, r.IngressHosts = t.Ingress.Class, t.Ingress.Hosts
+	}
+	r.NoBudgets = t.DisruptionBudgets != nil && !*t.DisruptionBudgets
+	return r
+}

@@ -1,0 +1,27 @@
+package content
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// TestRulesOf: an owner who says nothing lets nothing out, and every word counts.
+func TestRulesOf(t *testing.T) {
+	if diff := cmp.Diff(Rules{}, RulesOf(v1alpha1.TenantTerms{})); diff != "" {
+		t.Error(diff)
+	}
+	got := RulesOf(v1alpha1.TenantTerms{
+		Reflection: &v1alpha1.TenantReflection{Deny: []string{"Secret"}}, Services: &v1alpha1.TenantServices{LoadBalancers: true},
+		Ingress: &v1alpha1.TenantIngress{Class: "c", Hosts: []string{"h"}}, DisruptionBudgets: new(false),
+	})
+	want := Rules{Deny: []string{"Secret"}, LoadBalancers: true, IngressClass: "c", IngressHosts: []string{"h"}, NoBudgets: true}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if r := RulesOf(v1alpha1.TenantTerms{DisruptionBudgets: new(true)}); r.NoBudgets {
+		t.Error("budgets are allowed, and refused")
+	}
+}

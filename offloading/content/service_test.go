@@ -1,0 +1,124 @@
+package content
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+func serviceText(fields string) string { return `{"content":{` + fields + `}}` }
+
+const webPort = `"ports":[{"name":"web","port":80,"targetPort":8080}]`
+
+func TestService(t *testing.T) {
+	ports := func(n int) string {
+		var all []string
+		for i := range n {
+			all = append(all, fmt.Sprintf(`{"name":"p%d","port":%d,"targetPort":"x"}`, i, i+1))
+		}
+		return `"ports":[` + strings.Join(all, ",") + `]`
+	}
+	testDecode(t, "Service", Rules{NodePorts: true, LoadBalancers: true}, []decoding{
+		{"a plain one", serviceText(webPort + `,"selector":{"app":"web"}`), ""},
+		{"headless", serviceText(webPort + `,"headless":true`), ""},
+		{"a load balancer", serviceText(webPort + `,"type":"LoadBalancer"`), ""},
+		{"sticky, dual stack, early", serviceText(webPort + `,"sticky":60,"ipFamilyPolicy":"PreferDualStack","publishNotReadyAddresses":true`), ""},
+		{"as many ports as can be", serviceText(ports(250)), ""},
+		{"a port more", serviceText(ports(251)), "251 ports, at most 250"},
+		{"an address of its own choice", serviceText(webPort + `,"clusterIP":"10.0.0.10"`), "clusterIP"},
+		{"addresses of others (CVE-2020-8554)", serviceText(webPort + `,"externalIPs":["8.8.8.8"]`), "externalIPs"},
+		{"a load balancer's address", serviceText(webPort + `,"loadBalancerIP":"8.8.8.8"`), "loadBalancerIP"},
+		{"sources", serviceText(webPort + `,"loadBalancerSourceRanges":[]`), "loadBalancerSourceRanges"},
+		{"a class", serviceText(webPort + `,"loadBalancerClass":"x"`), "loadBalancerClass"},
+		{"a node's port", serviceText(`"ports":[{"port":80,"targetPort":80,"nodePort":30000}]`), "nodePort"},
+		{"a name elsewhere", serviceText(`"type":"ExternalName"`), "ExternalName do not travel"},
+		{"a name elsewhere by its field", serviceText(`"externalName":"kubernetes.default"`), "externalName"},
+		{"an unknown type", serviceText(`"type":"Mesh"`), "unknown"},
+		{"a headless load balancer", serviceText(`"type":"LoadBalancer","headless":true`), "headless"},
+		{"no port", serviceText(`"ports":[{"port":0,"targetPort":1}]`), "from 1 to 65535"},
+		{"a target out of range", serviceText(`"ports":[{"port":1,"targetPort":70000}]`), "from 1 to 65535"},
+		{"sticky for ever", serviceText(`"sticky":90000`), "sticky"},
+		{"a number too large", serviceText(`"ports":[{"port":1e9999,"targetPort":1}]`), "not the JSON"},
+	})
+	decoded := func(kind string, rules Rules) *corev1.Service {
+		o, wrong := Kinds["Service"].Decode(serviceText(webPort+`,"type":"`+kind+`"`), rules)
+		if wrong != "" {
+			t.Fatal(wrong)
+		}
+		return o.(*corev1.Service)
+	}
+	for _, c := range []struct {
+		kind  string
+		rules Rules
+		want  corev1.ServiceType
+	}{
+		{"NodePort", Rules{}, "ClusterIP"}, {"NodePort", Rules{NodePorts: true}, "NodePort"}, {"NodePort", Rules{LoadBalancers: true}, "ClusterIP"},
+		{"LoadBalancer", Rules{}, "ClusterIP"}, {"LoadBalancer", Rules{LoadBalancers: true}, "LoadBalancer"}, {"LoadBalancer", Rules{NodePorts: true}, "ClusterIP"},
+		{"", Rules{NodePorts: true, LoadBalancers: true}, "ClusterIP"},
+	} {
+		if got := decoded(c.kind, c.rules).Spec.Type; got != c.want {
+			t.Errorf("%q under %+v becomes %s", c.kind, c.rules, got)
+		}
+	}
+}
+
+// TestEncodeService: what of home's Service is sent.
+func TestEncodeService(t *testing.T) {
+	s := &corev1.Service{Spec: corev1.ServiceSpec{
+		Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.96.1.1", ClusterIPs: []string{"10.96.1.1"}, ExternalIPs: []string{"192.0.2.1"},
+		LoadBalancerIP: "192.0.2.2", LoadBalancerSourceRanges: []string{"192.0.2.0/24"}, LoadBalancerClass: new("x"), HealthCheckNodePort: 31000,
+		Ports:    []corev1.ServicePort{{Name: "web", Protocol: "TCP", Port: 80, TargetPort: intstr.FromString("http"), NodePort: 30000}},
+		Selector: map[string]string{"app": "web"}, SessionAffinity: corev1.ServiceAffinityClientIP,
+	}}
+	text, wrong := Kinds["Service"].Encode(s)
+	want := `{"content":{"type":"LoadBalancer","ports":[{"name":"web","protocol":"TCP","port":80,"targetPort":"http"}],"selector":{"app":"web"},"sticky":10800}}`
+	if diff := cmp.Diff(want, text); diff != "" || wrong != "" {
+		t.Error(wrong, diff)
+	}
+	s.Spec.Type = corev1.ServiceTypeExternalName
+	if _, wrong = Kinds["Service"].Encode(s); !strings.Contains(wrong, "ExternalName") {
+		t.Errorf("ExternalName: %q", wrong)
+	}
+}
+
+// TestMergeService: what the provider gave stays.
+func TestMergeService(t *testing.T) {
+	k := Kinds["Service"]
+	decoded := func(fields string) *corev1.Service {
+		o, wrong := k.Decode(serviceText(fields), Rules{NodePorts: true})
+		if wrong != "" {
+			t.Fatal(wrong)
+		}
+		return o.(*corev1.Service)
+	}
+	have := decoded(webPort + `,"type":"NodePort"`)
+	have.Spec.ClusterIP, have.Spec.ClusterIPs, have.Spec.Ports[0].NodePort = "10.96.7.7", []string{"10.96.7.7"}, 30007
+	have.Spec.IPFamilies, have.Spec.IPFamilyPolicy = []corev1.IPFamily{"IPv4"}, new(corev1.IPFamilyPolicySingleStack)
+	have.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}}
+	for _, c := range []struct {
+		reason, want     string
+		changed, replace bool
+	}{
+		{"nothing", webPort + `,"type":"NodePort"`, false, false},
+		{"another selector", webPort + `,"type":"NodePort","selector":{"a":"b"}`, true, false},
+		{"not from outside any more", webPort, true, false},
+		{"a port more", `"type":"NodePort","ports":[{"name":"more","port":81,"targetPort":81},{"name":"web","port":80,"targetPort":8080}]`, true, false},
+		{"headless", webPort + `,"headless":true`, true, true},
+		{"another family policy", webPort + `,"type":"NodePort","ipFamilyPolicy":"PreferDualStack"`, true, false},
+	} {
+		next, changed, replace := k.Merge(have, decoded(c.want))
+		s := next.(*corev1.Service)
+		if changed != c.changed || replace != c.replace || s.Spec.ClusterIP != "10.96.7.7" || len(s.Status.LoadBalancer.Ingress) != 1 {
+			t.Errorf("%s: changed %v, replace %v, %+v", c.reason, changed, replace, s.Spec)
+		}
+		for _, p := range s.Spec.Ports {
+			if want := map[bool]int32{true: 30007}[p.Port == 80 && s.Spec.Type == "NodePort"]; p.NodePort != want {
+				t.Errorf("%s: the node port of %d is %d", c.reason, p.Port, p.NodePort)
+			}
+		}
+	}
+}

@@ -1,0 +1,192 @@
+package reflection
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// Services, Ingresses and PodDisruptionBudgets travel all together: those of a namespace
+// while a pod of it is bound to the provider. Of Services and budgets only metadata is in
+// the cache; Ingresses are in it whole, as they say which certificates go with them.
+
+// +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch
+// +kubebuilder:rbac:groups=networking.k8s.io,resources=ingresses,verbs=get;list;watch
+// +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;list;watch
+
+// spaceFinder says whether a pod of a namespace is bound to a provider and has not ended.
+type spaceFinder func(ctx context.Context, peering, namespace string) (bool, error)
+
+// indexedSpaces finds out by the index.
+func indexedSpaces(c client.Reader) spaceFinder {
+	return func(ctx context.Context, peering, namespace string) (bool, error) {
+		nodes := &corev1.NodeList{}
+		err := c.List(ctx, nodes, client.MatchingLabels{v1alpha1.LabelType: v1alpha1.TypeVirtualNode, v1alpha1.LabelPeering: peering}, client.UnsafeDisableDeepCopy)
+		if err != nil {
+			return false, fmt.Errorf("listing virtual nodes: %w", err)
+		}
+		for i := range nodes.Items {
+			pods := &corev1.PodList{}
+			err := c.List(ctx, pods, client.InNamespace(namespace), client.MatchingFields{byNode: nodes.Items[i].Name}, client.UnsafeDisableDeepCopy)
+			if err != nil {
+				return false, fmt.Errorf("listing pods of the namespace: %w", err)
+			}
+			if slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return !over(&p) }) {
+				return true, nil
+			}
+		}
+		return false, nil
+	}
+}
+
+// wanted says whether an object should be at a provider, and which pods refer to it.
+func (r *consumer) wanted(ctx context.Context, peer Peer, peering string, home v1alpha1.HomeObject) (bool, []*corev1.Pod, error) {
+	if kind, _ := kindOf(home.Kind); !kind.Referred {
+		in, err := r.spaces(ctx, peering, home.Namespace)
+		return in && !slices.Contains(kind.Never, home.Name), nil, err
+	}
+	pods, err := r.referring(ctx, peering, home)
+	if err != nil || len(pods) > 0 || home.Kind != kindSecret {
+		return len(pods) > 0, pods, err
+	}
+	certifies, err := r.certifies(ctx, peer, home)
+	if err != nil || !certifies {
+		return false, nil, err
+	}
+	in, err := r.spaces(ctx, peering, home.Namespace)
+	return in, nil, err
+}
+
+// certifies says whether a Secret is the certificate of an Ingress that a provider has
+// accepted: keys do not go where they are of no use.
+func (r *consumer) certifies(ctx context.Context, peer Peer, home v1alpha1.HomeObject) (bool, error) {
+	list := &networkingv1.IngressList{}
+	if err := r.client.List(ctx, list, client.InNamespace(home.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("listing ingresses: %w", err)
+	}
+	for i := range list.Items {
+		names := func(t networkingv1.IngressTLS) bool { return t.SecretName == home.Name }
+		if !slices.ContainsFunc(list.Items[i].Spec.TLS, names) {
+			continue
+		}
+		s := &v1alpha1.ShadowObject{}
+		of := v1alpha1.HomeObject{Kind: kindIngress, Namespace: home.Namespace, Name: list.Items[i].Name}
+		err := peer.Reader().Get(ctx, client.ObjectKey{Namespace: peer.TenantNamespace(), Name: v1alpha1.ShadowObjectName(of)}, s)
+		if err == nil && apimeta.IsStatusConditionTrue(s.Status.Conditions, v1alpha1.ConditionAccepted) {
+			return true, nil
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			return false, nil // not read from the provider yet, which brings us back
+		}
+	}
+	return false, nil
+}
+
+// certificates asks for the Secrets of an Ingress.
+func certificates(peering string, ingress *networkingv1.Ingress) []reconcile.Request {
+	var all []reconcile.Request
+	for _, t := range ingress.Spec.TLS {
+		if t.SecretName != "" {
+			all = append(all, at(peering, v1alpha1.HomeObject{Kind: kindSecret, Namespace: ingress.Namespace, Name: t.SecretName}))
+		}
+	}
+	return all
+}
+
+// objects are those of a namespace that travel all together.
+func (w wakers) objects(ctx context.Context, namespace string) []v1alpha1.HomeObject {
+	var all []v1alpha1.HomeObject
+	services, budgets, ingresses := metadataList(serviceKind), metadataList(budgetKind), &networkingv1.IngressList{}
+	for kind, list := range map[string]client.ObjectList{kindService: services, kindBudget: budgets, kindIngress: ingresses} {
+		if err := w.cache.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+			continue // the cache is not there yet: its first events come
+		}
+		_ = apimeta.EachListItem(list, func(o runtime.Object) error {
+			if m, err := apimeta.Accessor(o); err == nil {
+				all = append(all, v1alpha1.HomeObject{Kind: kind, Namespace: namespace, Name: m.GetName()})
+			}
+			return nil
+		})
+	}
+	return all
+}
+
+// turned asks for the objects of a namespace that are at a provider though no pod of it is
+// any more, or are not though one is: for the first and the last pod, that is.
+func (w wakers) turned(ctx context.Context, peering, namespace string) []reconcile.Request {
+	peer, ok := w.fleet.Peer(peering)
+	if !ok {
+		return nil
+	}
+	in, err := w.spaces(ctx, peering, namespace)
+	if err != nil {
+		return nil
+	}
+	var all []reconcile.Request
+	for _, home := range w.objects(ctx, namespace) {
+		key := client.ObjectKey{Namespace: peer.TenantNamespace(), Name: v1alpha1.ShadowObjectName(home)}
+		if there := peer.Reader().Get(ctx, key, &v1alpha1.ShadowObject{}) == nil; there != in {
+			all = append(all, at(peering, home))
+		}
+	}
+	return all
+}
+
+// ofHome asks for an object of a kind that travels all together when it changes, at every
+// provider, and for what goes with it.
+func (w wakers) ofHome(kind string) handler.EventHandler {
+	wake := func(ctx context.Context, obj client.Object, q queue) {
+		n := &corev1.Namespace{}
+		if err := w.cache.Get(ctx, client.ObjectKey{Name: obj.GetNamespace()}, n); err != nil || n.Labels[v1alpha1.LabelOffloaded] != "true" {
+			return // when that changes, pods come
+		}
+		nodes := &corev1.NodeList{}
+		if err := w.cache.List(ctx, nodes, client.MatchingLabels{v1alpha1.LabelType: v1alpha1.TypeVirtualNode}, client.UnsafeDisableDeepCopy); err != nil {
+			return // the cache is ending
+		}
+		for i := range nodes.Items {
+			peering := virtual(&nodes.Items[i])
+			q.Add(at(peering, v1alpha1.HomeObject{Kind: kind, Namespace: obj.GetNamespace(), Name: obj.GetName()}))
+			if ingress, ok := obj.(*networkingv1.Ingress); ok {
+				for _, r := range certificates(peering, ingress) {
+					q.Add(r)
+				}
+			}
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { wake(ctx, e.Object, q) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			if e.ObjectOld.GetResourceVersion() != e.ObjectNew.GetResourceVersion() {
+				wake(ctx, e.ObjectNew, q)
+			}
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { wake(ctx, e.Object, q) },
+	}
+}
+
+var (
+	serviceKind = corev1.SchemeGroupVersion.WithKind("ServiceList")
+	budgetKind  = policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudgetList")
+)
+
+func metadataList(kind schema.GroupVersionKind) *metav1.PartialObjectMetadataList {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(kind)
+	return list
+}

@@ -1,0 +1,96 @@
+package test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// reflection holds that a pod starts there with the ConfigMaps and Secrets it refers to,
+// that these follow what is done at home, and that nothing else of its namespace is there.
+func reflection(t *testing.T, c *continuum) {
+	s := c.offloaded(t, "rome", "--pod-offloading-strategy", "Remote")
+	there := s.name + "-rome"
+	named := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
+	settings := &corev1.ConfigMap{ObjectMeta: named("settings"), Data: map[string]string{"color": "blue", "app.conf": "depth=3\n"}}
+	s.create(t, settings)
+	s.create(t, &corev1.Service{ObjectMeta: named("reads"), Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort,
+		Selector: map[string]string{"app": "reads"}, Ports: []corev1.ServicePort{{Port: 80}}}})
+	s.create(t, &corev1.Secret{ObjectMeta: named("login"), Data: map[string][]byte{"password": []byte("hunter2")}})
+	s.create(t, &corev1.Secret{ObjectMeta: named("private"), Data: map[string][]byte{"key": []byte("x")}})
+	pod := s.script("reads", `echo "$COLOR $password $(cat /etc/app/app.conf) $(cat /etc/both/password)"; while sleep 1; do cat /etc/app/app.conf; done`)
+	main := &pod.Spec.Containers[0]
+	main.Env = []corev1.EnvVar{{Name: "COLOR", ValueFrom: &corev1.EnvVarSource{
+		ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}, Key: "color"}}}}
+	main.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "login"}}}}
+	main.VolumeMounts = []corev1.VolumeMount{{Name: "app", MountPath: "/etc/app"}, {Name: "both", MountPath: "/etc/both"}}
+	pod.Spec.Volumes = []corev1.Volume{
+		{Name: "app", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}},
+		{Name: "both", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+			{Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "login"}}}}}}},
+	}
+	begin := time.Now()
+	s.create(t, pod)
+	s.running(t, "reads")
+	t.Logf("a pod with a ConfigMap and a Secret runs after %s", time.Since(begin).Round(10*time.Millisecond))
+	logs := func(words string) func() error {
+		return func() error {
+			out, err := s.kubectl(t, "logs", "reads")
+			if err == nil && !strings.Contains(out, words) {
+				err = fmt.Errorf("the pod says %q", out)
+			}
+			return err
+		}
+	}
+	s.eventually(t, offloadLimit, "the pod sees what it refers to", logs("blue hunter2 depth=3 hunter2"))
+	if _, err := get[corev1.Secret](c, "milan", there, "private"); !apierrors.IsNotFound(err) {
+		t.Errorf("a Secret at milan that no pod refers to: %v, want none", err)
+	}
+	s.eventually(t, offloadLimit, "the Service there has the pod behind it", func() error {
+		made, err := get[corev1.Service](c, "milan", there, "reads")
+		if err != nil {
+			return err
+		}
+		if made.Spec.Type != corev1.ServiceTypeClusterIP {
+			return fmt.Errorf("its type is %s, want ClusterIP: the provider allows no node ports", made.Spec.Type)
+		}
+		slices := &discoveryv1.EndpointSliceList{}
+		err = c.Clients["milan"].List(t.Context(), slices, client.InNamespace(there), client.MatchingLabels{discoveryv1.LabelServiceName: "reads"})
+		if err == nil && (len(slices.Items) != 1 || len(slices.Items[0].Endpoints) != 1) {
+			err = fmt.Errorf("its endpoints are %+v", slices.Items)
+		}
+		return err
+	})
+	settings.Data["app.conf"] = "depth=4\n"
+	if err := c.Clients["rome"].Update(t.Context(), settings); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually(t, 4*time.Minute, "the pod sees the change", logs("depth=4")) // a kubelet looks every minute or so
+	t.Run("unreferenced", func(t *testing.T) {
+		made, err := get[corev1.ConfigMap](c, "milan", there, "settings")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if made.Labels[v1alpha1.LabelTenant] != "rome" {
+			t.Errorf("labels %v", made.Labels)
+		}
+		if err := c.Clients["rome"].Delete(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+		s.eventually(t, 3*time.Minute, "what no pod refers to any more is gone", func() error {
+			if _, err := get[corev1.ConfigMap](c, "milan", there, "settings"); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("it is there: %v", err)
+			}
+			return nil
+		})
+	})
+}
