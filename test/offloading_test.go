@@ -61,7 +61,7 @@ func TestOffloading(t *testing.T) {
 			})
 		}
 	})
-	each(t, part{"Hostile", hostileShadowPods}, part{"Jobs", jobsEndOnce}, part{"Limits", tenantLimits}, part{"Restart", managersRestart}, part{"Takeover", leaderDies},
+	each(t, part{"Hostile", hostileShadowPods}, part{"Jobs", jobsEndOnce}, part{"Limits", tenantLimits}, part{"Restart", managersRestart}, part{"Takeover", leaderDies}, part{"HomePaused", homePaused},
 		part{"Partition", podsInPartition}, part{"Unoffload", unoffload})
 }
 

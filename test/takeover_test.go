@@ -80,6 +80,62 @@ func leaderDies(t *testing.T, c *continuum) {
 	c.settle(t, "rome")
 }
 
+// homePaused holds that a home API server that answers nobody for longer than a replica
+// leads stops nothing at the provider, restarts nothing, and is followed at once when it
+// is back.
+func homePaused(t *testing.T, c *continuum) {
+	s := c.offloaded(t, "rome", "--pod-offloading-strategy", "Remote")
+	s.create(t, s.deployment("web", 1))
+	web := s.runningAll(t, "web", 1)[0]
+	before := c.managerRestarts(t, "rome")
+	c.Run(t, "api", "pause", "rome")
+	resumed := false
+	resume := func() {
+		if !resumed {
+			resumed = true
+			c.Run(t, "api", "resume", "rome")
+		}
+	}
+	t.Cleanup(resume)
+	never(t, 25*time.Second, "the pod at milan stops while rome's API server is paused", func() (bool, error) {
+		twin, err := c.twin("milan", &web)
+		return err == nil && (twin.DeletionTimestamp != nil || isReady(twin) != nil), err
+	})
+	resume()
+	begin := time.Now()
+	eventually(t, time.Minute, "rome's API server answers", func() error {
+		return c.Clients["rome"].Get(t.Context(), client.ObjectKey{Name: s.name}, &corev1.Namespace{})
+	})
+	eventually(t, time.Minute, "a Deployment can be made", func() error {
+		d := s.deployment("after", 1)
+		return client.IgnoreAlreadyExists(c.Clients["rome"].Create(t.Context(), d))
+	})
+	s.runningAll(t, "after", 1)
+	t.Logf("a pod made afterwards runs %s after the API server goes on", time.Since(begin).Round(100*time.Millisecond))
+	if after := c.managerRestarts(t, "rome"); after != before {
+		t.Errorf("containers of the manager were restarted %d times", after-before)
+	}
+	if now, err := get[corev1.Pod](c, "rome", s.name, web.Name); err != nil || now.UID != web.UID || isReady(now) != nil {
+		t.Errorf("a pod that nothing happened to: %v", err)
+	}
+	c.settle(t, "rome")
+}
+
+// managerRestarts is how often containers of a cluster's manager were restarted.
+func (c *continuum) managerRestarts(t *testing.T, cluster string) (count int32) {
+	t.Helper()
+	var pods corev1.PodList
+	if err := c.Clients[cluster].List(t.Context(), &pods, client.InNamespace(v1alpha1.SystemNamespace)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range pods.Items {
+		for _, s := range pods.Items[i].Status.ContainerStatuses {
+			count += s.RestartCount
+		}
+	}
+	return count
+}
+
 // leader is which replica of a cluster's manager leads.
 type leader struct{ holder, pod string }
 

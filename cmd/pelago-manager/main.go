@@ -18,6 +18,10 @@ var version = "dev"
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := start(ctx, os.Args[1:])
+	if why := (*interruption)(nil); errors.As(err, &why) {
+		fmt.Fprintln(os.Stderr, "Beginning anew:", err)
+		err = anew(ctx)
+	}
 	stop()
 	switch {
 	case errors.Is(err, flag.ErrHelp):

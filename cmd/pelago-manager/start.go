@@ -36,7 +36,7 @@ const leaseName = "pelago-manager"
 
 // A replica that dies without a word is followed by the next one after leaseTerm and a
 // retry, which is less than the ten seconds after which peers and pods would notice. One
-// that cannot renew its Lease for leaseRenewal ends.
+// that cannot renew its Lease for leaseRenewal begins anew.
 const (
 	leaseTerm    = 6 * time.Second
 	leaseRenewal = 4 * time.Second
@@ -122,11 +122,11 @@ func runRooms(ctx context.Context, config *rest.Config, direct client.Client, s 
 		MakeID: leads, Random: rand.Reader, Metrics: s.registry,
 	})
 	if err != nil {
-		return err
+		return away(err)
 	}
 	mgr, err := ctrl.NewManager(config, managerOptions(ctx, direct.Scheme(), s))
 	if err != nil {
-		return fmt.Errorf("making the manager: %w", err)
+		return away(fmt.Errorf("making the manager: %w", err))
 	}
 	if err := errors.Join(h.Register(mgr), mgr.Add(ready)); err != nil {
 		return err
@@ -143,7 +143,7 @@ func runRooms(ctx context.Context, config *rest.Config, direct client.Client, s 
 	}
 	logr.FromContextOrDiscard(ctx).Info("starting", "version", version, "cluster", h.Info().Name, "clusterID", h.ID())
 	if err := mgr.Start(ctx); err != nil {
-		return fmt.Errorf("running the controllers: %w", err)
+		return away(fmt.Errorf("running the controllers: %w", err))
 	}
 	return nil
 }

@@ -116,10 +116,9 @@ func TestTrim(t *testing.T) {
 	}
 }
 
-// The program with a room of the test's: it makes the id, becomes ready, leads, and
-// lets go of the lead when it ends.
-func TestRun(t *testing.T) {
-	server := kubetest.Server(t)
+// configured makes a namespace with what the chart puts beside the program.
+func configured(t *testing.T, server *kubetest.APIServer) (client.Client, string) {
+	t.Helper()
 	c, namespace := server.Client(t), server.Namespace(t)
 	for name, data := range map[string]map[string]string{
 		v1alpha1.ConfigName: {home.ConfigKey: "cluster: {name: rome}"}, v1alpha1.ClusterIDName: nil,
@@ -129,6 +128,14 @@ func TestRun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	return c, namespace
+}
+
+// The program with a room of the test's: it makes the id, becomes ready, leads, and
+// lets go of the lead when it ends.
+func TestRun(t *testing.T) {
+	server := kubetest.Server(t)
+	c, namespace := configured(t, server)
 	worked := make(chan *home.Home, 1)
 	test := room{name: "test", leads: true, register: func(mgr ctrl.Manager, d deps) error {
 		if err := mgr.AddReadyzCheck("test", func(*http.Request) error { return nil }); err != nil {
@@ -209,15 +216,7 @@ func TestRoomsRegister(t *testing.T) {
 	}
 	registered = true
 	server := kubetest.Server(t)
-	c, namespace := server.Client(t), server.Namespace(t)
-	for name, data := range map[string]map[string]string{
-		v1alpha1.ConfigName: {home.ConfigKey: "cluster: {name: rome}"}, v1alpha1.ClusterIDName: nil,
-	} {
-		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: data}
-		if err := c.Create(t.Context(), m); err != nil {
-			t.Fatal(err)
-		}
-	}
+	c, namespace := configured(t, server)
 	h, err := home.New(t.Context(), home.Options{Config: server.Config, Client: c, Namespace: namespace, MakeID: true, Random: rand.Reader})
 	if err != nil {
 		t.Fatal(err)

@@ -344,7 +344,10 @@ func TestMistakes(t *testing.T) {
 		if err := c.change(dir); err != nil {
 			t.Fatal(err)
 		}
-		if err := read(newClient(t, Options{Address: address, Folder: dir})); err == nil || !strings.Contains(err.Error(), "does not trust") {
+		err := read(newClient(t, Options{Address: address, Folder: dir}))
+		// A server that misses a certificate says so and hangs up, and of TLS 1.3 the client
+		// may see only that.
+		if err == nil || !strings.Contains(err.Error(), "does not trust") && !strings.Contains(err.Error(), "cannot be reached") {
 			t.Errorf("%s: %v", c.reason, err)
 		}
 	}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// anewPause is how long the program waits before it begins anew.
+const anewPause = 2 * time.Second
+
+// leaseLost is how controller-runtime says that it ends because this replica leads no
+// more; it has no value for that.
+const leaseLost = "leader election lost"
+
+// interruption is why the program cannot go on though nothing is wrong with it or its
+// settings: the API server did not answer, so that there is nothing to begin with, or
+// this replica does not lead any more.
+type interruption struct{ cause error }
+
+func (i *interruption) Error() string { return i.cause.Error() }
+
+// Unwrap is the cause.
+func (i *interruption) Unwrap() error { return i.cause }
+
+// away marks an error as an interruption if the API server did not answer, or not with
+// a word on what was asked, or if the Lease was lost because of that.
+func away(err error) error {
+	var unreachable *url.Error
+	if errors.As(err, &unreachable) || apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) ||
+		apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) ||
+		strings.Contains(err.Error(), leaseLost) {
+		return &interruption{cause: err}
+	}
+	return err
+}
+
+// anew begins the program anew in its own process, which has then forgotten everything.
+// Were it to end instead, the kubelet would wait longer before each restart, up to five
+// minutes, and an API server that has been away would be back long before this program.
+// It returns if ctx ends, or with an error.
+func anew(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-time.After(anewPause):
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this program: %w", err)
+	}
+	if err := syscall.Exec(program, os.Args, os.Environ()); err != nil {
+		return fmt.Errorf("beginning anew: %w", err)
+	}
+	return nil
+}
