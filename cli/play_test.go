@@ -84,7 +84,8 @@ func (s *stage) kubernetes() func() {
 			d := &deployments.Items[i]
 			before := d.DeepCopy()
 			d.Status.ObservedGeneration = d.Generation
-			d.Status.Replicas, d.Status.UpdatedReplicas, d.Status.ReadyReplicas, d.Status.AvailableReplicas = 1, 1, 1, 1
+			n := *d.Spec.Replicas
+			d.Status.Replicas, d.Status.UpdatedReplicas, d.Status.ReadyReplicas, d.Status.AvailableReplicas = n, n, n, n
 			if before.Status.ObservedGeneration != d.Generation {
 				s.c.Status().Patch(ctx, d, client.MergeFrom(before))
 			}
