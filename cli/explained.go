@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -27,7 +28,7 @@ func newExplainPod(e *Env) *cobra.Command {
 		Short: "Tell why a pod is where it is",
 		Long: `Shows whether the pod's namespace is offloaded, under which terms the pod was made, which
 virtual nodes could take it and why others could not, where it is bound, and what the
-provider says of it; of what is not as it should be, what to do. It reads this cluster only.`,
+provider says and warns of it; of what is not as it should be, what to do. It reads this cluster only.`,
 		Example: "  pelago explain pod web-0 -n shop",
 		Args:    exactly("NAME"),
 		ValidArgsFunction: func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -95,7 +96,11 @@ func (c *Cluster) podChains(ctx context.Context, e *Env, namespace, name string)
 			f.Mapped = &at
 		}
 	}
-	f.Event = c.lastWord(ctx, f.Pod)
+	own, warnings := c.words(ctx, f.Pod)
+	f.Warnings = warnings
+	if len(own) > 0 {
+		f.Event = own[0]
+	}
 	return []chain.Chain{chain.Pod(f)}, nil
 }
 
@@ -216,23 +221,29 @@ func refusedOwner(maps []v1alpha1.NamespaceMap, owner string) []v1alpha1.Refusal
 	return all
 }
 
-// lastWord is the latest event of Pelago about a pod. It is beside the point when events
-// cannot be read.
-func (c *Cluster) lastWord(ctx context.Context, pod *corev1.Pod) string {
+// words are what Pelago said about a pod in events, the latest first: of its own, and what
+// the pod's provider warns of. It is beside the point when events cannot be read.
+func (c *Cluster) words(ctx context.Context, pod *corev1.Pod) (own, warnings []string) {
 	var events corev1.EventList
 	about := &client.ListOptions{Namespace: pod.Namespace, FieldSelector: fields.OneTermEqualSelector("involvedObject.name", pod.Name)}
 	if err := c.Client.List(ctx, &events, about); err != nil {
-		return ""
+		return nil, nil
 	}
-	text, latest := "", metav1.Time{}
+	when := func(e corev1.Event) time.Time {
+		if e.LastTimestamp.IsZero() {
+			return e.EventTime.Time
+		}
+		return e.LastTimestamp.Time
+	}
+	slices.SortStableFunc(events.Items, func(a, b corev1.Event) int { return when(b).Compare(when(a)) })
 	for _, e := range events.Items {
-		at := e.LastTimestamp
-		if at.IsZero() {
-			at = metav1.NewTime(e.EventTime.Time)
-		}
-		if e.InvolvedObject.UID == pod.UID && strings.HasPrefix(cmp.Or(e.ReportingController, e.Source.Component), "pelago") && !at.Before(&latest) {
-			text, latest = e.Reason+": "+chain.Plain(e.Reason, e.Message), at
+		switch {
+		case e.InvolvedObject.UID != pod.UID || !strings.HasPrefix(cmp.Or(e.ReportingController, e.Source.Component), "pelago"):
+		case e.Reason == v1alpha1.ReasonProviderWarning:
+			warnings = append(warnings, chain.Plain(e.Reason, e.Message))
+		default:
+			own = append(own, e.Reason+": "+chain.Plain(e.Reason, e.Message))
 		}
 	}
-	return text
+	return own, warnings
 }

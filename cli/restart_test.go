@@ -73,6 +73,48 @@ func TestRestartWorkloads(t *testing.T) {
 		t.Error("it rolls what has no older pods")
 	}
 	s.testExplainPod(t, name)
+	s.testExplainWarnings(t, name)
+}
+
+// testExplainWarnings explains a pod whose provider warns of something.
+func (s *stage) testExplainWarnings(t *testing.T, namespace string) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "lyon", Labels: map[string]string{v1alpha1.LabelType: v1alpha1.TypeVirtualNode, v1alpha1.LabelPeering: "lyon"}}}
+	s.create(node)
+	t.Cleanup(func() { s.drop(node) })
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	if err := s.c.Status().Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "warned"}, Spec: corev1.PodSpec{
+		NodeName: "lyon", Containers: []corev1.Container{{Name: "c", Image: "c"}},
+	}}
+	place := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.PeeringNamespace("lyon")}}
+	mapped := &v1alpha1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: place.Name, Name: v1alpha1.NamespaceMapName}}
+	s.create(pod, place, mapped)
+	t.Cleanup(func() { s.drop(mapped) })
+	pod.Status.Phase, pod.Status.StartTime = corev1.PodPending, &pod.CreationTimestamp
+	mapped.Status.Namespaces = map[string]v1alpha1.MappedNamespace{namespace: {Name: "shop-lyon", Phase: v1alpha1.MappingReady}}
+	for _, o := range []client.Object{pod, mapped} {
+		if err := s.c.Status().Update(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := metav1.Now()
+	for name, reason := range map[string]string{"one": v1alpha1.ReasonProviderWarning, "two": "Other"} {
+		s.create(&corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: "warned." + name},
+			InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: pod.Name, UID: pod.UID},
+			Type:           corev1.EventTypeWarning, Reason: reason, Message: "lyon: FailedMount: word " + name,
+			Source: corev1.EventSource{Component: "pelago-manager"}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
+		})
+	}
+	own, warnings := (&Cluster{Client: s.c}).words(t.Context(), pod)
+	if len(own) != 1 || own[0] != "Other: lyon: FailedMount: word two" || len(warnings) != 1 || warnings[0] != "lyon: FailedMount: word one" {
+		t.Errorf("own words %q, warnings %q", own, warnings)
+	}
+	if got := s.run("explain", "pod", pod.Name, "-n", namespace); got.code != 0 || !strings.Contains(got.out, "lyon: FailedMount: word one") || !strings.Contains(got.out, "✗ it runs and is ready") {
+		t.Errorf("explaining it: %+v", got)
+	}
 }
 
 // testExplainPod explains pods of this namespace.

@@ -166,6 +166,8 @@ const (
 	ReasonNamespaceMissing = "NamespaceMissing"
 	// ReasonChangeRefused: what runs stays as it is; the message names the field.
 	ReasonChangeRefused = "ChangeRefused"
+	// ReasonProviderWarning, of an event: what the provider's cluster warns of about the pod.
+	ReasonProviderWarning = "ProviderWarning"
 	// ReasonRunning: the provider runs the pod, or has run it to its end.
 	ReasonRunning = "Running"
 	// ReasonVirtualNode: a pod of a DaemonSet is aimed at a virtual node, where it has nothing to do.

@@ -110,6 +110,14 @@ type ShadowPodStatus struct {
 	// +optional
 	Replaced int32 `json:"replaced,omitempty"`
 
+	// Warnings are the last ones about the pod in ref while it was not ready, one per
+	// reason, oldest first.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=5
+	Warnings []PodWarning `json:"warnings,omitempty"`
+
 	// Conditions: Accepted, the provider runs the pod, or its reason why not.
 	//
 	// +optional
@@ -126,6 +134,25 @@ type PodRef struct {
 	Name string `json:"name"`
 	// UID of the pod.
 	UID string `json:"uid"`
+}
+
+// PodWarning is what a provider's cluster warns of about a pod.
+type PodWarning struct {
+	// Reason, a word, as of the event.
+	//
+	// +kubebuilder:validation:MaxLength=128
+	Reason string `json:"reason"`
+	// Message of the event.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Message string `json:"message,omitempty"`
+	// Count is how often it happened.
+	//
+	// +optional
+	Count int32 `json:"count,omitempty"`
+	// LastTime is when it last happened.
+	LastTime metav1.Time `json:"lastTime"`
 }
 
 // ShadowPodList is a list of ShadowPod.

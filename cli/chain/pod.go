@@ -27,6 +27,8 @@ type PodFacts struct {
 	Mapped *v1alpha1.MappedNamespace
 	// Event is the latest word of Pelago about the pod, empty if there is none.
 	Event string
+	// Warnings are what events say that its provider warns of, the latest first.
+	Warnings []string
 }
 
 // away is the virtual node the pod is bound to, nil if it is not bound to any.
@@ -65,7 +67,10 @@ func Pod(f PodFacts) Chain {
 				b.add(acceptedStep(f, *away))
 			}
 		}
-		b.add(runningStep(f))
+		b.add(warnedStep(f, runningStep(f)))
+		if s, refused := changeStep(f); refused {
+			b.note(s)
+		}
 	}, whole)
 	return c
 }
@@ -281,6 +286,36 @@ func acceptedStep(f PodFacts, n NodeFacts) Step {
 // daemonAnswered reports whether the pod is one of a DaemonSet that has nothing to do.
 func daemonAnswered(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Reason == v1alpha1.ReasonVirtualNode })
+}
+
+// changeStep is of a pod of which a change is refused by the cluster that runs it.
+func changeStep(f PodFacts) (s Step, refused bool) {
+	if f.away() == nil || ended(f.Pod) || !f.Pod.DeletionTimestamp.IsZero() {
+		return s, false
+	}
+	for _, c := range f.Pod.Status.Conditions {
+		if c.Type == v1alpha1.ConditionChangeRefused && c.Status == corev1.ConditionTrue {
+			return Step{
+				Fact: "what runs is what the pod says now", State: Broken, Evidence: c.Reason + ": " + Plain(c.Reason, c.Message),
+				Remedy: "change what it names, or delete the pod so that it is made anew",
+			}, true
+		}
+	}
+	return s, false
+}
+
+// maxWarnings are the warnings that are shown.
+const maxWarnings = 3
+
+// warnedStep adds to a step of a pod that is not ready what its provider warns of.
+func warnedStep(f PodFacts, s Step) Step {
+	if f.away() == nil || len(f.Warnings) == 0 || s.State == Done || s.State == Aside || !f.Pod.DeletionTimestamp.IsZero() {
+		return s
+	}
+	s.State = Broken
+	s.Evidence += "; " + strings.Join(f.Warnings[:min(len(f.Warnings), maxWarnings)], "; ")
+	s.Remedy = cmp.Or(s.Remedy, absentRemedy(f, *f.away()), fmt.Sprintf("see kubectl -n %s describe pod %s", f.Pod.Namespace, f.Pod.Name))
+	return s
 }
 
 // runningStep says how the pod is, where it is.

@@ -235,6 +235,15 @@ func TestPod(t *testing.T) {
 		}
 	}
 	ready := &v1alpha1.MappedNamespace{Name: "shop-rome", Phase: v1alpha1.MappingReady}
+	// The warnings of a case are in an annotation of its pod.
+	starts := func(all ...string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Status.Conditions, p.Annotations = nil, map[string]string{"warnings": strings.Join(all, "\n")}
+		}
+	}
+	warnings := func(p *corev1.Pod) []string {
+		return strings.FieldsFunc(p.Annotations["warnings"], func(r rune) bool { return r == '\n' })
+	}
 	unscheduled := func(p *corev1.Pod) {
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/2 nodes are available: 1 Insufficient cpu."}}
 	}
@@ -297,6 +306,16 @@ func TestPod(t *testing.T) {
 		}), offloading("", nil), []NodeFacts{milan(nil)}, ready, "", "Pod shop/web is at milan", "", []string{"container c: ImagePullBackOff: no such image", "kubectl -n shop describe pod web"}},
 		{"its ConfigMap may be missing there", atMilan(needsSettings(at(-2 * time.Minute))), offloading("", nil), []NodeFacts{milan(nil)}, ready, "", "Pod shop/web is at milan", "",
 			[]string{"perhaps ConfigMap settings is missing at milan, in namespace shop-rome: see whether it is there at home, and its events (NotReflected)"}},
+		{"its provider warns of something", atMilan(starts("milan: FailedMount: no configmap", "milan: B: b", "milan: C: c", "milan: D: d")), offloading("", nil), []NodeFacts{milan(nil)}, ready, "", "Pod shop/web is at milan",
+			"D namespace shop is offloaded\nD it was made under today's terms\nD it is bound to a node\nD node milan is ready\nD namespace shop is there at milan\nD milan runs it\nB it runs and is ready\n",
+			[]string{"it is starting; milan: FailedMount: no configmap; milan: B: b; milan: C: c\n", "kubectl -n shop describe pod web"}},
+		{"its provider warned of something, and it is ready", atMilan(func(p *corev1.Pod) { p.Annotations = map[string]string{"warnings": "milan: old"} }), offloading("", nil), []NodeFacts{milan(nil)}, ready, "", "Pod shop/web is at milan",
+			"D namespace shop is offloaded\nD it was made under today's terms\nD it is bound to a node\nD node milan is ready\nD namespace shop is there at milan\nD milan runs it\nD it runs and is ready\n", nil},
+		{"a change is refused", atMilan(func(p *corev1.Pod) {
+			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: v1alpha1.ConditionChangeRefused, Status: corev1.ConditionTrue, Reason: v1alpha1.ReasonChangeRefused, Message: "spec.x: leave it out"})
+		}), offloading("", nil), []NodeFacts{milan(nil)}, ready, "", "Pod shop/web is at milan",
+			"D namespace shop is offloaded\nD it was made under today's terms\nD it is bound to a node\nD node milan is ready\nD namespace shop is there at milan\nD milan runs it\nD it runs and is ready\nB what runs is what the pod says now\n",
+			[]string{"ChangeRefused: spec.x: leave it out", "delete the pod so that it is made anew"}},
 		{"refused by a provider that is drained", atMilan(refused(v1alpha1.ReasonDrained, "")), offloading("", nil), []NodeFacts{milan(func(n *NodeFacts) { n.Tenant = "rome-2" })}, ready, "",
 			"Pod shop/web is at milan", "", []string{"pelago uncordon tenant rome-2\n"}},
 		{"the peer is away", atMilan(nil), offloading("", nil), []NodeFacts{milan(func(n *NodeFacts) {
@@ -313,7 +332,7 @@ func TestPod(t *testing.T) {
 			"Pod shop/web has ended: Failed", "D namespace shop is offloaded\nD it was made under today's terms\nD it is bound to a node\nA it runs and is ready\n", []string{"it has ended: Evicted"}},
 	}
 	for _, c := range cases {
-		got := Pod(PodFacts{Now: now, Pod: c.pod, Offloading: c.offloading, Nodes: c.nodes, Mapped: c.mapped, Event: c.event})
+		got := Pod(PodFacts{Now: now, Pod: c.pod, Offloading: c.offloading, Nodes: c.nodes, Mapped: c.mapped, Event: c.event, Warnings: warnings(c.pod)})
 		if got.Title != c.title {
 			t.Errorf("%s: the title is %q, want %q", c.reason, got.Title, c.title)
 		}

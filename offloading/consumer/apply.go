@@ -74,7 +74,7 @@ func (r *reconciler) apply(ctx context.Context, f *facts, peer Peer, p plan) (ti
 	if p.home != nil {
 		return r.send(ctx, f, p.home)
 	}
-	return p.again, nil
+	return r.warn(ctx, f, p)
 }
 
 // there asks the provider itself whether it has the ShadowPod.

@@ -2,7 +2,7 @@
 // provider behind it, as ShadowPods, and their status home. It ends the provider's pod
 // before the home pod, tells of providers that do not answer, and sends pods home that
 // a provider refuses, so that their owner's next ones go elsewhere. It writes nothing at
-// a provider but ShadowPods, and nothing here but pods' status, evictions, deletions of
+// a provider but ShadowPods, and nothing here but pods' status and events, evictions, deletions of
 // pods that have ended or that wait unbound under terms that no longer hold, and the
 // memory of refusals in NamespaceMaps. It never makes a pod, and never carries one of a
 // namespace that is not offloaded.
@@ -79,7 +79,7 @@ func registerPods(mgr ctrl.Manager, o Options, w wakers, m *meter, choices choos
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), fleet: o.Fleet, clock: o.Clock, meter: m,
 		events: mgr.GetEventRecorder(component), ledger: newLedger(m.pods),
 		refusals: &refusals{client: mgr.GetClient(), live: mgr.GetAPIReader()},
-		choices:  choices,
+		choices:  choices, budget: newBudget(),
 	}
 	state := func(peering string) []reconcile.Request { return w.ofPeer(context.Background(), peering) }
 	b := ctrl.NewControllerManagedBy(mgr).Named("offloaded-pods").

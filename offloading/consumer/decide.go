@@ -40,6 +40,8 @@ type plan struct {
 	// refused is told in an event when status first says so, and so is rejected.
 	refused  *sending
 	rejected *rejection
+	// warnings are what the provider warns of that no event says yet.
+	warnings []warning
 	// welcome forgets that pods of this owner were sent home.
 	welcome bool
 	// again is when to look again though nothing happened; 0 is never.
@@ -130,6 +132,9 @@ func present(f facts) plan {
 			p.rejected = no
 		}
 		p.status = changed(f, next)
+		if !isReady(&next) {
+			p.warnings, p.again = due(f.memory.warned, warnings(f.shadow, f.now), f.now)
+		}
 		return p
 	}
 	old := refused.ObservedGeneration != 0 && refused.ObservedGeneration < f.shadow.Generation

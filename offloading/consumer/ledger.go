@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -21,6 +22,8 @@ type entry struct {
 	ended bool
 	// rejected is the change that was last told to be refused.
 	rejected string
+	// warned is what events said last of what the provider warns of, by its reasons.
+	warned map[string]warned
 }
 
 // ledger remembers home pods on virtual nodes, as many as there are.
@@ -76,6 +79,22 @@ func (l *ledger) rejects(key types.NamespacedName, uid types.UID, change string,
 	return news
 }
 
+// warns remembers that an event said what a provider warns of.
+func (l *ledger) warns(key types.NamespacedName, uid types.UID, w warning, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e, ok := l.entries[key]
+	if !ok || e.uid != uid {
+		return
+	}
+	e.warned = maps.Clone(e.warned) // readers have it
+	if e.warned == nil {
+		e.warned = map[string]warned{}
+	}
+	e.warned[w.reason] = warned{warning: w, at: now}
+	l.entries[key] = e
+}
+
 func (l *ledger) put(key types.NamespacedName, e entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,6 +107,7 @@ func (l *ledger) put(key types.NamespacedName, e entry) {
 		if e.rejected == "" {
 			e.rejected = old.rejected
 		}
+		e.warned = old.warned
 	}
 	if had {
 		l.add(old.peering, -1)

@@ -30,6 +30,7 @@ type reconciler struct {
 	refusals *refusals
 	choices  chooser
 	meter    *meter
+	budget   *budget // of events that providers cause
 
 	once  sync.Once
 	start time.Time
@@ -39,6 +40,7 @@ type reconciler struct {
 // +kubebuilder:rbac:groups="",resources=pods/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
 // +kubebuilder:rbac:groups="",resources=nodes;namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get
 // +kubebuilder:rbac:groups=pelago.dev,resources=peerings;namespaceoffloadings;namespacemaps;resourceoffers,verbs=get;list;watch
 // +kubebuilder:rbac:groups=pelago.dev,resources=namespacemaps/status,verbs=patch

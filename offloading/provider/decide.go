@@ -198,6 +198,7 @@ func decidePresent(f facts, p *plan) {
 	default:
 		p.tell(f, &f.pod.Status)
 		decideChange(f, p)
+		p.warn(f)
 	}
 }
 

@@ -28,6 +28,8 @@ type facts struct {
 	// pod is the one that runs or ran, strays are others of the same home UID.
 	pod    *corev1.Pod
 	strays []*corev1.Pod
+	// warnings are what is remembered of events about pod.
+	warnings []v1alpha1.PodWarning
 	// dead are the nodes, of pods that are being deleted, that do not do their part:
 	// true if the node is gone, false if it is not ready.
 	dead map[string]bool
@@ -73,6 +75,9 @@ func (r *reconciler) gather(ctx context.Context, s *v1alpha1.ShadowPod, n *note)
 	}
 	if err := r.gatherPods(ctx, &f, n); err != nil {
 		return f, err
+	}
+	if f.pod != nil {
+		f.warnings = r.book.of(f.pod.UID)
 	}
 	if err := r.gatherNodes(ctx, &f); err != nil {
 		return f, err

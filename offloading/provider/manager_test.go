@@ -24,6 +24,12 @@ func (b *bench) manage() {
 	})
 	b.must(err)
 	b.must(Register(mgr, Options{}))
+	b.run(mgr)
+}
+
+// run runs a manager until the test ends.
+func (b *bench) run(mgr ctrl.Manager) {
+	b.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
@@ -65,6 +71,10 @@ func TestManager(t *testing.T) {
 	b := newBench(t)
 	b.manage()
 	node := b.node(corev1.ConditionTrue)
+
+	broken := b.shadowPod(corev1.RestartPolicyAlways, func(s *v1alpha1.ShadowPod) { s.Spec.Home.Name = "broken" })
+	b.wait("a pod that does not start", func() bool { return len(b.podsOf(broken.Name)) == 1 })
+	b.event(b.pod(), corev1.EventTypeWarning, "FailedMount", "no configmap")
 
 	b.shadowPod(corev1.RestartPolicyAlways)
 	b.wait("a pod", func() bool { return len(b.podsOf(b.uid)) == 1 })
@@ -120,6 +130,10 @@ func TestManager(t *testing.T) {
 	tenant.Spec.State = v1alpha1.TenantActive
 	b.must(b.c.Update(t.Context(), tenant))
 	b.wait("it to run", func() bool { return b.reason() == "True Running" })
+	b.wait("the warning to be told", func() bool {
+		told := b.get(broken.Name).Status.Warnings
+		return len(told) == 1 && told[0].Reason == "FailedMount" && told[0].Message == "no configmap"
+	})
 	b.many(100)
 }
 

@@ -70,13 +70,18 @@ func Register(mgr ctrl.Manager, o Options) error {
 		}
 	}
 	w := &watcher{client: mgr.GetClient(), pace: newPace(r.clock), budget: r.budget}
-	err := ctrl.NewControllerManagedBy(mgr).Named("shadowpod").
+	ear, err := newEar(mgr, r.book, r.clock)
+	if err != nil {
+		return err
+	}
+	err = ctrl.NewControllerManagedBy(mgr).Named("shadowpod").
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Watches(&v1alpha1.ShadowPod{}, w.shadowPods()).
 		Watches(&corev1.Pod{}, w.pods()).
 		Watches(&v1alpha1.NamespaceMap{}, w.maps()).
 		Watches(&corev1.Namespace{}, w.namespaces()).
 		Watches(&v1alpha1.Tenant{}, w.tenants()).
+		WatchesRawSource(ear.source()).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("setting up the controller of shadow pods: %w", err)
@@ -89,7 +94,7 @@ func Register(mgr ctrl.Manager, o Options) error {
 func newReconciler(c client.Client, live client.Reader, o Options) *reconciler {
 	r := &reconciler{
 		client: c, live: live, clock: o.Clock, pods: labelledPods(c),
-		events: discard{}, metrics: newMeasures(), memory: newMemory(),
+		events: discard{}, metrics: newMeasures(), memory: newMemory(), book: newBook(),
 		jitter: rand.Float64, turns: newTurns(share),
 	}
 	if r.clock == nil {

@@ -36,6 +36,7 @@ type reconciler struct {
 	budget  *buckets // of events
 	metrics *measures
 	memory  *memory
+	book    *book
 	ledger  *ledger
 	turns   *turns
 	jitter  func() float64

@@ -38,7 +38,7 @@ func condition(all []metav1.Condition) *metav1.Condition {
 // reason: what is waited for begins with the reason.
 func accept(s *v1alpha1.ShadowPodStatus, f facts, status metav1.ConditionStatus, reason, message string) {
 	c := metav1.Condition{
-		Type: v1alpha1.ConditionAccepted, Status: status, Reason: reason, Message: bounded(message),
+		Type: v1alpha1.ConditionAccepted, Status: status, Reason: reason, Message: bounded(message, maxMessage),
 		ObservedGeneration: f.shadow.Generation, LastTransitionTime: metav1.NewTime(f.now.Truncate(time.Second)),
 	}
 	if have := condition(s.Conditions); have != nil {
@@ -52,19 +52,19 @@ func accept(s *v1alpha1.ShadowPodStatus, f facts, status metav1.ConditionStatus,
 	s.Conditions = append(s.Conditions, c)
 }
 
-// bounded makes a text from elsewhere fit for a message.
-func bounded(text string) string {
+// bounded makes a text from elsewhere fit for a message of at most limit bytes.
+func bounded(text string, limit int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '
 		}
 		return r
 	}, strings.ToValidUTF8(text, "?"))
-	if len(text) <= maxMessage {
+	if len(text) <= limit {
 		return text
 	}
 	const dots = "..."
-	return strings.ToValidUTF8(text[:maxMessage-len(dots)], "") + dots
+	return strings.ToValidUTF8(text[:limit-len(dots)], "") + dots
 }
 
 // refuse says that the pod does not run, and why.
@@ -79,12 +79,16 @@ func (p *plan) refuseIf(f facts, is bool, reason, message string) {
 	}
 }
 
-// tell reports the pod there is. Another one than last time has replaced that.
+// tell reports the pod there is. Another one than last time has replaced that, and
+// nothing is known against it.
 func (p *plan) tell(f facts, status *corev1.PodStatus) {
 	if f.pod != nil {
 		ref := v1alpha1.PodRef{Namespace: f.pod.Namespace, Name: f.pod.Name, UID: string(f.pod.UID)}
 		if p.status.Ref != nil && p.status.Ref.UID != ref.UID && !gaveUp(f.shadow) && p.status.Replaced < math.MaxInt32 {
 			p.status.Replaced++
+		}
+		if p.status.Ref == nil || p.status.Ref.UID != ref.UID {
+			p.status.Warnings = nil
 		}
 		p.status.Ref = &ref
 	}

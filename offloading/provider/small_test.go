@@ -181,7 +181,7 @@ func FuzzBounded(f *testing.F) {
 	f.Add(strings.Repeat("ä", 3000))
 	f.Add("\xff\xfe")
 	f.Fuzz(func(t *testing.T, text string) {
-		got := bounded(text)
+		got := bounded(text, maxMessage)
 		if len(got) > maxMessage || !utf8.ValidString(got) || strings.ContainsAny(got, "\n\x00\x1b") {
 			t.Errorf("%q is not fit for a message", got)
 		}

@@ -1,0 +1,239 @@
+package provider
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// sweepEvery is how often it is looked after namespaces without pods and old warnings.
+const sweepEvery = time.Minute
+
+// In namespaces that are mapped for tenants, by a RoleBinding made with them:
+//
+// +kubebuilder:rbac:groups="",resources=events,verbs=list;watch,roleName=pelago-manager-mapped
+
+// ear hears of warnings about pods: of the events of mapped namespaces in which there are
+// pods of ours, those of type Warning about pods. It watches one namespace at a time, as
+// API servers keep events of all others from a watch only by reading them, and as this
+// program has no right to see those.
+type ear struct {
+	cache  cache.Cache
+	direct client.WithWatch
+	book   *book
+	clock  clock.PassiveClock
+	heard  chan event.GenericEvent
+
+	mu     sync.Mutex
+	spaces map[string]context.CancelFunc
+	done   sync.WaitGroup
+}
+
+// newEar adds an ear to a manager.
+func newEar(mgr ctrl.Manager, b *book, c clock.PassiveClock) (*ear, error) {
+	direct, err := client.NewWithWatch(mgr.GetConfig(), client.Options{
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making a client for events: %w", err)
+	}
+	e := &ear{
+		cache: mgr.GetCache(), direct: direct, book: b, clock: c,
+		heard: make(chan event.GenericEvent), spaces: map[string]context.CancelFunc{},
+	}
+	if err := mgr.Add(e); err != nil {
+		return nil, fmt.Errorf("adding the watch of events: %w", err)
+	}
+	return e, nil
+}
+
+// source wakes the ShadowPods of pods that there was a warning about.
+func (e *ear) source() source.Source {
+	return source.Channel(e.heard, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, pod client.Object) []reconcile.Request {
+		key, err := keyOf(pod)
+		if err != nil {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: key}}
+	}))
+}
+
+// Start implements manager.Runnable.
+func (e *ear) Start(ctx context.Context) error {
+	pods, err := e.cache.GetInformer(ctx, &corev1.Pod{})
+	if err != nil {
+		return fmt.Errorf("following pods: %w", err)
+	}
+	following, err := pods.AddEventHandler(e.follow(ctx))
+	if err != nil {
+		return fmt.Errorf("following pods: %w", err)
+	}
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			err := pods.RemoveEventHandler(following)
+			e.done.Wait()
+			return err
+		case <-tick.C:
+			e.sweep(ctx)
+		}
+	}
+}
+
+// follow opens namespaces with the first pod in them, and forgets pods that are gone.
+func (e *ear) follow(ctx context.Context) toolscache.ResourceEventHandler {
+	open := func(obj any) {
+		if pod, ok := obj.(*corev1.Pod); ok {
+			e.open(ctx, pod)
+		}
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    open,
+		UpdateFunc: func(_, obj any) { open(obj) },
+		DeleteFunc: func(obj any) {
+			if last, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+				obj = last.Obj
+			}
+			if pod, ok := obj.(*corev1.Pod); ok {
+				e.book.drop(pod.UID)
+			}
+		},
+	}
+}
+
+// open listens in the namespace of a pod, if both are a tenant's.
+func (e *ear) open(ctx context.Context, pod *corev1.Pod) {
+	if _, err := keyOf(pod); err != nil {
+		return
+	}
+	e.mu.Lock()
+	_, open := e.spaces[pod.Namespace]
+	e.mu.Unlock()
+	if open {
+		return
+	}
+	n := &corev1.Namespace{}
+	if err := e.cache.Get(ctx, client.ObjectKey{Name: pod.Namespace}, n); err != nil || !mappedFor(n, pod.Labels[v1alpha1.LabelTenant]) {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, open := e.spaces[n.Name]; open || ctx.Err() != nil {
+		return
+	}
+	here, stop := context.WithCancel(ctx)
+	e.spaces[n.Name] = stop
+	e.done.Go(func() { e.listen(here, n.Name) })
+}
+
+// mappedFor says that a namespace is mapped for a tenant.
+func mappedFor(n *corev1.Namespace, tenant string) bool {
+	return n.Labels[v1alpha1.LabelTenant] == tenant && n.Labels[v1alpha1.LabelHomeNamespace] != ""
+}
+
+// sweep ends listening where no pod is left, and forgets what is old.
+func (e *ear) sweep(ctx context.Context) {
+	e.book.sweep(e.clock.Now())
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for name, stop := range e.spaces {
+		list := &corev1.PodList{}
+		err := e.cache.List(ctx, list, client.InNamespace(name), client.HasLabels{v1alpha1.LabelTenant, v1alpha1.LabelHomeUID},
+			client.Limit(1), client.UnsafeDisableDeepCopy)
+		if err == nil && len(list.Items) == 0 {
+			stop()
+			delete(e.spaces, name)
+		}
+	}
+}
+
+// listen follows a namespace's warnings until ctx ends. What fails is tried again, ever
+// later.
+func (e *ear) listen(ctx context.Context, namespace string) {
+	warnings := client.MatchingFieldsSelector{Selector: fields.Set{
+		"type": corev1.EventTypeWarning, "involvedObject.kind": "Pod",
+	}.AsSelector()}
+	with := func(o metav1.ListOptions) []client.ListOption {
+		return []client.ListOption{&client.ListOptions{Raw: &o, Limit: o.Limit, Continue: o.Continue}, client.InNamespace(namespace), warnings}
+	}
+	lw := &toolscache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list := &corev1.EventList{}
+			return list, e.direct.List(ctx, list, with(o)...)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return e.direct.Watch(ctx, &corev1.EventList{}, with(o)...)
+		},
+	}
+	store := hearer(func(said *corev1.Event) { e.hear(ctx, said) })
+	toolscache.NewReflectorWithOptions(lw, &corev1.Event{}, store, toolscache.ReflectorOptions{Name: "warnings"}).RunWithContext(ctx)
+}
+
+// hear takes note of an event, and wakes the ShadowPod of its pod.
+func (e *ear) hear(ctx context.Context, said *corev1.Event) {
+	w, ok := warningOf(said)
+	if !ok {
+		return
+	}
+	uid := said.InvolvedObject.UID
+	e.book.note(uid, said.Name, w)
+	pod := &corev1.Pod{}
+	key := client.ObjectKey{Namespace: said.Namespace, Name: said.InvolvedObject.Name}
+	if err := e.cache.Get(ctx, key, pod); err != nil || pod.UID != uid {
+		return // one that is not there yet comes by when it is
+	}
+	select {
+	case e.heard <- event.GenericEvent{Object: pod}:
+	case <-ctx.Done():
+	}
+}
+
+// hearer is where a reflector puts events. It keeps none.
+type hearer func(*corev1.Event)
+
+var _ toolscache.ReflectorStore = hearer(nil)
+
+// Add implements cache.ReflectorStore.
+func (h hearer) Add(obj any) error {
+	if said, ok := obj.(*corev1.Event); ok {
+		h(said)
+	}
+	return nil
+}
+
+// Update implements cache.ReflectorStore.
+func (h hearer) Update(obj any) error { return h.Add(obj) }
+
+// Delete implements cache.ReflectorStore.
+func (hearer) Delete(any) error { return nil }
+
+// Replace implements cache.ReflectorStore.
+func (h hearer) Replace(all []any, _ string) error {
+	for _, obj := range all {
+		_ = h.Add(obj)
+	}
+	return nil
+}
+
+// Resync implements cache.ReflectorStore.
+func (hearer) Resync() error { return nil }
