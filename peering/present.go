@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,9 +21,6 @@ import (
 	"github.com/pelago-dev/pelago/internal/fleet"
 	"github.com/pelago-dev/pelago/internal/status"
 )
-
-// requiredFeature is what both sides must know of peering.
-const requiredFeature = "peering/v1"
 
 // present keeps true at the provider who this cluster is, and here who the provider is.
 func (r *reconciler) present(ctx context.Context, v *visit) (bool, error) {
@@ -172,14 +170,24 @@ func (v *visit) compatible(home v1alpha1.ClusterInfo) bool {
 		return false
 	}
 	v.Status.Features = both(home.Features, v.Status.Remote.Features)
-	if !slices.Contains(v.Status.Features, requiredFeature) {
+	if !slices.Contains(v.Status.Features, v1alpha1.FeaturePeering) {
 		v.no(v1alpha1.ConditionCompatible, v1alpha1.ReasonUnsupported, fmt.Sprintf(
 			"this cluster runs Pelago %s, %s runs %s, and only one of them knows %s; upgrade the older one",
-			known(home.Version), v.Status.Remote.Name, known(v.Status.Remote.Version), requiredFeature))
+			known(home.Version), v.Status.Remote.Name, known(v.Status.Remote.Version), v1alpha1.FeaturePeering))
 		return false
 	}
-	v.yes(v1alpha1.ConditionCompatible, v1alpha1.ReasonReady, "")
+	v.yes(v1alpha1.ConditionCompatible, v1alpha1.ReasonReady, unused(home.Features, v.Status.Remote))
 	return true
+}
+
+// unused says what this cluster does not do with a provider that is older.
+func unused(features []string, there *v1alpha1.ClusterInfo) string {
+	missing := v1alpha1.MissingFeatures(features, there.Features)
+	if len(missing) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s runs Pelago %s, which does not know %s: not used with it until it is upgraded",
+		there.Name, known(there.Version), strings.Join(missing, ", "))
 }
 
 func known(version string) string {

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -237,5 +238,15 @@ func golden(t *testing.T, name string, chains []Chain) {
 	}
 	if d := cmp.Diff(string(want), string(text)+"\n"); d != "" {
 		t.Errorf("%s (-want +got):\n%s", file, d)
+	}
+}
+
+// TestOlderProvider: what an older provider lacks is said though nothing is broken.
+func TestOlderProvider(t *testing.T) {
+	f := whole()
+	f.Peering.Status.Conditions[2].Message = "milan runs Pelago v0.1.0, which does not know reflection.service/v1"
+	c := Peering(f)[0]
+	if c.First() != nil || !slices.ContainsFunc(c.Steps, func(s Step) bool { return strings.Contains(s.Evidence, "peering/v1; milan runs Pelago v0.1.0") }) {
+		t.Errorf("%+v", c.Steps)
 	}
 }

@@ -55,7 +55,7 @@ func consume(f Facts) Chain {
 	c.add(issued)
 	c.add(valid(p, f.Now))
 	c.add(step("the provider's API server answers", p.Name, status.Conditions, p.Generation, v1alpha1.ConditionReachable, status.ServerURL))
-	c.add(step("both sides know what they need of each other", p.Name, status.Conditions, p.Generation, v1alpha1.ConditionCompatible, strings.Join(status.Features, ", ")))
+	c.add(step("both sides know what they need of each other", p.Name, status.Conditions, p.Generation, v1alpha1.ConditionCompatible, shared(p)))
 	if len(f.Requests) == 0 && spec.DefaultRequest != nil && !*spec.DefaultRequest {
 		return c // peered without asking for anything
 	}
@@ -65,6 +65,15 @@ func consume(f Facts) Chain {
 		c.branch(func(b *Chain) { negotiation(b, request, f) }, whole)
 	}
 	return c
+}
+
+// shared is what both sides know, and what this one does without.
+func shared(p *v1alpha1.Peering) string {
+	said := strings.Join(p.Status.Features, ", ")
+	if c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionCompatible); c != nil && c.Message != "" {
+		said += "; " + c.Message
+	}
+	return said
 }
 
 // wanted says whether the Peering can be acted upon at all.

@@ -2,23 +2,30 @@ package fleet
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
+	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // newClient returns a client that reads from the peer and not from a cache, waits
-// for no rate limit of its own and ends every call after callTimeout.
+// for no rate limit of its own and ends every call after callTimeout. What it writes is
+// refused if it has a field that the peer's definitions lack: a peer that is older must
+// not drop one silently.
 func newClient(url string, hc *http.Client, scheme *runtime.Scheme) (client.Client, error) {
 	config := &rest.Config{Host: url, QPS: -1, UserAgent: "pelago", WarningHandler: rest.NoWarnings{}}
 	c, err := client.New(config, client.Options{HTTPClient: hc, Scheme: scheme, Mapper: mapper(scheme)})
 	if err != nil {
 		return nil, err
 	}
-	return bounded{c}, nil
+	return bounded{client.WithFieldValidation(c, metav1.FieldValidationStrict)}, nil
 }
 
 // mapper knows all kinds of the scheme without asking the peer. A consumer sees
@@ -63,7 +70,7 @@ func (b bounded) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts
 func (b bounded) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
 	ctx, cancel := within(ctx)
 	defer cancel()
-	return b.Client.Create(ctx, obj, opts...)
+	return older(b.Client.Create(ctx, obj, opts...))
 }
 
 // Delete removes an object.
@@ -84,7 +91,23 @@ func (b bounded) Update(ctx context.Context, obj client.Object, opts ...client.U
 func (b bounded) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 	ctx, cancel := within(ctx)
 	defer cancel()
-	return b.Client.Patch(ctx, obj, patch, opts...)
+	return older(b.Client.Patch(ctx, obj, patch, opts...))
+}
+
+// ErrOlder says that a peer's definitions lack a field that was written.
+var ErrOlder = errors.New("the peer runs an older build, whose definitions lack a field that this one writes: ask its owner to upgrade")
+
+// older puts a refusal for a field that is not known into few words: an API server's own
+// ones repeat the whole object.
+func older(err error) error {
+	if err == nil || !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) {
+		return err
+	}
+	_, field, found := strings.Cut(err.Error(), "strict decoding error: ")
+	if !found {
+		return err
+	}
+	return fmt.Errorf("%w: %.200q: %w", ErrOlder, field, apierrors.NewBadRequest("field not known"))
 }
 
 // DeleteAllOf removes objects.

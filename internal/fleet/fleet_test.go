@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -199,6 +200,39 @@ func TestClientNeedsNoDiscovery(t *testing.T) {
 	}
 	if err := p.Client().Get(t.Context(), client.ObjectKeyFromObject(lease), lease); err != nil || lease.Spec.RenewTime == nil {
 		t.Errorf("lease %v, %v; want it renewed", lease.Spec.RenewTime, err)
+	}
+}
+
+// TestNothingIsDroppedSilently holds that a field which the peer's definition lacks is an
+// error, whoever forgot to ask for its feature, and that one which it keeps is none.
+func TestNothingIsDroppedSilently(t *testing.T) {
+	s := newStage(t)
+	p := s.connect(t)
+	home := v1alpha1.HomeObject{Kind: "Secret", Namespace: "shop", Name: "login"}
+	shadow := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"home": map[string]any{"kind": home.Kind, "namespace": home.Namespace, "name": home.Name}, "object": "{}", "later": "x"}}}
+	shadow.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ShadowObject"))
+	shadow.SetNamespace(p.TenantNamespace())
+	shadow.SetName(v1alpha1.ShadowObjectName(home))
+	refused := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, ErrOlder) || !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "spec.later") || strings.Contains(err.Error(), "managedFields") {
+			t.Errorf("%s: %v, want a refusal that names the field", what, err)
+		}
+	}
+	refused("making it", p.Client().Create(t.Context(), shadow.DeepCopy()))
+	unstructured.RemoveNestedField(shadow.Object, "spec", "later")
+	if err := p.Client().Create(t.Context(), shadow); err != nil {
+		t.Fatal(err)
+	}
+	later := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"later":"x"}}`))
+	refused("changing it", p.Client().Patch(t.Context(), shadow, later))
+	request := &v1alpha1.ResourceRequest{ObjectMeta: metav1.ObjectMeta{Namespace: p.TenantNamespace(), Name: "default"}}
+	if err := p.Client().Create(t.Context(), request); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Client().Patch(t.Context(), request, later); err != nil {
+		t.Errorf("a kind that keeps what it does not know: %v", err)
 	}
 }
 

@@ -54,6 +54,13 @@ func NewContinuum(t testing.TB, s *SandboxHandle, clusters ...string) *Continuum
 	return c
 }
 
+// With holds the same clusters with the command line of another build, from a folder.
+func (c *Continuum) With(dir string) *Continuum {
+	other := *c
+	other.pelago = filepath.Join(dir, "pelago")
+	return &other
+}
+
 // Result is what a command did.
 type Result struct {
 	// Out and Errs are what it wrote to standard output and standard error.

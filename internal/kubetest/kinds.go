@@ -36,7 +36,7 @@ var clients struct {
 }
 
 // Client returns a client of the server that knows Pelago's kinds, which it defines
-// there first, from deploy/generated/crds. It reads from the server, not from a cache.
+// there first, from deploy/generated/crds, with one field more (see Later). It reads from the server, not from a cache.
 // All tests of a process have one client: definitions and discovery take a second.
 func (s *APIServer) Client(t testing.TB) client.WithWatch {
 	t.Helper()
@@ -91,6 +91,9 @@ func define(ctx context.Context, c client.Client, file string) error {
 	}
 	definition := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal(text, &definition.Object); err != nil {
+		return err
+	}
+	if err := addLater(definition); err != nil {
 		return err
 	}
 	owner := client.FieldOwner("kubetest")

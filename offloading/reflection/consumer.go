@@ -1,6 +1,7 @@
 package reflection
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -81,7 +82,7 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	f, err := r.gather(ctx, peer, kind, home, wanted, &n)
+	f, err := r.gather(ctx, peer, peering, kind, home, wanted, &n)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -132,7 +133,7 @@ func (r *consumer) referring(ctx context.Context, peering string, home v1alpha1.
 }
 
 // gather reads the facts; nil if the provider's side is not known.
-func (r *consumer) gather(ctx context.Context, peer Peer, kind content.Kind, home v1alpha1.HomeObject, wanted bool, n *note) (*facts, error) {
+func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind content.Kind, home v1alpha1.HomeObject, wanted bool, n *note) (*facts, error) {
 	f := &facts{now: r.clock.Now(), kind: kind.Name, wanted: wanted}
 	s := &v1alpha1.ShadowObject{}
 	switch err := peer.Reader().Get(ctx, client.ObjectKey{Namespace: peer.TenantNamespace(), Name: v1alpha1.ShadowObjectName(home)}, s); {
@@ -160,12 +161,16 @@ func (r *consumer) gather(ctx context.Context, peer Peer, kind content.Kind, hom
 	if err != nil {
 		return nil, err
 	}
+	there, err := r.remote(ctx, peering)
+	if err != nil {
+		return nil, err
+	}
 	n.read = f.now
 	obj := kind.New()
 	switch err := r.live.Get(ctx, client.ObjectKey{Namespace: home.Namespace, Name: home.Name}, obj); {
 	case err == nil:
 		f.found, f.home = present, r.nameOf(kind, obj)
-		if f.wrong = kept(rules, kind.Name, obj); f.wrong == "" {
+		if f.wrong = cmp.Or(kept(rules, kind.Name, obj), unknown(there, kind.Name)); f.wrong == "" {
 			f.text, f.wrong = kind.Encode(obj)
 		}
 	case apierrors.IsNotFound(err):
@@ -202,6 +207,9 @@ func (r *consumer) apply(ctx context.Context, peer Peer, home v1alpha1.HomeObjec
 		return p, nil
 	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), apierrors.IsNotFound(err) && p.change:
 		p.again = soon // the mirror is behind
+		return p, nil
+	case outgrown(err):
+		p.told, p.again = "the provider's build does not know all that this one sends of it; ask its owner to upgrade: pelago install", rereadEvery
 		return p, nil
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err),
 		apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):

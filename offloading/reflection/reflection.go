@@ -83,6 +83,7 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 		Watches(&corev1.Pod{}, w.pods()).
 		Watches(&corev1.Node{}, w.nodes()).
 		Watches(&v1alpha1.NamespaceOffloading{}, w.offloadings()).
+		Watches(&v1alpha1.Peering{}, w.builds()).
 		WatchesMetadata(&corev1.Service{}, w.ofHome(kindService)).
 		WatchesMetadata(&policyv1.PodDisruptionBudget{}, w.ofHome(kindBudget)).
 		Watches(&networkingv1.Ingress{}, w.ofHome(kindIngress)).

@@ -7,18 +7,15 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
-// requiredFeature is what both sides must know of peering.
-const requiredFeature = "peering/v1"
-
 // compatible refuses clusters that this one cannot peer with, whatever their invitation.
 func compatible(home v1alpha1.ClusterInfo, a *applicant) error {
 	c := a.spec.Cluster
 	switch {
 	case c.ID == home.ID:
 		return invalid("spec.cluster.id: a cluster cannot peer with itself; run the line on the consumer")
-	case !slices.Contains(c.Features, requiredFeature):
+	case !slices.Contains(c.Features, v1alpha1.FeaturePeering):
 		return unsupported("%s runs Pelago %s and needs %s, which %s with Pelago %s does not know; upgrade %s",
-			home.Name, versionOf(home), requiredFeature, c.Name, versionOf(c), c.Name)
+			home.Name, versionOf(home), v1alpha1.FeaturePeering, c.Name, versionOf(c), c.Name)
 	}
 	return nil
 }

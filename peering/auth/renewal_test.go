@@ -51,8 +51,9 @@ func (n *tenancy) get() *v1alpha1.Identity {
 func (n *tenancy) ask(change func(*v1alpha1.IdentitySpec)) {
 	n.t.Helper()
 	id := n.get()
+	before := id.DeepCopy()
 	change(&id.Spec)
-	if err := n.client.Update(n.ctx, id); err != nil {
+	if err := n.client.Patch(n.ctx, id, client.MergeFrom(before)); err != nil {
 		n.t.Fatal(err)
 	}
 }

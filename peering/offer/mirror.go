@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -83,11 +84,10 @@ func newCopy(request *v1alpha1.ResourceRequest, peering string) *unstructured.Un
 func decorated(request *v1alpha1.ResourceRequest, copied *unstructured.Unstructured) bool {
 	said := meta.FindStatusCondition(request.Status.Conditions, v1alpha1.ConditionAccepted)
 	has, _, _ := unstructured.NestedSlice(copied.Object, "status", "conditions")
-	if len(has) != 1 {
-		return false
-	}
-	old, _ := has[0].(map[string]any)
-	return old["type"] == said.Type && old["status"] == string(said.Status) && old["reason"] == said.Reason && old["message"] == said.Message
+	return slices.ContainsFunc(has, func(c any) bool {
+		old, _ := c.(map[string]any)
+		return old["type"] == said.Type && old["status"] == string(said.Status) && old["reason"] == said.Reason && old["message"] == said.Message
+	})
 }
 
 // decorate writes into the copy whether it is accepted.
@@ -102,7 +102,12 @@ func (c *consumer) decorate(ctx context.Context, request *v1alpha1.ResourceReque
 		return fmt.Errorf("writing a condition: %w", err)
 	}
 	before := copied.DeepCopy()
-	if err := unstructured.SetNestedSlice(copied.Object, []any{condition}, "status", "conditions"); err != nil {
+	has, _, _ := unstructured.NestedSlice(copied.Object, "status", "conditions")
+	others := slices.DeleteFunc(has, func(c any) bool { // a later build's stay
+		old, _ := c.(map[string]any)
+		return old["type"] == written.Type
+	})
+	if err := unstructured.SetNestedSlice(copied.Object, append(others, condition), "status", "conditions"); err != nil {
 		return fmt.Errorf("writing a condition: %w", err)
 	}
 	if err := c.client.Status().Patch(ctx, copied, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {

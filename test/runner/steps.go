@@ -67,7 +67,7 @@ const (
 )
 
 // ownSteps matches the cluster tests with steps of their own.
-const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestMixedClusters)$"
+const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestMixedClusters|TestSkew)$"
 
 // steps is the whole list, in the order of running.
 var steps = []step{
@@ -127,6 +127,10 @@ var steps = []step{
 		name: "offloading-all", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
 		proves:  "several providers, a long partition, 500 deletions while the provider is away, a node of the provider that dies",
 		command: goTest("-v", "-timeout", "50m", "-run", "^TestOffloadingAll$", "./test"), env: cluster, goTest: true, limit: 51 * time.Minute,
+	}, {
+		name: "skew", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes"},
+		proves:  "the previous and the current build work with each other in both roles, and upgrades disturb nothing",
+		command: goTest("-v", "-timeout", "40m", "-run", "^TestSkew$", "./test"), env: cluster, goTest: true, limit: 41 * time.Minute,
 	}, {
 		name: "cluster-mixed", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes"},
 		proves:  "clusters of other networks and of different kinds stand side by side",

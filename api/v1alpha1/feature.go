@@ -1,0 +1,49 @@
+package v1alpha1
+
+import (
+	"slices"
+	"strings"
+)
+
+// Features are words by which two builds find out what both know; ClusterInfo carries
+// them. A word never changes its meaning: what means more gets another word. Whoever
+// writes at a peer what older builds do not know asks for its word first.
+const (
+	// FeaturePeering is the handshake, Identity and the tenant namespace.
+	FeaturePeering = "peering/v1"
+	// FeatureOffers is ResourceRequests and ResourceOffers.
+	FeatureOffers = "offers/v1"
+	// featureReflection begins the words of the kinds that travel.
+	featureReflection = "reflection."
+)
+
+// unsaidKinds are what builds keep for their consumers that say no word of reflection:
+// they are older than these words. No kind is ever added.
+var unsaidKinds = []string{"ConfigMap", "Ingress", "PodDisruptionBudget", "Secret", "Service"}
+
+// FeatureOfKind is the word of a build that keeps objects of a kind for its consumers, as
+// reflection.service/v1.
+func FeatureOfKind(kind string) string { return featureReflection + strings.ToLower(kind) + "/v1" }
+
+// KeepsKind reports whether a build of these features keeps objects of a kind for its
+// consumers.
+func KeepsKind(features []string, kind string) bool {
+	says := slices.ContainsFunc(features, func(f string) bool { return strings.HasPrefix(f, featureReflection) })
+	if !says {
+		return slices.Contains(unsaidKinds, kind)
+	}
+	return slices.Contains(features, FeatureOfKind(kind))
+}
+
+// MissingFeatures are those of this side's features that a peer does not know, in order.
+func MissingFeatures(here, there []string) []string {
+	var missing []string
+	for _, f := range here {
+		unsaid := slices.ContainsFunc(unsaidKinds, func(kind string) bool { return FeatureOfKind(kind) == f && KeepsKind(there, kind) })
+		if !unsaid && !slices.Contains(there, f) {
+			missing = append(missing, f)
+		}
+	}
+	slices.Sort(missing)
+	return missing
+}

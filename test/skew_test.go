@@ -1,0 +1,211 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kubetest"
+)
+
+// previousBuild is the commit of the build before this one, with which it has to work: that
+// of the last release, once there is one.
+const previousBuild = "7cfd343535ddd1e44b75aab3fb9b6090723313f9"
+
+// compileLimit bounds making the previous build.
+const compileLimit = 15 * time.Minute
+
+const skewFile = `clusters:
+- name: rome
+  nodes: 1
+  addons: [coredns, load-balancer]
+- name: milan
+  nodes: 1
+  addons: [coredns, load-balancer]
+`
+
+// TestSkew holds that the previous and the current build work with each other in both
+// roles, and that what runs goes on when the older side is upgraded.
+func TestSkew(t *testing.T) {
+	kubetest.RequireClusters(t)
+	older, current := previous(t), built(t)
+	s := kubetest.Sandbox(t, kubetest.Options{Name: "skew", File: sandboxFile(t, skewFile)})
+	c := newContinuum(t, s, "rome", "milan")
+	box(t, s, "rome", "milan")
+	for _, b := range []build{older, current} {
+		s.Run(t, "image", "build", b.image, "--dir", b.dir)
+		s.Run(t, "image", "load", b.image, "rome", "milan")
+	}
+	t.Run("OlderConsumer", func(t *testing.T) { skewed{c, older, current, current}.run(t) })
+	t.Run("OlderProvider", func(t *testing.T) { skewed{c, current, older, current}.run(t) })
+}
+
+// build is one build's programs, in a folder that is also the root of its image.
+type build struct{ dir, image string }
+
+// built is this build, as make build has made it.
+func built(t *testing.T) build {
+	t.Helper()
+	b := build{t.TempDir(), "pelago.test/pelago:current"}
+	for _, program := range []string{"pelago", "pelago-manager"} {
+		text, err := os.ReadFile(filepath.Join(filepath.Dir(kubetest.Program(t)), program))
+		if err != nil {
+			t.Fatalf("%v; run: make build", err)
+		}
+		if err := os.WriteFile(filepath.Join(b.dir, program), text, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b
+}
+
+// previous compiles the previous build from the history of this repository.
+func previous(t *testing.T) build {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), compileLimit)
+	defer cancel()
+	b := build{t.TempDir(), "pelago.test/pelago:previous"}
+	source := t.TempDir()
+	run := func(remedy string, command ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v%s\n%s", strings.Join(command, " "), err, remedy, out)
+		}
+	}
+	// The folder may be another user's, as in a container of CI.
+	git := []string{"git", "-c", "safe.directory=*"}
+	run("; this clone does not have the previous build: git fetch --unshallow, or git fetch origin "+previousBuild,
+		append(slices.Clone(git), "cat-file", "-e", previousBuild+"^{commit}")...)
+	archive := filepath.Join(source, "source.tar")
+	run("", append(slices.Clone(git), "-C", "..", "archive", "--output", archive, previousBuild)...)
+	run("", "tar", "-x", "-f", archive, "-C", source)
+	run("", "go", "build", "-C", source, "-trimpath", "-buildvcs=false",
+		"-ldflags", "-s -w -X main.version=v0.1.0-dev."+previousBuild[:7], "-o", b.dir+"/", "./cmd/pelago", "./cmd/pelago-manager")
+	return b
+}
+
+// install installs a build into a cluster, or upgrades what is there to it.
+func (b build) install(t *testing.T, c *continuum, cluster string) {
+	t.Helper()
+	b.of(c).Pelago(t, cluster, "install", "--cluster-name", cluster, "--api-server-url", c.Configs[cluster].Host,
+		"--image", b.image, "--set", "image.pullPolicy=Never", "--timeout", "3m")
+}
+
+// of holds the clusters with this build's pelago.
+func (b build) of(c *continuum) *continuum { return &continuum{c.With(b.dir)} }
+
+// skewed is a consumer, rome, and a provider, milan, of two builds.
+type skewed struct {
+	*continuum
+	consumer, provider, current build
+}
+
+func (k skewed) run(t *testing.T) {
+	t.Cleanup(func() {
+		for _, cluster := range []string{"rome", "milan"} {
+			k.current.of(k.continuum).Pelago(t, cluster, "uninstall", "--purge")
+		}
+	})
+	k.consumer.install(t, k.continuum, "rome")
+	k.provider.install(t, k.continuum, "milan")
+	rome, milan := k.consumer.of(k.continuum), k.provider.of(k.continuum)
+	line := milan.Invite(t, "milan")
+	t.Cleanup(func() { k.part(t, "rome", "milan") })
+	if r := rome.Shell(t, "rome", line); r.Code != 0 {
+		t.Fatalf("they do not peer: exit %d\n%s%s", r.Code, r.Out, r.Errs)
+	}
+	k.nodeReady(t, "rome", "milan")
+	s := rome.offloaded(t, "rome", "--pod-offloading-strategy", "Remote")
+	s.create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"color": "blue"}})
+	s.create(t, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "first"}, Spec: corev1.ServiceSpec{
+		Selector: map[string]string{"app": "first"}, Ports: []corev1.ServicePort{{Port: 80}}}})
+	s.create(t, colored(s, "first"))
+	home := s.running(t, "first")
+	there, err := get[corev1.Pod](k.continuum, "milan", s.name+"-rome", "first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.followed(t, s)
+	k.current.install(t, k.continuum, "rome")
+	k.current.install(t, k.continuum, "milan")
+	k.agreed(t)
+	for cluster, before := range map[string]*corev1.Pod{"rome": home, "milan": there} {
+		now, err := get[corev1.Pod](k.continuum, cluster, before.Namespace, before.Name)
+		if err != nil || now.UID != before.UID || isReady(now) != nil || now.Status.ContainerStatuses[0].RestartCount != 0 {
+			t.Errorf("the upgrade has disturbed the pod in %s: %v, %v", cluster, err, isReady(now))
+		}
+	}
+	k.followed(t, s)
+	s.create(t, colored(s, "second"))
+	s.running(t, "second")
+	s.delete(t, home)
+	s.gone(t, "milan", home)
+}
+
+// delete deletes a pod at home.
+func (s shop) delete(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	if err := s.Clients[s.cluster].Delete(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// colored is a pod that says what its ConfigMap says.
+func colored(s shop, name string) *corev1.Pod {
+	pod := s.script(name, `trap 'exit 0' TERM; echo "color $COLOR"; while true; do sleep 0.2; done`)
+	pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "COLOR", ValueFrom: &corev1.EnvVarSource{
+		ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}, Key: "color"}}}}
+	return pod
+}
+
+// followed waits until what goes with the pod is at the provider, and logs come home.
+func (k skewed) followed(t *testing.T, s shop) {
+	t.Helper()
+	s.eventually(t, offloadLimit, "its Service is there and its logs are read", func() error {
+		if _, err := get[corev1.Service](k.continuum, "milan", s.name+"-rome", "first"); err != nil {
+			return err
+		}
+		out, err := s.kubectl(t, "logs", "first")
+		if err == nil && !strings.Contains(out, "color blue") {
+			err = fmt.Errorf("logs: %q", out)
+		}
+		return err
+	})
+}
+
+// agreed waits until both sides know that the other one is upgraded.
+func (k skewed) agreed(t *testing.T) {
+	t.Helper()
+	eventually(t, 2*time.Minute, "the Peering is Ready and both know the words of this build", func() error {
+		p, err := get[v1alpha1.Peering](k.continuum, "rome", "", "milan")
+		if err != nil {
+			return err
+		}
+		if ready := condition(p.Status.Conditions, v1alpha1.ConditionReady); !strings.HasPrefix(ready, "Ready=True") {
+			return fmt.Errorf("%s", ready)
+		}
+		if !slices.Contains(p.Status.Features, v1alpha1.FeatureOfKind("Service")) {
+			return fmt.Errorf("both know %v", p.Status.Features)
+		}
+		tenant, err := get[v1alpha1.Tenant](k.continuum, "milan", "", "rome")
+		if err != nil {
+			return err
+		}
+		if tenant.Status.Cluster == nil || !slices.Contains(tenant.Status.Cluster.Features, v1alpha1.FeatureOfKind("Service")) {
+			return fmt.Errorf("milan knows of rome: %+v", tenant.Status.Cluster)
+		}
+		return nil
+	})
+}
