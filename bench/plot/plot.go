@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"html"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -22,9 +23,26 @@ type Chart struct {
 // Series is what belongs together over all groups.
 type Series struct {
 	Name string
-	// Values are as many as there are groups. What is not above 0 was not measured and has
-	// no bar.
+	// Values are one for each group, in order. What is not above 0, or not there, was not
+	// measured and has no bar.
 	Values []float64
+}
+
+// Set notes a value; groups and series come in the order in which they are named first.
+func (c *Chart) Set(group, series string, value float64) {
+	g := slices.Index(c.Groups, group)
+	if g < 0 {
+		g = len(c.Groups)
+		c.Groups = append(c.Groups, group)
+	}
+	s := slices.IndexFunc(c.Series, func(have Series) bool { return have.Name == series })
+	if s < 0 {
+		s = len(c.Series)
+		c.Series = append(c.Series, Series{Name: series})
+	}
+	values := &c.Series[s].Values
+	*values = append(*values, make([]float64, max(0, g+1-len(*values)))...)
+	(*values)[g] = value
 }
 
 // Measures of a chart, in pixels.

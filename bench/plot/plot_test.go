@@ -43,6 +43,18 @@ func TestSVG(t *testing.T) {
 	}
 }
 
+func TestSet(t *testing.T) {
+	var got Chart
+	got.Set("100", "plain", 1)
+	got.Set("1000", "offloaded", 2)
+	got.Set("100", "offloaded", 3)
+	got.Set("1000", "offloaded", 4)
+	want := Chart{Groups: []string{"100", "1000"}, Series: []Series{{"plain", []float64{1}}, {"offloaded", []float64{3, 4}}}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
 func TestNiceStep(t *testing.T) {
 	for step, want := range map[float64]float64{0: 1, 0.03: 0.05, 0.5: 0.5, 1: 1, 1.2: 2, 3: 5, 7: 10, 32: 50} {
 		if got := niceStep(step); got != want {
