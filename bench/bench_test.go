@@ -4,7 +4,8 @@
 //	PELAGO_CLUSTER_TESTS=1 go test ./bench -run Peering -v
 //
 // as root, after make build image; make bench runs all of them. A number that is
-// missed fails.
+// missed fails. PELAGO_BENCH_PODS=100,5000 and PELAGO_BENCH_DELAYS=0s,50ms choose what
+// TestOffload measures; pictures go to out/plots, or the folder PELAGO_BENCH_PLOTS.
 package bench
 
 import (
