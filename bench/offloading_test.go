@@ -3,8 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -30,26 +28,15 @@ const (
 // offloaded in turn, with real containers, so that what differs is ours; and how long
 // after it runs there home knows.
 func TestOffloading(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "sandbox.yaml")
-	text := "clusters:\n- name: rome\n  nodes: 1\n  addons: [coredns]\n- name: milan\n  nodes: 1\n  addons: [coredns, load-balancer]\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := kubetest.Sandbox(t, kubetest.Options{Name: "bench", File: file, Pelago: true})
-	c := kubetest.NewContinuum(t, s, "rome", "milan")
-	s.Run(t, "image", "build", benchImage, "--from-packages", "busybox-static")
-	s.Run(t, "image", "load", benchImage, "rome", "milan")
-	if r := c.Shell(t, "rome", c.Invite(t, "milan")); r.Code != 0 {
-		t.Fatalf("peering: exit %d\n%s%s", r.Code, r.Out, r.Errs)
-	}
+	c := continuum(t, smallClusters)
+	c.Run(t, "image", "build", benchImage, "--from-packages", "busybox-static")
+	c.Run(t, "image", "load", benchImage, "rome", "milan")
+	peer(t, c)
 	for _, place := range [][2]string{{"rome", "plain"}, {"milan", "plain"}, {"rome", "away"}} {
 		if err := c.Clients[place[0]].Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: place[1]}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	until(t, time.Minute, "the virtual node is there", func() error {
-		return c.Clients["rome"].Get(t.Context(), client.ObjectKey{Name: "milan"}, &corev1.Node{})
-	})
 	c.Pelago(t, "rome", "offload", "namespace", "away", "--pod-offloading-strategy", "Remote")
 
 	var here, there, away, lag sample

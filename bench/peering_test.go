@@ -10,8 +10,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -41,30 +39,20 @@ const (
 // round trip, against what the two API servers need for the least that any such
 // exchange does; then what an idle peering sends.
 func TestPeering(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "sandbox.yaml")
-	text := "clusters:\n- name: rome\n  nodes: 1\n  addons: [coredns]\n- name: milan\n  nodes: 1\n  addons: [coredns, load-balancer]\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := kubetest.Sandbox(t, kubetest.Options{Name: "bench", File: file, Pelago: true})
-	c := kubetest.NewContinuum(t, s, "rome", "milan")
-
-	peer, unpeer, bare := measure(t, c)
-	t.Logf("LAN: peer %s; unpeer %s; bare exchange %s; ratio %.1f", peer, unpeer, bare, peer.quantile(0.5).Seconds()/bare.quantile(0.5).Seconds())
-	atMost(t, "one line to offer accepted on the LAN, p50", peer.quantile(0.5).Seconds(), peerLAN, "s")
+	c := continuum(t, smallClusters)
+	took, unpeer, bare := measure(t, c)
+	t.Logf("LAN: peer %s; unpeer %s; bare exchange %s; ratio %.1f", took, unpeer, bare, took.quantile(0.5).Seconds()/bare.quantile(0.5).Seconds())
+	atMost(t, "one line to offer accepted on the LAN, p50", took.quantile(0.5).Seconds(), peerLAN, "s")
 	atMost(t, "unpeer on the LAN, p50", unpeer.quantile(0.5).Seconds(), unpeerMost, "s")
 
-	s.Run(t, "link", "set", "rome", "milan", "--delay", "25ms")
-	peer, unpeer, _ = measure(t, c)
-	t.Logf("50 ms: peer %s; unpeer %s", peer, unpeer)
-	atMost(t, "one line to offer accepted at 50 ms, p50", peer.quantile(0.5).Seconds(), peerWAN, "s")
+	c.Run(t, "link", "set", "rome", "milan", "--delay", "25ms")
+	took, unpeer, _ = measure(t, c)
+	t.Logf("50 ms: peer %s; unpeer %s", took, unpeer)
+	atMost(t, "one line to offer accepted at 50 ms, p50", took.quantile(0.5).Seconds(), peerWAN, "s")
 	atMost(t, "unpeer at 50 ms, p50", unpeer.quantile(0.5).Seconds(), unpeerMost, "s")
-	s.Run(t, "link", "set", "rome", "milan")
+	c.Run(t, "link", "set", "rome", "milan")
 
-	line := c.Invite(t, "milan")
-	if r := c.Shell(t, "rome", line); r.Code != 0 {
-		t.Fatalf("peering: exit %d\n%s%s", r.Code, r.Out, r.Errs)
-	}
+	peer(t, c)
 	atMost(t, "idle control traffic of a peering, both directions, IP bytes", idle(t, c, idleWindow), idleMost, "MB/h")
 	for i := range 100 {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("busy-%d", i), Labels: map[string]string{v1alpha1.LabelTenant: "rome", v1alpha1.LabelManagedBy: "bench"}}}
@@ -77,7 +65,7 @@ func TestPeering(t *testing.T) {
 }
 
 // measure peers and unpeers in turn with the bare exchange.
-func measure(t *testing.T, c *kubetest.Continuum) (peer, unpeer, bare sample) {
+func measure(t *testing.T, c *kubetest.Continuum) (took, unpeer, bare sample) {
 	t.Helper()
 	for range rounds {
 		bare = append(bare, exchange(t, c))
@@ -99,7 +87,7 @@ func measure(t *testing.T, c *kubetest.Continuum) (peer, unpeer, bare sample) {
 			}
 			return fmt.Errorf("conditions %v", request.Status.Conditions)
 		})
-		peer = append(peer, time.Since(begin))
+		took = append(took, time.Since(begin))
 		r := c.TryPelago(t, "rome", "unpeer", "milan")
 		if r.Code != 0 {
 			t.Fatalf("unpeer: exit %d\n%s%s", r.Code, r.Out, r.Errs)
@@ -117,7 +105,7 @@ func measure(t *testing.T, c *kubetest.Continuum) (peer, unpeer, bare sample) {
 			return nil
 		})
 	}
-	return peer, unpeer, bare
+	return took, unpeer, bare
 }
 
 // exchange is the baseline: a certificate signed by the provider's own signer, a

@@ -15,6 +15,9 @@ const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
+- level: Metadata
+  userGroups: ["system:serviceaccounts"]
+  resources: [{group: "", resources: [events]}]
 - level: None
   resources: [{group: coordination.k8s.io, resources: [leases]}, {group: "", resources: [events]}]
 - level: None

@@ -33,6 +33,9 @@ func main() {
 	}
 }
 
+// envPlots names the folder that benchmarks draw pictures into.
+const envPlots = "PELAGO_BENCH_PLOTS"
+
 // options is what the command line says.
 type options struct {
 	list    string
@@ -84,6 +87,13 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 	}
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		return false, fmt.Errorf("making the folder for logs: %w", err)
+	}
+	if o.results != "" { // pictures go beside the page
+		dir, err := filepath.Abs(filepath.Dir(o.results))
+		if err != nil {
+			return false, fmt.Errorf("finding the folder for results: %w", err)
+		}
+		os.Setenv(envPlots, dir)
 	}
 	begin := time.Now()
 	var done []outcome

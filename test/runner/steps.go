@@ -148,6 +148,18 @@ var steps = []step{
 		proves:  "an offloaded pod starts nearly as fast as a plain one, and home soon knows",
 		command: goTest("-v", "-timeout", "15m", "-run", "^TestOffloading$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 16 * time.Minute,
 	}, {
+		name: "bench-namespaces", kind: kindCluster, lists: []string{listTestAll, listBench}, needs: []string{"kubernetes", "image"},
+		proves:  "namespaces and virtual nodes do not take longer each when they are many",
+		command: goTest("-v", "-timeout", "30m", "-run", "^TestNamespaces$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 31 * time.Minute,
+	}, {
+		name: "bench-offload", kind: kindCluster, lists: []string{listBench}, needs: []string{"kubernetes", "image"},
+		proves:  "a thousand pods at once are offloaded half as fast as plain ones start, or faster, and cost what is stated",
+		command: goTest("-v", "-timeout", "30m", "-run", "^TestOffload(Plan|Charts)?$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 31 * time.Minute,
+	}, {
+		name: "bench-offload-all", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
+		proves:  "the same of five thousand, and at 50 ms",
+		command: goTest("-v", "-timeout", "80m", "-run", "^TestOffload(Plan|Charts)?$", "./bench"), env: append(unsampled, cluster...), goTest: true, show: "limit: ", limit: 81 * time.Minute,
+	}, {
 		name: "helm-build", kind: kindPrepare, lists: []string{listTestAll},
 		proves:  "Helm compiles, to compare with",
 		command: []string{"bash", "-c", `[ -x ` + helmProgram + ` ] || CGO_ENABLED=0 GOBIN="$PWD/out/tools" go install ` + helmModule}, limit: 15 * time.Minute,

@@ -1,0 +1,196 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kubetest"
+)
+
+const (
+	// makers is how many requests at a time make and delete what a benchmark wants many of.
+	makers = 20
+	// hollowNodes of each cluster take 110 pods each.
+	hollowNodes = 64
+	// hollowMark is the label of hollow nodes, and their taint.
+	hollowMark = "sandbox.pelago.dev/hollow"
+)
+
+// hollowClusters are a consumer and a provider with room for thousands of pods. What
+// runs there starts at once, so that what is measured is the control planes and us.
+var hollowClusters = fmt.Sprintf(`clusters:
+- name: rome
+  nodes: 1
+  hollow: %[1]d
+  hollowStart: 10ms
+  addons: [coredns]
+- name: milan
+  nodes: 1
+  hollow: %[1]d
+  hollowStart: 10ms
+  addons: [coredns, load-balancer]
+`, hollowNodes)
+
+// hollowContinuum starts them and peers them. At milan what arrives runs on hollow
+// nodes alone: tolerations do not travel and nothing is offered on tainted nodes, so
+// the taint goes; the real node keeps what it runs and takes nothing new.
+func hollowContinuum(t *testing.T) *kubetest.Continuum {
+	t.Helper()
+	c := continuum(t, hollowClusters)
+	peer(t, c)
+	c.Kubectl(t, "milan", "cordon", "milan-1")
+	c.Kubectl(t, "milan", "taint", "nodes", "-l", hollowMark, hollowMark+":NoSchedule-")
+	// More objects than tenants usually have.
+	c.Kubectl(t, "milan", "patch", "tenants.pelago.dev", "rome", "--type=merge", "-p",
+		`{"spec":{"objects":{"shadowpods.pelago.dev":20000,"resourcerequests.pelago.dev":200,"resourceoffers.pelago.dev":204}}}`)
+	return c
+}
+
+// hasRoom waits until rome's virtual node takes so many pods.
+func hasRoom(t *testing.T, c *kubetest.Continuum, pods int) {
+	t.Helper()
+	poll(t, time.Second, 2*time.Minute, fmt.Sprintf("milan offers room for %d pods", pods), func() error {
+		node := &corev1.Node{}
+		if err := c.Clients["rome"].Get(t.Context(), client.ObjectKey{Name: "milan"}, node); err != nil {
+			return err
+		}
+		if got := node.Status.Allocatable.Pods(); got.CmpInt64(int64(pods)) < 0 {
+			return fmt.Errorf("it offers room for %s", got)
+		}
+		return nil
+	})
+}
+
+// burst makes many pods at once in a namespace of rome. They are bare pods, made by many
+// clients: the controllers of Deployments and Jobs make 20 a second at most, and any
+// way of running pods would look equally fast behind them.
+type burst struct {
+	c         *kubetest.Continuum
+	namespace string
+	// plain pods run on hollow nodes of rome; others go where their namespace sends them.
+	plain bool
+}
+
+func (b burst) name(i int) string { return fmt.Sprintf("p-%05d", i) }
+
+func (b burst) pod(i int) *corev1.Pod {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: b.name(i), Namespace: b.namespace, Labels: map[string]string{"app": "burst"}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: "main", Image: benchImage, ImagePullPolicy: corev1.PullNever,
+			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+				corev1.ResourceCPU: resource.MustParse("1m"), corev1.ResourceMemory: resource.MustParse("1Mi"),
+			}},
+		}}},
+	}
+	if b.plain {
+		pod.Spec.NodeSelector = map[string]string{hollowMark: "true"}
+		pod.Spec.Tolerations = []corev1.Toleration{{Key: hollowMark, Operator: corev1.TolerationOpExists}}
+	}
+	return pod
+}
+
+// limit bounds how long n pods may take to start, or to end.
+func (b burst) limit(n int) time.Duration {
+	return 2*time.Minute + time.Duration(n)*150*time.Millisecond
+}
+
+// start makes n pods and waits until rome shows all of them Running. It returns how long
+// that took, and how long each took from the request that made it.
+func (b burst) start(t *testing.T, n int) (all time.Duration, each sample) {
+	t.Helper()
+	limited, cancel := context.WithTimeout(t.Context(), b.limit(n))
+	defer cancel()
+	group, ctx := errgroup.WithContext(limited)
+	running, err := b.c.Clients["rome"].Watch(ctx, &corev1.PodList{}, client.InNamespace(b.namespace), client.MatchingFields{"status.phase": string(corev1.PodRunning)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer running.Stop()
+	made, ran := make([]time.Time, n), map[string]time.Time{}
+	begin := time.Now()
+	spread(group, n, func(i int) error {
+		made[i] = time.Now()
+		return b.c.Clients["rome"].Create(ctx, b.pod(i))
+	})
+	for len(ran) < n {
+		e, open := <-running.ResultChan()
+		if !open { // too late, or one could not be made
+			t.Fatalf("%d of %d pods of %s run after %s: %v", len(ran), n, b.namespace, time.Since(begin), group.Wait())
+		}
+		pod, ok := e.Object.(*corev1.Pod)
+		if ok && e.Type != watch.Deleted && ran[pod.Name].IsZero() {
+			ran[pod.Name] = time.Now()
+		}
+	}
+	all = time.Since(begin)
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		each = append(each, ran[b.name(i)].Sub(made[i]))
+	}
+	return all, each
+}
+
+// end deletes n pods and waits until nothing of them is left in either cluster.
+func (b burst) end(t *testing.T, n int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), b.limit(n))
+	defer cancel()
+	group, ctx := errgroup.WithContext(ctx)
+	spread(group, n, func(i int) error {
+		return b.c.Clients["rome"].Delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: b.name(i), Namespace: b.namespace}})
+	})
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	poll(t, time.Second, b.limit(n), "the pods are gone", func() error {
+		if err := none(t, b.c, "rome", &corev1.PodList{}, client.InNamespace(b.namespace)); err != nil {
+			return err
+		}
+		if err := none(t, b.c, "milan", &v1alpha1.ShadowPodList{}, client.InNamespace(v1alpha1.TenantNamespace("rome"))); err != nil {
+			return err
+		}
+		return none(t, b.c, "milan", &corev1.PodList{}, client.HasLabels{v1alpha1.LabelHomeUID})
+	})
+}
+
+// none fails while there are objects of a kind in a cluster.
+func none(t *testing.T, c *kubetest.Continuum, cluster string, list client.ObjectList, which ...client.ListOption) error {
+	t.Helper()
+	if err := c.Clients[cluster].List(t.Context(), list, append(which, client.Limit(1))...); err != nil {
+		return err
+	}
+	if meta.LenList(list) > 0 {
+		return fmt.Errorf("%s has something in its %T", cluster, list)
+	}
+	return nil
+}
+
+// spread calls do for 0 to n-1, many at a time, until one fails. Who was deleted already
+// is no failure.
+func spread(group *errgroup.Group, n int, do func(i int) error) {
+	for first := range min(makers, n) {
+		group.Go(func() error {
+			for i := first; i < n; i += makers {
+				if err := do(i); err != nil && !apierrors.IsNotFound(err) {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+}
