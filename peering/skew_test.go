@@ -56,9 +56,9 @@ func TestOlderProvider(t *testing.T) {
 // the Peering says which versions they are; what was agreed stays for the day of the upgrade.
 func TestNewerProvider(t *testing.T) {
 	s := newStage(t)
-	p := s.peer()
+	s.peer()
 	s.upgrade("v9.0.0", "offers/v1", "peering/v2")
-	p = s.until("it is refused", has(v1alpha1.ConditionReady, v1alpha1.ReasonUnsupported))
+	p := s.until("it is refused", has(v1alpha1.ConditionReady, v1alpha1.ReasonUnsupported))
 	if _, message := compares(p); !strings.Contains(message, "v0.3.0") || !strings.Contains(message, "v9.0.0") || !strings.Contains(message, "peering/v1") {
 		t.Errorf("said: %q", message)
 	}
