@@ -98,12 +98,13 @@ func (c *continuum) runReader(t *testing.T, cluster string) *appsv1.Deployment {
 	t.Helper()
 	labels := map[string]string{"app": readerName}
 	about := metav1.ObjectMeta{Name: readerName, Namespace: v1alpha1.SystemNamespace}
-	yes, no, user := true, false, int64(65532)
+	yes, no, user, moment := true, false, int64(65532), int64(1)
 	deployment := &appsv1.Deployment{ObjectMeta: about, Spec: appsv1.DeploymentSpec{
 		Selector: &metav1.LabelSelector{MatchLabels: labels},
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
-			AutomountServiceAccountToken: &no,
-			Volumes:                      []corev1.Volume{{Name: "tls", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: readerName}}}},
+			AutomountServiceAccountToken:  &no,
+			TerminationGracePeriodSeconds: &moment,
+			Volumes:                       []corev1.Volume{{Name: "tls", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: readerName}}}},
 			Containers: []corev1.Container{{
 				Name: "reader", Image: readerImage, ImagePullPolicy: corev1.PullNever, Command: []string{"/reader"},
 				VolumeMounts: []corev1.VolumeMount{{Name: "tls", MountPath: "/tls"}},
@@ -115,6 +116,16 @@ func (c *continuum) runReader(t *testing.T, cluster string) *appsv1.Deployment {
 			}},
 		}},
 	}}
+	t.Cleanup(func() { // later parts look at what there is
+		eventually(t, 30*time.Second, "the resource reader is gone", func() error {
+			var pods corev1.PodList
+			err := c.Clients[cluster].List(context.Background(), &pods, client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels(labels))
+			if err == nil && len(pods.Items) > 0 {
+				err = fmt.Errorf("%s is there", pods.Items[0].Name)
+			}
+			return err
+		})
+	})
 	for _, obj := range []client.Object{
 		&corev1.Secret{ObjectMeta: about, Data: readerSecret(t)},
 		&corev1.Service{ObjectMeta: about, Spec: corev1.ServiceSpec{Selector: labels, Ports: []corev1.ServicePort{{Port: 8443, TargetPort: intstr.FromInt32(8443)}}}},
@@ -126,7 +137,7 @@ func (c *continuum) runReader(t *testing.T, cluster string) *appsv1.Deployment {
 		t.Cleanup(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
-			if err := c.Clients[cluster].Delete(ctx, obj, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+			if err := c.Clients[cluster].Delete(ctx, obj, client.PropagationPolicy(metav1.DeletePropagationForeground)); err != nil {
 				t.Errorf("deleting %T %s: %v", obj, readerName, err)
 			}
 		})
