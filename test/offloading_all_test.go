@@ -31,7 +31,7 @@ const severalFile = `clusters:
 `
 
 // TestOffloadingAll has what takes long: several providers, a long partition, many pods,
-// a node of the provider that dies.
+// a node of the provider that dies, a home API server that stands still.
 func TestOffloadingAll(t *testing.T) {
 	s := kubetest.Sandbox(t, kubetest.Options{Name: "offall", File: sandboxFile(t, severalFile), Pelago: true})
 	c := newContinuum(t, s, "rome", "milan", "paris")
@@ -48,6 +48,7 @@ func TestOffloadingAll(t *testing.T) {
 		{"LongPartition", longPartition},
 		{"DeletedWhileAway", deletedWhileAway},
 		{"DeadNode", deadNodeOfProvider},
+		{"HomePaused", homePaused},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(t, c) })
 	}

@@ -84,7 +84,7 @@ func leaderDies(t *testing.T, c *continuum) {
 // leads stops nothing at the provider, restarts nothing, and is followed at once when it
 // is back.
 func homePaused(t *testing.T, c *continuum) {
-	s := c.offloaded(t, "rome", "--pod-offloading-strategy", "Remote")
+	s := c.offloaded(t, "rome", "--pod-offloading-strategy", "Remote", "--cluster-selector", "region=north")
 	s.create(t, s.deployment("web", 1))
 	web := s.runningAll(t, "web", 1)[0]
 	before := c.managerRestarts(t, "rome")
