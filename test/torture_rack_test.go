@@ -1,0 +1,216 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kubetest"
+	"github.com/pelago-dev/pelago/test/torture"
+)
+
+// rack holds what happens in a storm: what was done, what is seen, what must not be.
+type rack struct {
+	*continuum
+	t     *testing.T
+	name  string
+	begin time.Time
+	// broken ends the storm: a rule was violated, or a user waited in vain.
+	broken context.CancelFunc
+	over   context.Context
+	// sandbox has one command of the sandbox at a time.
+	sandbox sync.Mutex
+
+	mu         sync.Mutex
+	model      *torture.Model
+	world      *torture.World
+	memory     *torture.Memory
+	history    torture.History
+	violations []torture.Violation
+	reported   bool
+	// leaving is when a namespace was last brought back, long how many long outages last.
+	leaving time.Time
+	long    int
+}
+
+// newRack is one on which nothing has happened.
+func newRack(t *testing.T, c *continuum, name string) *rack {
+	t.Helper()
+	r := &rack{continuum: c, t: t, name: name, begin: time.Now(), model: torture.NewModel(), world: torture.NewWorld(), memory: torture.NewMemory()}
+	r.over, r.broken = context.WithCancel(context.Background())
+	t.Cleanup(r.broken)
+	return r
+}
+
+// observe watches both clusters until the test ends.
+func (r *rack) observe(t *testing.T) {
+	t.Helper()
+	r.watch(t, torture.Home, &r.world.Home, &corev1.Pod{}, &batchv1.Job{}, &corev1.Namespace{})
+	r.watch(t, torture.Provider, &r.world.Remote, &corev1.Pod{}, &corev1.Secret{}, &corev1.Namespace{}, &v1alpha1.ShadowPod{}, &v1alpha1.ShadowObject{})
+}
+
+// watch notes every change of some kinds of a cluster, and asks the rules each time.
+func (r *rack) watch(t *testing.T, cluster string, side *torture.Cluster, kinds ...client.Object) {
+	t.Helper()
+	mirror, err := cache.New(r.Configs[cluster], cache.Options{Scheme: kubetest.Scheme()})
+	if err != nil {
+		t.Fatalf("watching %s: %v", cluster, err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- mirror.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("watching %s: %v", cluster, err)
+		}
+	})
+	see := func(object any, gone bool) {
+		if last, unknown := object.(toolscache.DeletedFinalStateUnknown); unknown {
+			object = last.Obj
+		}
+		r.see(side, object.(client.Object), gone)
+	}
+	synced, stop := context.WithTimeout(ctx, time.Minute)
+	defer stop()
+	for _, kind := range kinds {
+		informer, err := mirror.GetInformer(synced, kind)
+		if err != nil {
+			t.Fatalf("watching %T of %s: %v", kind, cluster, err)
+		}
+		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			AddFunc:    func(o any) { see(o, false) },
+			UpdateFunc: func(_, o any) { see(o, false) },
+			DeleteFunc: func(o any) { see(o, true) },
+		}); err != nil {
+			t.Fatalf("watching %T of %s: %v", kind, cluster, err)
+		}
+	}
+}
+
+// see notes a change, and what it violates. Two copies are looked for afresh, as one
+// watch may be behind the other.
+func (r *rack) see(side *torture.Cluster, object client.Object, gone bool) {
+	r.mu.Lock()
+	side.Set(object, gone)
+	found := r.memory.Never(r.world)
+	r.mu.Unlock()
+	for _, v := range found {
+		if v.Doubtful {
+			go r.verify(v)
+			continue
+		}
+		r.violated(v)
+	}
+}
+
+// verify asks the rule again of what both clusters say now, at home first.
+func (r *rack) verify(v torture.Violation) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	fresh := torture.NewWorld()
+	for _, at := range []struct {
+		cluster, namespace string
+		side               *torture.Cluster
+	}{{torture.Home, v.Place, &fresh.Home}, {torture.Provider, torture.Mapped(v.Place), &fresh.Remote}} {
+		var pods corev1.PodList
+		if err := r.Clients[at.cluster].List(ctx, &pods, client.InNamespace(at.namespace)); err != nil {
+			return // an API server that is frozen; the next event asks again
+		}
+		for i := range pods.Items {
+			at.side.Set(&pods.Items[i], false)
+		}
+	}
+	for _, again := range torture.NewMemory().Never(fresh) {
+		if again.Doubtful && again.Place == v.Place && again.App == v.App {
+			r.violated(again)
+		}
+	}
+}
+
+// violated notes a violation and ends the storm.
+func (r *rack) violated(v torture.Violation) {
+	r.mu.Lock()
+	if !slices.ContainsFunc(r.violations, func(old torture.Violation) bool { return old.String() == v.String() }) {
+		r.violations = append(r.violations, v)
+	}
+	r.mu.Unlock()
+	r.broken()
+}
+
+func (r *rack) unsettled() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.model.Unsettled(r.world)
+}
+
+func (r *rack) left() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return torture.Left(r.world)
+}
+
+// now is the time of the storm.
+func (r *rack) now() time.Duration { return time.Since(r.begin).Round(time.Millisecond) }
+
+// did notes a step that was begun at a time of the storm.
+func (r *rack) did(s torture.Step, begun time.Duration, note string) {
+	s.At = begun
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.history = append(r.history, torture.Done{Step: s, Took: r.now() - begun, Note: note})
+}
+
+// failed reports what was violated, once: with the history, what of it concerns the
+// violation, and how to do it again.
+func (r *rack) failed(t *testing.T) bool {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.violations) == 0 || r.reported {
+		return r.reported
+	}
+	r.reported = true
+	first := r.violations[0]
+	whole := r.write(t, "", r.history)
+	part := r.write(t, "-part", r.history.Project(first.Place, first.App))
+	t.Logf("the whole history, also in %s:\n%s", whole, r.history)
+	t.Logf("what of it concerns %s/%s, also in %s (a projection, not proven minimal):\n%s", first.Place, first.App, part, r.history.Project(first.Place, first.App))
+	var lines []string
+	for _, v := range r.violations {
+		lines = append(lines, v.String())
+	}
+	t.Errorf("%s, %s after the beginning:\n  %s\nexactly this again: make torture HISTORY=%s\nwithout what is probably not part of it: make torture HISTORY=%s",
+		r.name, r.now().Round(time.Second), strings.Join(lines, "\n  "), whole, part)
+	for _, place := range torture.Places[:2] {
+		shop{r.continuum, torture.Home, place}.dump(t)
+	}
+	return true
+}
+
+// write writes a history below out/, and returns its path from the root of the repository.
+func (r *rack) write(t *testing.T, suffix string, h torture.History) string {
+	t.Helper()
+	path := filepath.Join(tortureOut, r.name+suffix+".txt")
+	if err := os.MkdirAll(tortureOut, 0o755); err != nil {
+		t.Errorf("writing the history: %v", err)
+	}
+	text := fmt.Sprintf("# %s, %s\n%s", r.name, r.begin.UTC().Format(time.DateTime), h)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Errorf("writing the history: %v", err)
+	}
+	return strings.TrimPrefix(path, "../")
+}
