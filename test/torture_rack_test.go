@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,9 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	toolscache "k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -22,16 +25,20 @@ import (
 	"github.com/pelago-dev/pelago/test/torture"
 )
 
+func init() { ctrl.SetLogger(logr.Discard()) }
+
 // rack holds what happens in a storm: what was done, what is seen, what must not be.
 type rack struct {
 	*continuum
-	t     *testing.T
-	name  string
-	begin time.Time
+	t *testing.T
+	// name is that of the storm, again the command that does it again, out the folder for
+	// histories.
+	name, again, out string
+	begin            time.Time
 	// broken ends the storm: a rule was violated, or a user waited in vain.
 	broken context.CancelFunc
 	over   context.Context
-	// sandbox has one command of the sandbox at a time.
+	// sandbox is held by the command that changes machines or links.
 	sandbox sync.Mutex
 
 	mu         sync.Mutex
@@ -47,9 +54,9 @@ type rack struct {
 }
 
 // newRack is one on which nothing has happened.
-func newRack(t *testing.T, c *continuum, name string) *rack {
+func newRack(t *testing.T, c *continuum, name, again, out string) *rack {
 	t.Helper()
-	r := &rack{continuum: c, t: t, name: name, begin: time.Now(), model: torture.NewModel(), world: torture.NewWorld(), memory: torture.NewMemory()}
+	r := &rack{continuum: c, t: t, name: name, again: again, out: out, begin: time.Now(), model: torture.NewModel(), world: torture.NewWorld(), memory: torture.NewMemory()}
 	r.over, r.broken = context.WithCancel(context.Background())
 	t.Cleanup(r.broken)
 	return r
@@ -174,43 +181,54 @@ func (r *rack) did(s torture.Step, begun time.Duration, note string) {
 	r.history = append(r.history, torture.Done{Step: s, Took: r.now() - begun, Note: note})
 }
 
-// failed reports what was violated, once: with the history, what of it concerns the
-// violation, and how to do it again.
+// failed reports what was violated, once, and says whether anything was.
 func (r *rack) failed(t *testing.T) bool {
 	t.Helper()
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.violations) == 0 || r.reported {
-		return r.reported
+	first := len(r.violations) > 0 && !r.reported
+	r.reported = r.reported || first
+	reported := r.reported
+	r.mu.Unlock()
+	if first {
+		text, err := r.report()
+		t.Errorf("%s", text)
+		if err != nil {
+			t.Errorf("writing the history: %v", err)
+		}
+		for _, place := range torture.Places[:2] {
+			shop{r.continuum, torture.Home, place}.dump(t)
+		}
 	}
-	r.reported = true
-	first := r.violations[0]
-	whole := r.write(t, "", r.history)
-	part := r.write(t, "-part", r.history.Project(first.Place, first.App))
-	t.Logf("the whole history, also in %s:\n%s", whole, r.history)
-	t.Logf("what of it concerns %s/%s, also in %s (a projection, not proven minimal):\n%s", first.Place, first.App, part, r.history.Project(first.Place, first.App))
-	var lines []string
-	for _, v := range r.violations {
-		lines = append(lines, v.String())
-	}
-	t.Errorf("%s, %s after the beginning:\n  %s\nexactly this again: make torture HISTORY=%s\nwithout what is probably not part of it: make torture HISTORY=%s",
-		r.name, r.now().Round(time.Second), strings.Join(lines, "\n  "), whole, part)
-	for _, place := range torture.Places[:2] {
-		shop{r.continuum, torture.Home, place}.dump(t)
-	}
-	return true
+	return reported
 }
 
-// write writes a history below out/, and returns its path from the root of the repository.
-func (r *rack) write(t *testing.T, suffix string, h torture.History) string {
-	t.Helper()
-	path := filepath.Join(tortureOut, r.name+suffix+".txt")
-	if err := os.MkdirAll(tortureOut, 0o755); err != nil {
-		t.Errorf("writing the history: %v", err)
+// report says what was violated, what was done, what of that concerns the first
+// violation, and how to do it again. Both histories are written to files as well.
+func (r *rack) report() (string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	v := r.violations[0]
+	part := r.history.Project(v.Place, v.App)
+	whole, err := r.write("", r.history)
+	partly, err2 := r.write("-part", part)
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s, %s after the beginning:\n", r.name, r.now().Round(time.Second))
+	for _, each := range r.violations {
+		fmt.Fprintf(&text, "  %s\n", each)
+	}
+	fmt.Fprintf(&text, "all that was done (make torture HISTORY=%s):\n%s", whole, r.history)
+	fmt.Fprintf(&text, "what of it concerns %s/%s, a projection and not proven minimal (make torture HISTORY=%s):\n%s", v.Place, v.App, partly, part)
+	fmt.Fprintf(&text, "the same storm: %s\n", r.again)
+	return text.String(), errors.Join(err, err2)
+}
+
+// write writes a history to the folder for them, and returns its path from the root of
+// the repository.
+func (r *rack) write(suffix string, h torture.History) (string, error) {
+	path := filepath.Join(r.out, r.name+suffix+".txt")
+	if err := os.MkdirAll(r.out, 0o755); err != nil {
+		return path, err
 	}
 	text := fmt.Sprintf("# %s, %s\n%s", r.name, r.begin.UTC().Format(time.DateTime), h)
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Errorf("writing the history: %v", err)
-	}
-	return strings.TrimPrefix(path, "../")
+	return strings.TrimPrefix(path, "../"), os.WriteFile(path, []byte(text), 0o644)
 }

@@ -2,6 +2,8 @@ package test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +28,7 @@ func TestTortureSteps(t *testing.T) {
 		Clients: map[string]client.WithWatch{torture.Home: admin, torture.Provider: admin},
 		Configs: map[string]*rest.Config{torture.Home: server.Config, torture.Provider: server.Config},
 	}}
-	r := newRack(t, c, "server")
+	r := newRack(t, c, "server", "make torture SEED=7 TIME=3m", t.TempDir())
 	r.furnish(t)
 	in := shop{c, torture.Home, torture.Keep}
 	pod := in.sleeper("web") // as its Deployment's controller would make it
@@ -94,5 +96,15 @@ func TestTortureSteps(t *testing.T) {
 	})
 	if r.over.Err() == nil {
 		t.Error("a violation does not end the storm")
+	}
+	text, err := r.report()
+	for _, want := range []string{"its pod web is in keep of the provider", "scale keep/db 2", "HISTORY=" + r.out, "the same storm: make torture SEED=7 TIME=3m"} {
+		if err != nil || !strings.Contains(text, want) {
+			t.Errorf("the report does not say %q, %v:\n%s", want, err, text)
+		}
+	}
+	written, err := os.ReadFile(filepath.Join(r.out, "server.txt"))
+	if again, failed := torture.ParseAll(string(written)); err != nil || failed != nil || len(again) != len(steps) {
+		t.Errorf("what is written has %d steps, %v, %v; want %d", len(again), err, failed, len(steps))
 	}
 }

@@ -28,6 +28,8 @@ const (
 	userLimit = 6 * time.Minute
 	// callWait bounds one call, which may meet a frozen API server.
 	callWait = 10 * time.Second
+	// healTries is how often the end of a fault is tried.
+	healTries = 10
 )
 
 // errSkipped: a step is not done, as it has slipped to where it must not be.
@@ -265,13 +267,28 @@ func (r *rack) outage(ctx context.Context, s torture.Step) error {
 	}
 	err := r.command(begin...)
 	r.await(ctx, r.now()+s.For)
-	return errors.Join(err, r.command(end...))
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for tries := 1; ; tries++ {
+		healed := r.command(end...)
+		if healed == nil {
+			return err
+		}
+		if tries == healTries {
+			r.violated(torture.Violation{Rule: "what is broken can be healed", Text: healed.Error()})
+			return healed
+		}
+		<-tick.C
+	}
 }
 
-// command runs one of the sandbox, whatever the storm does.
+// command runs one of the sandbox, whatever the storm does. Those that change machines or
+// links are done one after the other.
 func (r *rack) command(args ...string) error {
-	r.sandbox.Lock()
-	defer r.sandbox.Unlock()
+	if args[0] != "api" {
+		r.sandbox.Lock()
+		defer r.sandbox.Unlock()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	_, err := r.Try(ctx, args...)

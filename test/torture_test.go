@@ -46,7 +46,7 @@ const (
 // be true never is, that all is as users want it in the end, and that nothing is left.
 // $SEED and $TIME say which storm and how long, or $HISTORY a file of steps.
 func TestTorture(t *testing.T) {
-	name, steps, length := storm(t)
+	name, again, steps, length := storm(t)
 	s := kubetest.Sandbox(t, kubetest.Options{Name: "torture", File: sandboxFile(t, tortureFile), Pelago: true})
 	c := newContinuum(t, s, torture.Home, torture.Provider)
 	box(t, s, torture.Home, torture.Provider)
@@ -56,7 +56,7 @@ func TestTorture(t *testing.T) {
 	}
 	c.peer(t, torture.Home, torture.Provider)
 	c.nodeReady(t, torture.Home, torture.Provider)
-	r := newRack(t, c, name)
+	r := newRack(t, c, name, again, tortureOut)
 	r.observe(t)
 	r.furnish(t)
 	r.storm(t, steps, length)
@@ -81,10 +81,12 @@ func TestTorture(t *testing.T) {
 	}
 }
 
-// storm is what is asked for: a name for it, its steps, and how long it lasts.
-func storm(t *testing.T) (name string, steps []torture.Step, length time.Duration) {
+// storm is what is asked for: a name for it and the command that does it again, its
+// steps, and how long it lasts.
+func storm(t *testing.T) (name, again string, steps []torture.Step, length time.Duration) {
 	t.Helper()
 	if file := os.Getenv("HISTORY"); file != "" {
+		again = "make torture HISTORY=" + file
 		if !filepath.IsAbs(file) {
 			file = filepath.Join("..", file) // as seen from where make runs
 		}
@@ -98,7 +100,7 @@ func storm(t *testing.T) (name string, steps []torture.Step, length time.Duratio
 		for _, s := range steps {
 			length = max(length, s.At+s.For+time.Second)
 		}
-		return "replay", steps, length
+		return "replay", again, steps, length
 	}
 	seed, length := uint64(tortureSeed), tortureTime
 	if text := os.Getenv("SEED"); text != "" {
@@ -115,8 +117,9 @@ func storm(t *testing.T) (name string, steps []torture.Step, length time.Duratio
 		}
 		length = d
 	}
-	t.Logf("this storm again: make torture SEED=%d TIME=%s", seed, length)
-	return fmt.Sprintf("seed-%d", seed), torture.Plan(seed, length), length
+	again = fmt.Sprintf("make torture SEED=%d TIME=%s", seed, length)
+	t.Logf("this storm again: %s", again)
+	return fmt.Sprintf("seed-%d", seed), again, torture.Plan(seed, length), length
 }
 
 // lasting are the objects that do not change their names when pods and nodes restart.

@@ -80,7 +80,7 @@ func (m *Model) Apply(s Step) {
 	case Deploy, Stateful:
 		place.Apps[s.Name()] = &App{Kind: s.Verb, Replicas: s.Number}
 	case Job:
-		place.Apps[s.Name()] = &App{Kind: Job, Replicas: 1}
+		place.Apps[s.Name()] = &App{Kind: Job}
 	case Scale:
 		app.Replicas = s.Number
 	case Roll:
@@ -131,10 +131,7 @@ func (m *Model) unsettledApps(w *World, name string, add func(string, ...any)) {
 		case pod.Namespace != name:
 		case app == nil:
 			add("pod %s/%s is of nothing that is there", name, pod.Name)
-		case app.Kind == Job:
-			if pod.Phase == phaseSucceeded {
-				good[pod.App]++
-			}
+		case app.Kind == Job: // its pods may be gone, once it is complete
 		case pod.Deleting || !pod.Ready || pod.Tier != strconv.Itoa(app.Tier):
 			add("pod %s/%s on %q is %s, ready %t, deleting %t, of tier %s; want it ready, of tier %d", name, pod.Name, pod.Node, pod.Phase, pod.Ready, pod.Deleting, pod.Tier, app.Tier)
 		case pod.App == Last && place.Offloaded && Strategies[name] == v1alpha1.PodsRemote && pod.Node != Provider, !place.Offloaded && pod.Node == Provider && pod.App == Last:
@@ -144,7 +141,7 @@ func (m *Model) unsettledApps(w *World, name string, add func(string, ...any)) {
 		}
 	}
 	for app, want := range place.Apps {
-		if good[app] != want.Replicas {
+		if want.Kind != Job && good[app] != want.Replicas {
 			add("%s %s/%s has %d good pods, want %d", want.Kind, name, app, good[app], want.Replicas)
 		}
 		if want.Kind == Job && !slices.ContainsFunc(values(w.Home.Jobs), func(j JobState) bool { return j.Namespace == name && j.Name == app && j.Complete }) {

@@ -43,7 +43,7 @@ func TestModel(t *testing.T) {
 11s offload roam
 12s unoffload roam`)
 	want := &Model{Places: map[string]*Place{
-		Keep: {Offloaded: true, Since: 1e9, Login: 11, Apps: map[string]*App{"web": {Deploy, 3, 9}, "job-1": {Job, 1, 0}}},
+		Keep: {Offloaded: true, Since: 1e9, Login: 11, Apps: map[string]*App{"web": {Deploy, 3, 9}, "job-1": {Kind: Job}}},
 		Roam: {Since: 12e9, Apps: map[string]*App{}}, Stay: {Apps: map[string]*App{}},
 	}}
 	if diff := cmp.Diff(want, m); diff != "" {
