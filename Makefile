@@ -1,5 +1,5 @@
 # Few targets; what they run, and what each step proves, is listed by
-#   go run ./test/runner -list test     (or test-all, check, bench)
+#   go run ./test/runner -list test     (or test-all, check, bench, torture)
 
 # A release has a tag; what lies between is the next one in the making.
 VERSION := $(shell git -c safe.directory='*' describe --tags --dirty 2>/dev/null || echo v0.1.0-dev.$$(git -c safe.directory='*' describe --always --dirty 2>/dev/null || echo unknown))
@@ -13,7 +13,7 @@ IMAGE   := pelago.dev/pelago:$(VERSION)
 ROOTS   := /etc/ssl/certs/ca-certificates.crt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check build image images gen bench clean
+.PHONY: help demo test test-all torture check build image images gen bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ test: ## what CI runs: unit, API-server and cluster tests (needs root; 45 minute
 test-all: ## everything there is, with a page of results for docs/results (needs root)
 	@mkdir -p $(RESULTS)
 	@$(RUN) -results $(RESULTS)/$(shell date -u +%Y%m%d)-test-all.md $(FLAGS) test-all
+
+torture: ## random life against random faults on real clusters: SEED=7 TIME=6m, or HISTORY=FILE to do the same again (needs root)
+	@$(RUN) $(FLAGS) torture
 
 check: ## format, vet, lint, module files, generated files, the laws of the repository
 	@$(RUN) $(FLAGS) check

@@ -1,6 +1,6 @@
 // Command runner runs the named lists of steps behind make test, make test-all,
-// make check and make bench: each step is one command with a time limit and a
-// sentence that says what it proves. It writes a log per step below out/, shows
+// make check, make bench and make torture: each step is one command with a time limit
+// and a sentence that says what it proves. It writes a log per step below out/, shows
 // where the time went, and ends with one line: N passed, N failed, N skipped. It
 // decides nothing about the product; what a step runs stands in steps.go.
 package main

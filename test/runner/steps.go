@@ -21,6 +21,7 @@ const (
 	listTestAll = "test-all" // everything there is
 	listCheck   = "check"    // form, not behaviour
 	listBench   = "bench"    // limits with their numbers
+	listTorture = "torture"  // one storm, as $SEED, $TIME or $HISTORY say
 )
 
 // step is one command with a name and a limit.
@@ -67,7 +68,7 @@ const (
 )
 
 // ownSteps matches the cluster tests with steps of their own.
-const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestMixedClusters|TestSkew)$"
+const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestMixedClusters|TestSkew|TestTorture)$"
 
 // steps is the whole list, in the order of running.
 var steps = []step{
@@ -76,11 +77,11 @@ var steps = []step{
 		proves:  "the machine has what Go needs beside itself: git, and a C compiler for -race",
 		command: []string{"bash", "test/tools.sh"}, limit: 5 * time.Minute,
 	}, {
-		name: "build", kind: kindPrepare, lists: []string{listTest, listTestAll, listCheck, listBench},
+		name: "build", kind: kindPrepare, lists: []string{listTest, listTestAll, listCheck, listBench, listTorture},
 		proves:  "the programs compile",
 		command: []string{"make", "build"}, limit: 15 * time.Minute,
 	}, {
-		name: "image", kind: kindPrepare, lists: []string{listTest, listTestAll, listBench}, needs: []string{"build"},
+		name: "image", kind: kindPrepare, lists: []string{listTest, listTestAll, listBench, listTorture}, needs: []string{"build"},
 		proves:  "the image is built from scratch, for this machine's architecture",
 		command: []string{"bash", "-c", `exec make image ARCHES="$(go env GOARCH)"`}, limit: 10 * time.Minute,
 	}, {
@@ -96,7 +97,7 @@ var steps = []step{
 		proves:  "the sandbox's logic, and its network, machines and images with real parts",
 		command: goTest("-race", "-p", "1", "-timeout", "14m"), packages: sandboxPackages, dir: "sandbox", env: race, goTest: true, limit: 15 * time.Minute,
 	}, {
-		name: "kubernetes", kind: kindPrepare, lists: []string{listTest, listTestAll, listBench}, needs: []string{"build"},
+		name: "kubernetes", kind: kindPrepare, lists: []string{listTest, listTestAll, listBench, listTorture}, needs: []string{"build"},
 		proves:  "Kubernetes compiles from its Go modules into the cache",
 		command: []string{"bin/pelago-sandbox", "build"}, limit: 30 * time.Minute,
 	}, {
@@ -131,6 +132,10 @@ var steps = []step{
 		name: "skew", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes"},
 		proves:  "the previous and the current build work with each other in both roles, and upgrades disturb nothing",
 		command: goTest("-v", "-timeout", "40m", "-run", "^TestSkew$", "./test"), env: cluster, goTest: true, limit: 41 * time.Minute,
+	}, {
+		name: "torture", kind: kindCluster, lists: []string{listTorture}, needs: []string{"kubernetes", "image"},
+		proves:  "whatever users do while whatever breaks, what must never be true never is, and in the end all is as they want it",
+		command: goTest("-v", "-timeout", "4h", "-run", "^TestTorture$", "./test"), env: cluster, goTest: true, limit: 4*time.Hour + time.Minute,
 	}, {
 		name: "cluster-mixed", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes"},
 		proves:  "clusters of other networks and of different kinds stand side by side",
@@ -234,6 +239,6 @@ func choose(all []step, list string, only *regexp.Regexp) []step {
 	return chosen
 }
 
-func lists() []string { return []string{listTest, listTestAll, listCheck, listBench} }
+func lists() []string { return []string{listTest, listTestAll, listCheck, listBench, listTorture} }
 
 func isList(name string) bool { return slices.Contains(lists(), name) }

@@ -1,0 +1,159 @@
+package torture
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestPlanFollowsFromSeed holds that a seed is one plan, of which a longer storm has more.
+func TestPlanFollowsFromSeed(t *testing.T) {
+	short, long := Plan(7, 3*time.Minute), Plan(7, 10*time.Minute)
+	if diff := cmp.Diff(short, Plan(7, 3*time.Minute)); diff != "" {
+		t.Errorf("the same seed makes another plan:\n%s", diff)
+	}
+	if diff := cmp.Diff(short, long[:len(short)]); diff != "" {
+		t.Errorf("a longer plan begins otherwise:\n%s", diff)
+	}
+	if cmp.Diff(short, Plan(8, 3*time.Minute)) == "" {
+		t.Error("another seed makes the same plan")
+	}
+}
+
+// TestPlanHasEverything holds that an hour has every verb, and the default three minutes
+// have most of them.
+func TestPlanHasEverything(t *testing.T) {
+	count := func(steps []Step) map[Verb]int {
+		seen := map[Verb]int{}
+		for _, s := range steps {
+			seen[s.Verb]++
+		}
+		return seen
+	}
+	hour, minutes := count(Plan(7, time.Hour)), count(Plan(7, 3*time.Minute))
+	for verb := range shapes {
+		if hour[verb] < 5 {
+			t.Errorf("an hour has %d times %s", hour[verb], verb)
+		}
+	}
+	t.Logf("three minutes of seed 7: %v", minutes)
+	if len(minutes) < len(shapes)-1 {
+		t.Errorf("three minutes of seed 7 have only %v", minutes)
+	}
+}
+
+// TestPlanMakesSense holds, for many seeds, that steps are possible after those before,
+// and that nothing is asked for that is documented to break a rule.
+func TestPlanMakesSense(t *testing.T) {
+	for seed := range uint64(50) {
+		m := NewModel()
+		var unoffloaded []time.Duration
+		var longEnd, outageEnd, nodeEnd time.Duration
+		for _, s := range Plan(seed, 30*time.Minute) {
+			place, wrong := m.Places[s.Place()], ""
+			switch s.Verb {
+			case Deploy, Stateful, Job:
+				if place.Apps[s.Name()] != nil {
+					wrong = "it is there"
+				}
+			case Scale, Roll, Mark, Delete, Lose:
+				if place.Apps[s.Name()] == nil {
+					wrong = "it is not there"
+				}
+			case Offload:
+				if place.Offloaded {
+					wrong = "it is offloaded"
+				}
+			case Unoffload:
+				if !place.Offloaded || s.At < longEnd {
+					wrong = fmt.Sprintf("offloaded is %t, and a long outage ends at %s", place.Offloaded, longEnd)
+				}
+				unoffloaded = append(unoffloaded, s.At)
+			case Stop:
+				if s.At < nodeEnd {
+					wrong = "both nodes would be off"
+				}
+				nodeEnd = s.At + s.For
+			}
+			if s.Verb == Cut || s.Verb == Pause && s.Target == Provider {
+				if outageEnd != 0 && s.At < outageEnd+rest {
+					wrong = "the last outage was just now"
+				}
+				outageEnd = s.At + s.For
+				if s.Long() {
+					longEnd = outageEnd
+					for _, at := range unoffloaded {
+						if s.At < at+Leaving {
+							wrong = "a namespace is coming home"
+						}
+					}
+				}
+			}
+			if wrong != "" {
+				t.Fatalf("seed %d: %s: %s", seed, s, wrong)
+			}
+			m.Apply(s)
+		}
+	}
+}
+
+func TestStepsAreRead(t *testing.T) {
+	var text strings.Builder
+	steps := Plan(3, 20*time.Minute)
+	for _, s := range steps {
+		text.WriteString(Done{Step: s, Took: time.Second, Note: "two\nlines # of note"}.String() + "\n\n")
+	}
+	read, err := ParseAll(text.String())
+	if diff := cmp.Diff(steps, read); err != nil || diff != "" {
+		t.Errorf("what was written is read as another plan: %v\n%s", err, diff)
+	}
+	for _, c := range []struct{ reason, line, want string }{
+		{"too short", "1s cut", "too few"}, {"unknown", "1s jump keep/web", "no such verb"}, {"no number", "1s scale keep/web", "number is missing"},
+		{"not a number", "1s scale keep/web many", "invalid syntax"}, {"no duration", "1s cut rome-milan", "how long"},
+		{"not a duration", "1s cut rome-milan 3", "missing unit"}, {"no time", "soon cut rome-milan 3s", "invalid duration"}, {"more", "1s delete keep/web 3", "too many"},
+	} {
+		if _, err := Parse(c.line); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %q gives %v, want %s", c.reason, c.line, err, c.want)
+		}
+	}
+}
+
+func TestProject(t *testing.T) {
+	steps, err := ParseAll(`
+0s offload keep
+1s offload roam
+2s cut rome-milan 3s
+5s deploy roam/web 1
+90s deploy keep/web 2
+91s pause rome 2s
+92s scale keep/api 3
+93s lose roam/web
+94s lose keep/web
+95s rotate keep 4
+96s scale keep/web 1`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all History
+	for _, s := range steps {
+		all = append(all, Done{Step: s})
+	}
+	for _, c := range []struct {
+		reason, app string
+		want        []time.Duration
+	}{
+		{"what concerns the object, and faults since shortly before it", "web", []time.Duration{0, 90, 91, 94, 95, 96}},
+		{"all of the place", "", []time.Duration{0, 90, 91, 92, 94, 95, 96}},
+	} {
+		var got []time.Duration
+		for _, d := range all.Project("keep", c.app) {
+			got = append(got, d.Step.At/time.Second)
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s:\n%s", c.reason, diff)
+		}
+	}
+}
