@@ -242,7 +242,8 @@ func ending(f facts) plan {
 	p := plan{}
 	if f.link != up && f.leaving {
 		since := f.since
-		if asked := askedAt(f.pod); f.link == unknown && asked.After(since) {
+		// Nobody knows since when a provider is not known, or what it has.
+		if asked := askedAt(f.pod); (f.link == unknown || f.link == blind) && asked.After(since) {
 			since = asked
 		}
 		if p.again = since.Add(patience).Sub(f.now); p.again <= 0 {

@@ -213,6 +213,7 @@ func TestDecide(t *testing.T) {
 		{"deleted, away, leaving since long", given(alive, carried, deleted, linked(away), leaves), "bury"},
 		{"deleted, away for half a minute, leaving", given(alive, carried, deleted, linked(away), leaves, at(30*time.Second)), "again 30s"},
 		{"deleted just now, no connection, leaving", given(alive, deleted, linked(unknown), leaves), "again 1m0s"},
+		{"deleted just now, not read yet, leaving", given(alive, deleted, linked(blind), leaves), "end again 10s"},
 		{"deleted, answers, leaving", given(alive, carried, deleted, leaves), "end"},
 		{"deleted, refusing, leaving for long", given(alive, carried, deleted, linked(refusing), leaves), "bury"},
 		{"deleted, refusing, leaving", given(alive, carried, deleted, linked(refusing), leaves, at(time.Second)), "end again 59s"},
