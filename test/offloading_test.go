@@ -53,7 +53,7 @@ func TestOffloading(t *testing.T) {
 		for _, p := range []part{
 			{"Policies", policies}, {"Namespaces", namespaces}, {"KubeletRights", kubeletRights}, {"Top", top}, {"Refused", refusedPods},
 			{"Lost", lostByProvider}, {"Stateful", statefulByUID}, {"Changes", mutableFields}, {"DownwardAPI", downwardAPI}, {"PullSecrets", pullSecrets},
-			{"Reflection", reflection}, {"Warnings", warnings},
+			{"Reflection", reflection}, {"Warnings", warnings}, {"Tokens", tokens},
 		} {
 			t.Run(p.name, func(t *testing.T) {
 				t.Parallel()

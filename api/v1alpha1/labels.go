@@ -57,6 +57,13 @@ const (
 	// annotations that came from home, as label:KEY and annotation:KEY.
 	AnnotationReflected = "pelago.dev/reflected"
 
+	// AnnotationTokens on ShadowPods is "true" if the pod expects tokens of home in the Secret
+	// TokenSecret.
+	AnnotationTokens = "pelago.dev/tokens"
+	// AnnotationRenew on the ShadowObject of a TokenSecret is when its tokens are renewed, in
+	// RFC 3339.
+	AnnotationRenew = "pelago.dev/renew"
+
 	// AnnotationForce on a Peering or Tenant that is being deleted: "true" gives up on
 	// the other side, which is then told by a tombstone.
 	AnnotationForce = "pelago.dev/force"

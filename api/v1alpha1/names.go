@@ -69,6 +69,12 @@ const (
 	// PriorityLevel is the PriorityLevelConfiguration that all tenants share fairly.
 	PriorityLevel = "pelago-tenants"
 
+	// TokenSecretPrefix begins the names of the Secrets with the tokens of a pod, and of no
+	// others that are made for tenants.
+	TokenSecretPrefix = "pelago-token-"
+	// TokenSecretType is the type of these Secrets.
+	TokenSecretType = "pelago.dev/tokens"
+
 	// MaxClusterName is the most characters a cluster's name may have.
 	MaxClusterName = 40
 )
@@ -94,6 +100,10 @@ func VirtualNodeName(peering, request string) string {
 // DefaultRemoteNamespace is what a namespace is called at a provider by the strategy
 // DefaultName; tenant is the consumer's name there.
 func DefaultRemoteNamespace(namespace, tenant string) string { return namespace + "-" + tenant }
+
+// TokenSecret is the name, at the provider, of the Secret with the tokens of the home pod of
+// a UID.
+func TokenSecret(uid string) string { return TokenSecretPrefix + uid }
 
 // reserved are names that mean something else where a cluster's name is used.
 var reserved = []string{"all", "any", "cluster", "default", "home", "local", "none", "remote", "self", "system"}

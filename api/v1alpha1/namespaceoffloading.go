@@ -67,7 +67,26 @@ type NamespaceOffloadingSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	Reflection []ReflectionRule `json:"reflection,omitempty"`
+
+	// ServiceAccountTokens: Deny, pods get no token of their service account where they run
+	// at other clusters; Allow, those made from now on get the tokens that they would have
+	// here, each good for one pod and renewed while it lives. Whoever owns such a cluster can
+	// use them. The API server that they are for is the one here.
+	//
+	// +optional
+	// +kubebuilder:default=Deny
+	ServiceAccountTokens TokenPolicy `json:"serviceAccountTokens,omitempty"`
 }
+
+// TokenPolicy says whether tokens of service accounts travel.
+// +kubebuilder:validation:Enum=Deny;Allow
+type TokenPolicy string
+
+// Whether tokens of service accounts travel.
+const (
+	TokensDeny  TokenPolicy = "Deny"
+	TokensAllow TokenPolicy = "Allow"
+)
 
 // ReflectionRule is about the objects of one kind in a namespace.
 //

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -210,6 +211,7 @@ func TestPolicies(t *testing.T) {
 	t.Run("tenants", func(t *testing.T) { tenantsObjects(t, g) })
 	t.Run("manager", func(t *testing.T) { managerWithin(t, g, plain, offloaded) })
 	t.Run("manager and pods", func(t *testing.T) { managersPods(t, g, plain, offloaded) })
+	t.Run("manager and tokens", func(t *testing.T) { managersTokens(t, g, plain, offloaded) })
 }
 
 // relabel changes the labels of an object by a patch; subresource may be empty.
@@ -366,10 +368,12 @@ func managerWithin(t *testing.T, g *guarded, plain, offloaded string) {
 		{mapped, "pelago-manager", "pelago-manager-mapped", nil}, {offloaded, "pelago-manager", "pelago-manager-home", nil},
 		{plain, "pelago-manager", "pelago-manager-home", []string{"only to tenants"}},
 		{plain, "pelago-manager", "pelago-manager-mapped", []string{"only to tenants"}}, {cluster, "pelago-manager", "pelago-manager-home", []string{"only to tenants"}},
+		{offloaded, "pelago-manager-tokens", "pelago-manager-tokens", nil}, {plain, "pelago-manager-tokens", "pelago-manager-tokens", []string{"only to tenants"}},
+		{mapped, "pelago-manager-tokens", "pelago-manager-tokens", []string{"only to tenants"}}, {offloaded, "pelago-manager-tokens", "admin", []string{"only to tenants"}},
 	} {
 		b := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: c.name},
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: c.role}, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "u"}}}
-		if c.role == "pelago-manager-home" {
+		if c.role == "pelago-manager-home" || c.role == "pelago-manager-tokens" {
 			want(t, "somebody else's rights in "+c.namespace, g.manager.Create(t.Context(), b.DeepCopy(), client.DryRunAll), "only to tenants")
 			b.Subjects = []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: v1alpha1.SystemNamespace, Name: "pelago-manager"}}
 		}
@@ -384,6 +388,23 @@ func managerWithin(t *testing.T, g *guarded, plain, offloaded string) {
 			obj.SetName("consumer")
 			want(t, fmt.Sprintf("%T in %s", obj, namespace), g.manager.Create(t.Context(), obj, client.DryRunAll), parts...)
 		}
+	}
+}
+
+// managersTokens: the manager mints tokens only of offloaded namespaces and for pods.
+func managersTokens(t *testing.T, g *guarded, plain, offloaded string) {
+	const no = "mints tokens for pods of offloaded namespaces"
+	for namespace, refusal := range map[string][]string{plain: {no}, offloaded: nil} {
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "robot"}}
+		create(t, g.c, account)
+		pod := simplePod(namespace, "token")
+		pod.Spec.ServiceAccountName = account.Name
+		create(t, g.c, pod)
+		mint := func(bound *authenticationv1.BoundObjectReference) error {
+			return g.manager.SubResource("token").Create(t.Context(), account, &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: bound}})
+		}
+		want(t, "a token for a pod of "+namespace, mint(&authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}), refusal...)
+		want(t, "a token for anything in "+namespace, mint(nil), no)
 	}
 }
 

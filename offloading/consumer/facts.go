@@ -81,6 +81,9 @@ func (r *reconciler) gather(ctx context.Context, pod *corev1.Pod) (*facts, Peer,
 	if ok {
 		f.look(ctx, peer)
 	}
+	if f.at.Tokens, err = r.tokens(ctx, f); err != nil {
+		return nil, nil, err
+	}
 	if f.shadow != nil {
 		r.ledger.saw(key, pod.UID, peering)
 		f.memory.seen = true
@@ -98,6 +101,20 @@ func (r *reconciler) gather(ctx context.Context, pod *corev1.Pod) (*facts, Peer,
 		f.elsewhere, f.until = choice.Elsewhere(node.Name), choice.Until
 	}
 	return f, peer, nil
+}
+
+// tokens says whether tokens of home travel with the pod: as it was forged, else as its
+// namespace says now.
+func (r *reconciler) tokens(ctx context.Context, f *facts) (bool, error) {
+	if f.shadow != nil {
+		return shadow.HasTokens(f.shadow), nil
+	}
+	o := &v1alpha1.NamespaceOffloading{}
+	err := r.client.Get(ctx, client.ObjectKey{Namespace: f.pod.Namespace, Name: v1alpha1.OffloadingName}, o)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading the namespace offloading: %w", err)
+	}
+	return o.Spec.ServiceAccountTokens == v1alpha1.TokensAllow, nil
 }
 
 // sendable says whether the pod may have to be sent home.

@@ -125,6 +125,11 @@ func (f form[O, C]) encode(obj client.Object) (string, string) {
 	if !f.bare {
 		e.Annotations = annotationsOf(o)
 	}
+	return e.text()
+}
+
+// text is what travels.
+func (e envelope[C]) text() (string, string) {
 	var text strings.Builder
 	j := json.NewEncoder(&text)
 	j.SetEscapeHTML(false)

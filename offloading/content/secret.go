@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
 // secretContent is what travels of a Secret. It must not be printed.
@@ -33,6 +35,9 @@ var secrets = form[*corev1.Secret, secretContent]{
 	empty: func() *corev1.Secret { return &corev1.Secret{} },
 	list:  func() client.ObjectList { return &corev1.SecretList{} },
 	pack: func(s *corev1.Secret) (secretContent, string) {
+		if s.Type == v1alpha1.TokenSecretType {
+			return secretContent{}, "Secrets of the type " + v1alpha1.TokenSecretType + " are made by Pelago only"
+		}
 		return secretContent{Type: s.Type, Data: s.Data}, ""
 	},
 	check: func(c *secretContent) string {
@@ -56,6 +61,22 @@ var secrets = form[*corev1.Secret, secretContent]{
 	},
 }
 
+// EncodeTokens is the text that carries the tokens of a pod; wrong, if not empty, is why it
+// does not travel.
+func EncodeTokens(data map[string][]byte) (text, wrong string) {
+	e := envelope[secretContent]{Content: secretContent{Type: v1alpha1.TokenSecretType, Data: data}}
+	if wrong := secrets.check(&e.Content); wrong != "" {
+		return "", wrong
+	}
+	return e.text()
+}
+
+// HasTokens says whether an object is the Secret with the tokens of a pod.
+func HasTokens(obj client.Object) bool {
+	s, ok := obj.(*corev1.Secret)
+	return ok && s.Type == v1alpha1.TokenSecretType
+}
+
 // wrongType says why Secrets of a type do not travel.
 func wrongType(t corev1.SecretType) string {
 	domain, _, prefixed := strings.Cut(string(t), "/")
@@ -63,7 +84,7 @@ func wrongType(t corev1.SecretType) string {
 	switch {
 	case t == "":
 		return "it has no type; Opaque is the common one"
-	case own && !slices.Contains(plainTypes, t):
+	case own && t != v1alpha1.TokenSecretType && !slices.Contains(plainTypes, t):
 		return fmt.Sprintf("Secrets of the type %s do not travel: they are credentials of the cluster they were made in", quote(string(t)))
 	}
 	return ""

@@ -26,11 +26,11 @@ func (r *offloader) apply(ctx context.Context, f *facts, p *plan) (map[string]ve
 		}
 	}
 	var failed []error
-	if p.disarm {
-		failed = append(failed, r.disarm(ctx, f.binding))
+	for _, b := range p.disarm {
+		failed = append(failed, r.disarm(ctx, b))
 	}
-	if p.arm {
-		failed = append(failed, apply(ctx, r.client, f.own))
+	for _, b := range p.arm {
+		failed = append(failed, apply(ctx, r.client, b))
 	}
 	refusals := map[string]verdict{}
 	for _, peering := range p.put {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -31,11 +32,11 @@ const (
 
 // plan is what to do for an offloading.
 type plan struct {
-	mark   *bool    // set the label so
-	arm    bool     // give the manager its own rights there
-	disarm bool     // take them
-	put    []string // write the entry for these peerings
-	drop   []string // take the entry out
+	mark   *bool                 // set the label so
+	disarm []*rbacv1.RoleBinding // take these rights of the manager there, before it is
+	arm    []*rbacv1.RoleBinding // given these
+	put    []string              // write the entry for these peerings
+	drop   []string              // take the entry out
 	evict  []*corev1.Pod
 	remove []*corev1.Pod
 	// waits says of clusters that are being left what is waited for.
@@ -62,12 +63,8 @@ func decide(f *facts) *plan {
 	if f.present && marked != f.labelled {
 		p.mark = &marked
 	}
-	ours := f.binding != nil && f.binding.Labels[v1alpha1.LabelManagedBy] == component && f.binding.Labels[v1alpha1.LabelTenant] == ""
-	if marked {
-		p.arm = f.present && (f.binding == nil || ours && !isAs(f.binding, f.own))
-		p.disarm = p.arm && ours && f.binding.RoleRef != f.own.RoleRef // what it refers to cannot be changed
-	} else {
-		p.disarm = ours
+	for _, r := range f.rights {
+		p.right(r, f.present, marked)
 	}
 	for _, c := range f.clusters {
 		switch {
@@ -86,6 +83,19 @@ func decide(f *facts) *plan {
 		}
 	}
 	return p
+}
+
+// right gives the manager a right of its own, or takes it. A RoleBinding of somebody else is
+// left as it is.
+func (p *plan) right(r right, present, marked bool) {
+	arm := marked && r.due && present && (r.have == nil || own(r.have) && !isAs(r.have, r.want))
+	if arm {
+		p.arm = append(p.arm, r.want)
+	}
+	// What one refers to cannot be changed.
+	if own(r.have) && (!marked || !r.due || arm && r.have.RoleRef != r.want.RoleRef) {
+		p.disarm = append(p.disarm, r.have)
+	}
 }
 
 // leave is the next step of leaving a cluster.

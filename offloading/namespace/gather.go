@@ -21,16 +21,22 @@ import (
 type facts struct {
 	now      time.Time
 	spec     v1alpha1.NamespaceOffloadingSpec
-	name     string              // of the namespace
-	labelled bool                // the namespace has LabelOffloaded
-	present  bool                // the namespace is there
-	binding  *rbacv1.RoleBinding // of the manager's own rights
-	own      *rbacv1.RoleBinding // as it should be
-	ending   *metav1.Time        // since when the offloading or its namespace is being deleted
-	refused  string              // why this namespace is never offloaded
-	wrong    error               // what is wrong with the selector
-	nodes    []corev1.Node       // virtual ones
-	clusters []*cluster          // by name
+	name     string        // of the namespace
+	labelled bool          // the namespace has LabelOffloaded
+	present  bool          // the namespace is there
+	rights   []right       // the manager's own
+	ending   *metav1.Time  // since when the offloading or its namespace is being deleted
+	refused  string        // why this namespace is never offloaded
+	wrong    error         // what is wrong with the selector
+	nodes    []corev1.Node // virtual ones
+	clusters []*cluster    // by name
+}
+
+// right is one that the manager gives itself in the namespace.
+type right struct {
+	have *rbacv1.RoleBinding // nil if there is none
+	want *rbacv1.RoleBinding // as it should be
+	due  bool                // while the namespace is offloaded as it is
 }
 
 // cluster is what is known of an offloading at one cluster.
@@ -80,9 +86,14 @@ func (r *offloader) gather(ctx context.Context, o *v1alpha1.NamespaceOffloading)
 		}
 		f.refused = refusedHere(n, r.system)
 	}
-	f.own = homeBinding(o.Namespace, r.system)
-	if f.binding, err = read(ctx, r.client, o.Namespace, managerBinding, &rbacv1.RoleBinding{}); err != nil {
-		return nil, err
+	f.rights = []right{
+		{want: homeBinding(o.Namespace, r.system), due: true},
+		{want: tokensBinding(o.Namespace, r.system), due: o.Spec.ServiceAccountTokens == v1alpha1.TokensAllow},
+	}
+	for i := range f.rights {
+		if f.rights[i].have, err = read(ctx, r.client, o.Namespace, f.rights[i].want.Name, &rbacv1.RoleBinding{}); err != nil {
+			return nil, err
+		}
 	}
 	nodes := &corev1.NodeList{}
 	if err := r.client.List(ctx, nodes, client.MatchingLabels{v1alpha1.LabelType: v1alpha1.TypeVirtualNode}, client.HasLabels{v1alpha1.LabelPeering}); err != nil {

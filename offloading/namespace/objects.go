@@ -49,9 +49,12 @@ const (
 	managerBinding    = "pelago-manager"
 	managerHomeRole   = "pelago-manager-home"
 	managerMappedRole = "pelago-manager-mapped"
+	// managerTokensRole is the ClusterRole, and the RoleBinding to it, where tokens of
+	// service accounts travel.
+	managerTokensRole = "pelago-manager-tokens"
 )
 
-// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=pelago-manager-home;pelago-manager-mapped,verbs=bind
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=pelago-manager-home;pelago-manager-mapped;pelago-manager-tokens,verbs=bind
 
 // ownBinding gives the manager of the namespace system a role in another namespace.
 func ownBinding(namespace, role, system string, labels map[string]string) *rbacv1.RoleBinding {
@@ -65,6 +68,18 @@ func ownBinding(namespace, role, system string, labels map[string]string) *rbacv
 // homeBinding lets the manager read single Secrets of a namespace that is offloaded.
 func homeBinding(namespace, system string) *rbacv1.RoleBinding {
 	return ownBinding(namespace, managerHomeRole, system, map[string]string{v1alpha1.LabelManagedBy: component})
+}
+
+// tokensBinding lets the manager mint tokens of the service accounts of a namespace.
+func tokensBinding(namespace, system string) *rbacv1.RoleBinding {
+	b := homeBinding(namespace, system)
+	b.Name, b.RoleRef.Name = managerTokensRole, managerTokensRole
+	return b
+}
+
+// own says whether a RoleBinding is one that the manager has given itself at home.
+func own(b *rbacv1.RoleBinding) bool {
+	return b != nil && b.Labels[v1alpha1.LabelManagedBy] == component && b.Labels[v1alpha1.LabelTenant] == ""
 }
 
 // mappedBinding lets the manager make the Secrets of a tenant in a mapped namespace.

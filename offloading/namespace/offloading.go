@@ -106,12 +106,17 @@ func (r *offloader) orphan(ctx context.Context, namespace string) (ctrl.Result, 
 		}
 	}
 	marked := n != nil && n.Labels[v1alpha1.LabelOffloaded] != ""
-	binding, err := read(ctx, r.client, namespace, managerBinding, &rbacv1.RoleBinding{})
-	if err != nil {
-		return ctrl.Result{}, err
+	var rights []*rbacv1.RoleBinding
+	for name, role := range map[string]string{managerBinding: managerHomeRole, managerTokensRole: managerTokensRole} {
+		b, err := read(ctx, r.client, namespace, name, &rbacv1.RoleBinding{})
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		if own(b) && b.RoleRef.Name == role {
+			rights = append(rights, b)
+		}
 	}
-	armed := binding != nil && binding.RoleRef.Name == managerHomeRole && binding.Labels[v1alpha1.LabelManagedBy] == component
-	if len(held) == 0 && !marked && !armed {
+	if len(held) == 0 && !marked && len(rights) == 0 {
 		return ctrl.Result{}, nil
 	}
 	// What follows ends pods, so it must be true now, not when the cache was filled.
@@ -123,8 +128,8 @@ func (r *offloader) orphan(ctx context.Context, namespace string) (ctrl.Result, 
 	if marked {
 		failed = append(failed, r.mark(ctx, namespace, false))
 	}
-	if armed {
-		failed = append(failed, r.disarm(ctx, binding))
+	for _, b := range rights {
+		failed = append(failed, r.disarm(ctx, b))
 	}
 	for _, peering := range held {
 		failed = append(failed, r.drop(ctx, peering, namespace))

@@ -16,21 +16,26 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
-// may asks what the manager may do with Secrets in a namespace.
+// may asks what the manager may do with Secrets in a namespace, and whether it may mint
+// tokens there.
 func (w *world) may(namespace string) string {
 	w.t.Helper()
 	var all []string
-	for _, verb := range []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"} {
+	ask := func(what string, on authorizationv1.ResourceAttributes) {
+		on.Namespace = namespace
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User:               "system:serviceaccount:" + v1alpha1.SystemNamespace + ":pelago-manager",
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Resource: "secrets", Verb: verb}}}
+			User: "system:serviceaccount:" + v1alpha1.SystemNamespace + ":pelago-manager", ResourceAttributes: &on}}
 		if err := w.raw.Create(ctx, review); err != nil {
 			w.t.Fatal(err)
 		}
 		if review.Status.Allowed {
-			all = append(all, verb)
+			all = append(all, what)
 		}
 	}
+	for _, verb := range []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"} {
+		ask(verb, authorizationv1.ResourceAttributes{Resource: "secrets", Verb: verb})
+	}
+	ask("mint", authorizationv1.ResourceAttributes{Resource: "serviceaccounts", Subresource: "token", Verb: "create"})
 	return strings.Join(all, " ")
 }
 
@@ -47,7 +52,7 @@ func (w *world) roles() {
 		if err := yaml.Unmarshal([]byte(one), role); err != nil {
 			w.t.Fatal(err)
 		}
-		if role.Kind != "ClusterRole" || role.Name != managerHomeRole && role.Name != managerMappedRole {
+		if role.Kind != "ClusterRole" || role.Name != managerHomeRole && role.Name != managerMappedRole && role.Name != managerTokensRole {
 			continue
 		}
 		found++
@@ -55,7 +60,7 @@ func (w *world) roles() {
 			w.t.Fatal(err)
 		}
 	}
-	if found != 2 {
+	if found != 3 {
 		w.t.Fatalf("%d roles are generated", found)
 	}
 }
@@ -111,6 +116,18 @@ func TestOwnRights(t *testing.T) {
 	if w.writes != writes {
 		t.Errorf("%d writes at rest", w.writes-writes)
 	}
+	for _, c := range []struct {
+		policy v1alpha1.TokenPolicy
+		home   string
+	}{{v1alpha1.TokensAllow, "get mint"}, {v1alpha1.TokensDeny, "get"}, {v1alpha1.TokensAllow, "get mint"}} {
+		o := w.offloading()
+		o.Spec.ServiceAccountTokens = c.policy
+		if err := w.raw.Update(ctx, o); err != nil {
+			t.Fatal(err)
+		}
+		w.settle()
+		check("tokens: "+string(c.policy), c.home, make)
+	}
 	t.Run("not ours", func(t *testing.T) {
 		b := get(w, w.home, managerBinding, &rbacv1.RoleBinding{})
 		b.Labels, b.Subjects = nil, []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "somebody"}}
@@ -131,7 +148,9 @@ func TestOwnRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.settle()
-	if b := get(w, w.home, managerBinding, &rbacv1.RoleBinding{}); b != nil {
-		t.Error("the rights stay at home though nothing is offloaded")
+	for _, name := range []string{managerBinding, managerTokensRole} {
+		if b := get(w, w.home, name, &rbacv1.RoleBinding{}); b != nil {
+			t.Errorf("the rights %s stay at home though nothing is offloaded", name)
+		}
 	}
 }

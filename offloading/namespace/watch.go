@@ -205,7 +205,7 @@ func ofBinding() handler.EventHandler {
 // change.
 func ofHomeBinding() handler.EventHandler {
 	return each(func(obj client.Object) []reconcile.Request {
-		if obj.GetName() != managerBinding || obj.GetLabels()[v1alpha1.LabelManagedBy] != component || obj.GetLabels()[v1alpha1.LabelTenant] != "" {
+		if name := obj.GetName(); name != managerBinding && name != managerTokensRole || obj.GetLabels()[v1alpha1.LabelManagedBy] != component || obj.GetLabels()[v1alpha1.LabelTenant] != "" {
 			return nil
 		}
 		return []reconcile.Request{offloadingOf(obj.GetNamespace())}

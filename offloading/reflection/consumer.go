@@ -45,6 +45,7 @@ type consumer struct {
 type note struct {
 	read     time.Time
 	unwanted time.Time
+	renew    time.Time // of tokens that were sent
 	told     string
 	tellings map[types.UID]bool
 }
@@ -82,7 +83,7 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	f, err := r.gather(ctx, peer, peering, kind, home, wanted, &n)
+	f, err := r.gather(ctx, peer, peering, kind, home, wanted, pods, &n)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -94,6 +95,9 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		p.again = watchedEvery
 	}
 	p, err = r.apply(ctx, peer, home, f, p)
+	if err == nil && p.told == "" && (p.create || p.change) {
+		n.renew = f.renew
+	}
 	r.tell(peering, home, f, p.told, pods, &n)
 	if !f.wanted && (f.there == nil || p.remove && err == nil) {
 		r.notes.forget(req.NamespacedName)
@@ -133,8 +137,16 @@ func (r *consumer) referring(ctx context.Context, peering string, home v1alpha1.
 }
 
 // gather reads the facts; nil if the provider's side is not known.
-func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind content.Kind, home v1alpha1.HomeObject, wanted bool, n *note) (*facts, error) {
+func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind content.Kind, home v1alpha1.HomeObject, wanted bool, pods []*corev1.Pod, n *note) (*facts, error) {
 	f := &facts{now: r.clock.Now(), kind: kind.Name, wanted: wanted}
+	if uid, ok := tokensOf(home); ok {
+		f.tokens = true
+		expects, known := expected(ctx, peer, uid)
+		if !known {
+			return nil, nil
+		}
+		f.wanted = wanted && expects
+	}
 	s := &v1alpha1.ShadowObject{}
 	switch err := peer.Reader().Get(ctx, client.ObjectKey{Namespace: peer.TenantNamespace(), Name: v1alpha1.ShadowObjectName(home)}, s); {
 	case err == nil:
@@ -142,7 +154,7 @@ func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind c
 	case !apierrors.IsNotFound(err):
 		return nil, nil
 	}
-	if !wanted {
+	if !f.wanted {
 		if n.unwanted.IsZero() || n.unwanted.After(f.now) {
 			n.unwanted = f.now
 		}
@@ -157,15 +169,23 @@ func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind c
 	if f.offloaded = namespace.Labels[v1alpha1.LabelOffloaded] == "true"; !f.offloaded {
 		return f, nil
 	}
+	n.read = f.now
+	if f.tokens {
+		return f, r.tokens(ctx, f, pods[0], n.renew)
+	}
+	return f, r.read(ctx, f, peering, kind, home)
+}
+
+// read reads the object, if it may be.
+func (r *consumer) read(ctx context.Context, f *facts, peering string, kind content.Kind, home v1alpha1.HomeObject) error {
 	rules, err := r.rules(ctx, home.Namespace)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	there, err := r.remote(ctx, peering)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	n.read = f.now
 	obj := kind.New()
 	switch err := r.live.Get(ctx, client.ObjectKey{Namespace: home.Namespace, Name: home.Name}, obj); {
 	case err == nil:
@@ -177,9 +197,9 @@ func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind c
 		f.found = absent
 	case apierrors.IsForbidden(err): // the right comes with the label, or a moment later
 	default:
-		return nil, plain("reading the object", err)
+		return plain("reading the object", err)
 	}
-	return f, nil
+	return nil
 }
 
 // apply does what was decided at the provider, and returns the plan as it turned out.
@@ -192,12 +212,12 @@ func (r *consumer) apply(ctx context.Context, peer Peer, home v1alpha1.HomeObjec
 	case p.create:
 		r.meter.calls.WithLabelValues("create").Inc()
 		s.Labels = map[string]string{v1alpha1.LabelManagedBy: manager}
-		s.Annotations = map[string]string{v1alpha1.AnnotationApplied: hash(f.text)}
+		s.Annotations = f.annotations()
 		s.Spec = v1alpha1.ShadowObjectSpec{Home: home, Object: f.text}
 		err = peer.Client().Create(ctx, s)
 	case p.change:
 		r.meter.calls.WithLabelValues("patch").Inc()
-		err = peer.Client().Patch(ctx, s, change(f.text))
+		err = peer.Client().Patch(ctx, s, change(f))
 	case p.remove:
 		r.meter.calls.WithLabelValues("delete").Inc()
 		err = client.IgnoreNotFound(peer.Client().Delete(ctx, s, client.Preconditions{UID: &f.there.UID}))
@@ -220,10 +240,10 @@ func (r *consumer) apply(ctx context.Context, peer Peer, home v1alpha1.HomeObjec
 }
 
 // change is the patch that gives a ShadowObject another text.
-func change(text string) client.Patch {
+func change(f *facts) client.Patch {
 	body, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"annotations": map[string]string{v1alpha1.AnnotationApplied: hash(text)}},
-		"spec":     map[string]string{"object": text},
+		"metadata": map[string]any{"annotations": f.annotations()},
+		"spec":     map[string]string{"object": f.text},
 	})
 	if err != nil {
 		panic(err) // maps of strings

@@ -25,6 +25,8 @@ type Peer interface {
 type Fleet interface {
 	// WatchWithin adds a kind to what is watched in every tenant namespace.
 	WatchWithin(kind client.Object, b fleet.Bounds) error
+	// Watch is WatchWithin with bounds that somebody else sets.
+	Watch(kind client.Object) error
 	// Peer returns the connection of a peering, if there is one.
 	Peer(peering string) (Peer, bool)
 	// Source tells of changes of a kind at the providers.

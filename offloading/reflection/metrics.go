@@ -12,6 +12,7 @@ type meter struct {
 	calls   *prometheus.CounterVec
 	made    *prometheus.CounterVec
 	refused *prometheus.CounterVec
+	tokens  prometheus.Counter
 }
 
 func newMeter() *meter {
@@ -25,12 +26,15 @@ func newMeter() *meter {
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "pelago_shadow_objects_refused_total", Help: "Shadow objects of tenants that were refused, by the reason of their condition Accepted.",
 		}, []string{"reason"}),
+		tokens: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "pelago_tokens_requested_total", Help: "Tokens of service accounts that were asked for, for pods at providers.",
+		}),
 	}
 }
 
 func (m *meter) register(to prometheus.Registerer) error {
 	var failed []error
-	for _, c := range []prometheus.Collector{m.calls, m.made, m.refused} {
+	for _, c := range []prometheus.Collector{m.calls, m.made, m.refused, m.tokens} {
 		failed = append(failed, to.Register(c))
 	}
 	if err := errors.Join(failed...); err != nil {

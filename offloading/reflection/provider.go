@@ -123,6 +123,11 @@ func (r *provider) gather(ctx context.Context, s *v1alpha1.ShadowObject, tenant 
 		return c, nil
 	}
 	var err error
+	if uid, ok := tokensOf(s.Spec.Home); ok {
+		if c.runs, err = r.runs(ctx, s, uid); err != nil {
+			return nil, err
+		}
+	}
 	if c.place, err = r.place(ctx, s, tenant); err != nil || c.place.name == "" {
 		return c, err
 	}

@@ -32,6 +32,7 @@ type claim struct {
 	kind   content.Kind // if it travels
 	rules  content.Rules
 	have   client.Object // of the name that is wanted, in the place
+	runs   bool          // of tokens: the pod does, here
 	// past is where the object was made before, if not in the place.
 	past *v1alpha1.ObjectRef
 }
@@ -65,6 +66,8 @@ func judge(c claim) deed {
 	switch {
 	case wrong != "":
 		return refuse(v1alpha1.ReasonRefused, wrong)
+	case misplaced(c, want) != "":
+		return refuse(v1alpha1.ReasonRefused, misplaced(c, want))
 	case c.place.name == "":
 		if !c.place.over { // what was made before stays until it is known
 			d.remove = nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/offloading/content"
+	"github.com/pelago-dev/pelago/offloading/shadow"
 )
 
 // carried are the kinds that travel. EndpointSlices do not before there is a range whose
@@ -41,6 +42,9 @@ func references(pod *corev1.Pod) []reference {
 		return nil
 	}
 	var all referred
+	if pod.UID != "" && len(shadow.Tokens(&pod.Spec)) > 0 {
+		all = append(all, reference{kind: kindSecret, name: v1alpha1.TokenSecret(string(pod.UID))})
+	}
 	for _, r := range pod.Spec.ImagePullSecrets {
 		all.add(kindSecret, r.Name, nil)
 	}
@@ -60,8 +64,8 @@ func references(pod *corev1.Pod) []reference {
 type referred []reference
 
 func (all *referred) add(kind, name string, optional *bool) {
-	if name == "" || slices.Contains(content.Kinds[kind].Never, name) {
-		return
+	if _, tokens := tokensOf(v1alpha1.HomeObject{Kind: kind, Name: name}); tokens || name == "" || slices.Contains(content.Kinds[kind].Never, name) {
+		return // a Secret with the name of somebody's tokens is no pod's to ask for
 	}
 	soft := optional != nil && *optional
 	for i := range *all {

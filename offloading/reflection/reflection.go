@@ -69,6 +69,9 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 	if err := o.Fleet.WatchWithin(&v1alpha1.ShadowObject{}, bounds); err != nil {
 		return fmt.Errorf("watching at providers: %w", err)
 	}
+	if err := o.Fleet.Watch(&v1alpha1.ShadowPod{}); err != nil { // whoever carries pods says how
+		return fmt.Errorf("watching at providers: %w", err)
+	}
 	for name, f := range indices {
 		if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, name, f); err != nil {
 			return fmt.Errorf("indexing pods: %w", err)
@@ -88,6 +91,7 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 		WatchesMetadata(&policyv1.PodDisruptionBudget{}, w.ofHome(kindBudget)).
 		Watches(&networkingv1.Ingress{}, w.ofHome(kindIngress)).
 		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowObject{}, w.ofShadow)).
+		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowPod{}, ofShadowPod)).
 		WatchesRawSource(o.Fleet.StateSourceAt(pace, w.ofPeer)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: newLimiter()}).
 		Complete(r)
@@ -98,6 +102,7 @@ func registerProvider(mgr ctrl.Manager, o Options, m *meter) error {
 	w := &watcher{client: mgr.GetClient(), pace: newPacer(o.Clock)}
 	err := ctrl.NewControllerManagedBy(mgr).Named("shadow-object-provider").
 		WatchesMetadata(&v1alpha1.ShadowObject{}, w.shadows()).
+		Watches(&v1alpha1.ShadowPod{}, w.pods()).
 		Watches(&v1alpha1.NamespaceMap{}, w.maps()).
 		Watches(&v1alpha1.Tenant{}, w.tenants()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: newLimiter()}).

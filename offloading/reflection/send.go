@@ -46,6 +46,10 @@ type facts struct {
 	home      *metav1.PartialObjectMetadata // a present one, without content
 	there     *v1alpha1.ShadowObject
 	unwanted  time.Time // since when no pod needs it
+	// tokens: the object is the tokens of a pod, which are minted here. Fresh ones are
+	// there and stay; the others were minted now. Both are due at renew.
+	tokens, fresh bool
+	renew         time.Time
 }
 
 // plan is what to do at the provider, and what to tell the owner of the object and the pods.
@@ -60,7 +64,7 @@ func decide(f facts) plan {
 	switch {
 	case !f.wanted && f.there == nil:
 		return plan{}
-	case !f.wanted && f.now.Sub(f.unwanted) < grace:
+	case !f.wanted && !f.tokens && f.now.Sub(f.unwanted) < grace:
 		return plan{again: grace - f.now.Sub(f.unwanted)}
 	case !f.wanted:
 		return plan{remove: true}
@@ -71,11 +75,29 @@ func decide(f facts) plan {
 	case f.wrong != "":
 		return plan{remove: f.there != nil, told: f.wrong, again: rereadEvery}
 	case f.there == nil:
-		return plan{create: true, again: rereadEvery}
+		return plan{create: true, again: f.again()}
 	case f.there.DeletionTimestamp != nil:
 		return plan{again: soon}
 	}
-	return plan{change: f.there.Annotations[v1alpha1.AnnotationApplied] != hash(f.text), told: answer(f.kind, f.there), again: rereadEvery}
+	change := !f.fresh && f.there.Annotations[v1alpha1.AnnotationApplied] != hash(f.text)
+	return plan{change: change, told: answer(f.kind, f.there), again: f.again()}
+}
+
+// again is when to look at an object that is as it should be.
+func (f facts) again() time.Duration {
+	if f.tokens {
+		return max(f.renew.Sub(f.now), soon)
+	}
+	return rereadEvery
+}
+
+// annotations are what a ShadowObject says of its content.
+func (f facts) annotations() map[string]string {
+	all := map[string]string{v1alpha1.AnnotationApplied: hash(f.text)}
+	if f.tokens {
+		all[v1alpha1.AnnotationRenew] = f.renew.UTC().Format(time.RFC3339)
+	}
+	return all
 }
 
 // answer puts into our words why a provider does not take what it was sent. Its own

@@ -61,6 +61,10 @@ func (r *consumer) wanted(ctx context.Context, peer Peer, peering string, home v
 		return in && !slices.Contains(kind.Never, home.Name), nil, err
 	}
 	pods, err := r.referring(ctx, peering, home)
+	if _, ok := tokensOf(home); ok && err == nil {
+		allowed, err := r.allowed(ctx, home.Namespace)
+		return allowed && len(pods) > 0, pods, err
+	}
 	if err != nil || len(pods) > 0 || home.Kind != kindSecret {
 		return len(pods) > 0, pods, err
 	}

@@ -66,6 +66,20 @@ func (w *watcher) shadows() handler.EventHandler {
 	}
 }
 
+// pods asks for the tokens of ShadowPods that come or are gone.
+func (w *watcher) pods() handler.EventHandler {
+	add := func(obj client.Object, q queue) {
+		for _, r := range ofShadowPod("", obj) {
+			_, home, _ := split(r)
+			w.add(&v1alpha1.ShadowObject{ObjectMeta: objectMeta(obj.GetNamespace(), v1alpha1.ShadowObjectName(home))}, q)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { add(e.Object, q) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { add(e.Object, q) },
+	}
+}
+
 // all asks for all ShadowObjects in a tenant namespace.
 func (w *watcher) all(ctx context.Context, namespace string, q queue) {
 	if !strings.HasPrefix(namespace, v1alpha1.TenantNamespacePrefix) {

@@ -67,6 +67,7 @@ func (w *world) Reader() client.Reader   { return mirror{w} }
 func (w *world) State() fleet.State      { return w.state }
 
 func (w *world) WatchWithin(client.Object, fleet.Bounds) error { return nil }
+func (w *world) Watch(client.Object) error                     { return nil }
 func (w *world) Peer(string) (Peer, bool)                      { return w, true }
 func (w *world) Source(client.Object, func(string, client.Object) []reconcile.Request) source.Source {
 	return nil

@@ -37,6 +37,8 @@ type walk struct {
 	// home and at are set while a ShadowPod is forged, nil while a pod is made.
 	home *corev1.Pod
 	at   Place
+	// uid of the home pod.
+	uid string
 	// level bounds what the security context may ask for.
 	level v1alpha1.PodSecurity
 	// labels are the pod's.
@@ -55,7 +57,9 @@ var core = reflect.TypeOf(corev1.PodSpec{}).PkgPath()
 // pod applies the table to a whole pod.
 func (w *walk) pod(spec *corev1.PodSpec) {
 	w.shown = map[string]string{}
-	w.access = accessVolumes(spec.Volumes)
+	if !w.at.Tokens {
+		w.access = accessVolumes(spec.Volumes)
+	}
 	w.value("spec", reflect.ValueOf(spec))
 	if a := spec.Affinity; a != nil && a.PodAntiAffinity == nil {
 		spec.Affinity = nil

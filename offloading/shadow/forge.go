@@ -18,7 +18,7 @@ import (
 // home; an environment shows labels and annotations as they are at this moment.
 func Forge(pod *corev1.Pod, at Place) (*v1alpha1.ShadowPod, error) {
 	spec := pod.Spec.DeepCopy()
-	w := &walk{home: pod, at: at, level: v1alpha1.PodSecurityPrivileged, labels: pod.Labels}
+	w := &walk{home: pod, uid: string(pod.UID), at: at, level: v1alpha1.PodSecurityPrivileged, labels: pod.Labels}
 	w.pod(spec)
 	shadow := &v1alpha1.ShadowPod{
 		ObjectMeta: metav1.ObjectMeta{Name: string(pod.UID), Finalizers: []string{v1alpha1.FinalizerShadowPod}},
@@ -53,6 +53,9 @@ func Forge(pod *corev1.Pod, at Place) (*v1alpha1.ShadowPod, error) {
 	}
 	shadow.Spec.Pod = string(text)
 	shadow.Annotations = map[string]string{v1alpha1.AnnotationApplied: Hash(shadow.Spec)}
+	if at.Tokens && len(Tokens(&pod.Spec)) > 0 {
+		shadow.Annotations[v1alpha1.AnnotationTokens] = "true"
+	}
 	return shadow, nil
 }
 

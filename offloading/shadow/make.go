@@ -31,7 +31,7 @@ func Make(s *v1alpha1.ShadowPod, g Ground) (*corev1.Pod, error) {
 	if level == "" {
 		level = v1alpha1.PodSecurityBaseline
 	}
-	w := &walk{level: level, labels: s.Spec.Labels}
+	w := &walk{uid: s.Name, level: level, labels: s.Spec.Labels}
 	w.identity(s)
 	w.metadata(s.Spec)
 	w.pod(spec)

@@ -26,11 +26,16 @@ const (
 	maxVolumes     = 128
 	maxRefusal     = 1024
 	maxReasonCount = 16
+	maxTokens      = 16
 )
 
 // Place is where a home pod was bound: the virtual node, the ResourceRequest behind it
 // and the node's InternalIP, empty if unknown.
-type Place struct{ Node, Request, Address string }
+type Place struct {
+	Node, Request, Address string
+	// Tokens of home travel with the pod.
+	Tokens bool
+}
 
 // Ground is where a ShadowPod's pod is to run: the mapped namespace, the tenant's name
 // and the Pod Security Standard it is held to; baseline if empty.

@@ -118,7 +118,7 @@ func observed(home *corev1.Pod, s *v1alpha1.ShadowPod, address string) bool {
 	if s.Status.ObservedGeneration < s.Generation || Unfollowed(s) != "" {
 		return false
 	}
-	want, err := Forge(home, Place{Node: home.Spec.NodeName, Request: s.Spec.Request, Address: address})
+	want, err := Forge(home, Place{Node: home.Spec.NodeName, Request: s.Spec.Request, Address: address, Tokens: HasTokens(s)})
 	return err == nil && Hash(want.Spec) == Hash(s.Spec)
 }
 

@@ -2,9 +2,12 @@ package shadow
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
 // table holds the rule of every field that can be reached from PodSpec, by
@@ -38,6 +41,14 @@ func fields(of, plain string, rules map[string]rule) map[string]rule {
 
 func drop(why string) rule { return rule{fate: dropped, why: why} }
 
+// noTokens is why a reference to some Secrets is refused.
+const noTokens = "only a name that begins with pelago-token-, as these Secrets are Pelago's; any other goes with the pod: see docs/kinds/shadowobject.md"
+
+// secretTravels is the rule of a reference to a Secret, whose name that function finds.
+func secretTravels[T any](name func(T) string) rule {
+	return rule{fate: refused, why: noTokens, bad: when(func(_ *walk, ref T) bool { return strings.HasPrefix(name(ref), v1alpha1.TokenSecretPrefix) })}
+}
+
 // travels is the rule of a reference to an object that goes with the pod.
 var travels = rule{fate: kept, why: "the object goes with the pod: see docs/kinds/shadowobject.md"}
 
@@ -45,10 +56,14 @@ func refuse(why string) rule { return rule{fate: refused, why: why} }
 
 var podRules = fields("PodSpec",
 	`InitContainers Containers EphemeralContainers RestartPolicy TerminationGracePeriodSeconds ActiveDeadlineSeconds
-	DNSPolicy ShareProcessNamespace SecurityContext ImagePullSecrets Hostname Subdomain HostAliases DNSConfig
+	DNSPolicy ShareProcessNamespace SecurityContext Hostname Subdomain HostAliases DNSConfig
 	EnableServiceLinks SetHostnameAsFQDN OS HostUsers Resources HostnameOverride`,
 	map[string]rule{
-		"Volumes": {fate: translated, why: "without the automatic kube-api-access-* volume: its token is of the other cluster", change: on(dropAccess)},
+		"Volumes": {fate: translated, why: "tokens of service accounts, and the authority of home beside them, come from a Secret of the pod's own if the NamespaceOffloading has serviceAccountTokens: Allow; else without the automatic kube-api-access-* volume",
+			change: on(translateVolumes)},
+		"ImagePullSecrets": {fate: refused, why: noTokens, bad: when(func(_ *walk, all []corev1.LocalObjectReference) bool {
+			return slices.ContainsFunc(all, func(r corev1.LocalObjectReference) bool { return strings.HasPrefix(r.Name, v1alpha1.TokenSecretPrefix) })
+		})},
 		"NodeSelector": {fate: translated, why: "only kubernetes.io/arch and kubernetes.io/os: the other labels are of home's nodes",
 			change: on(keepPlatform)},
 		"ServiceAccountName":           {fate: dropped, why: "always default: accounts are a cluster's own"},
@@ -146,8 +161,10 @@ var probeHost = rule{
 
 var environmentRules = join(
 	fields("EnvVar", "Name Value ValueFrom", nil),
-	fields("EnvVarSource", "FieldRef ResourceFieldRef FileKeyRef", map[string]rule{"ConfigMapKeyRef": travels, "SecretKeyRef": travels}),
-	fields("EnvFromSource", "Prefix", map[string]rule{"ConfigMapRef": travels, "SecretRef": travels}),
+	fields("EnvVarSource", "FieldRef ResourceFieldRef FileKeyRef", map[string]rule{"ConfigMapKeyRef": travels,
+		"SecretKeyRef": secretTravels(func(r *corev1.SecretKeySelector) string { return r.Name })}),
+	fields("EnvFromSource", "Prefix", map[string]rule{"ConfigMapRef": travels,
+		"SecretRef": secretTravels(func(r *corev1.SecretEnvSource) string { return r.Name })}),
 	fields("ConfigMapEnvSource", "Optional", nil),
 	fields("SecretEnvSource", "Optional", nil),
 	fields("ConfigMapKeySelector", "Key Optional", nil),
@@ -177,9 +194,12 @@ var volumeRules = join(
 	}),
 	fields("ProjectedVolumeSource", "Sources DefaultMode", nil),
 	fields("VolumeProjection", "DownwardAPI", map[string]rule{
-		"Secret":              travels,
+		"Secret": {fate: refused, why: "only a name that begins with pelago-token- and is not that of the pod's own tokens; any other goes with the pod: see docs/kinds/shadowobject.md",
+			bad: when(func(w *walk, s *corev1.SecretProjection) bool {
+				return strings.HasPrefix(s.Name, v1alpha1.TokenSecretPrefix) && s.Name != v1alpha1.TokenSecret(w.uid)
+			})},
 		"ConfigMap":           travels,
-		"ServiceAccountToken": refuse("tokens of home do not travel, and the provider's are not given; leave it out"),
+		"ServiceAccountToken": refuse("tokens of home do not travel unless the NamespaceOffloading has serviceAccountTokens: Allow, and the provider's are not given; allow it, or leave it out"),
 		"ClusterTrustBundle":  refuse("the provider's trust bundles are its own; put the certificates into the image"),
 		"PodCertificate":      refuse("the provider's signers are its own; leave it out"),
 	}),
@@ -188,7 +208,7 @@ var volumeRules = join(
 )
 
 var volumeSourceRules = fields("VolumeSource", "EmptyDir DownwardAPI Projected Image", map[string]rule{
-	"Secret":                travels,
+	"Secret":                secretTravels(func(s *corev1.SecretVolumeSource) string { return s.SecretName }),
 	"ConfigMap":             travels,
 	"HostPath":              refuse("the provider's nodes are not shared; use an emptyDir"),
 	"PersistentVolumeClaim": refuse("volume claims do not travel yet; use an emptyDir"),

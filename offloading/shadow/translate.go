@@ -25,10 +25,6 @@ func accessVolumes(volumes []corev1.Volume) map[string]bool {
 	return names
 }
 
-func dropAccess(w *walk, _ string, volumes *[]corev1.Volume) {
-	*volumes = without(*volumes, func(v corev1.Volume) bool { return w.access[v.Name] })
-}
-
 func dropAccessMounts(w *walk, _ string, mounts *[]corev1.VolumeMount) {
 	*mounts = without(*mounts, func(m corev1.VolumeMount) bool { return w.access[m.Name] })
 }

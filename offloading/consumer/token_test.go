@@ -1,0 +1,57 @@
+package consumer
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/offloading/shadow"
+)
+
+// TestTokensAsForged: a pod is sent with tokens if its namespace says so at that moment,
+// and stays as it was sent: volumes of a running pod cannot change.
+func TestTokensAsForged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	turn := func(knob v1alpha1.TokenPolicy) {
+		t.Helper()
+		o := &v1alpha1.NamespaceOffloading{}
+		if err := w.admin.Get(ctx, client.ObjectKey{Namespace: w.home, Name: v1alpha1.OffloadingName}, o); err != nil {
+			t.Fatal(err)
+		}
+		o.Spec.ServiceAccountTokens = knob
+		if err := w.admin.Update(ctx, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	access := func(p *corev1.Pod) {
+		p.Spec.ServiceAccountName = "default"
+		p.Spec.Volumes = []corev1.Volume{{Name: "kube-api-access-x", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+			Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}}}}}}
+	}
+	denied := w.pod("denied", access)
+	w.reconcile(denied)
+	turn(v1alpha1.TokensAllow)
+	allowed := w.pod("allowed", access)
+	w.reconcile(allowed)
+	check := func(when string) {
+		t.Helper()
+		for pod, want := range map[*corev1.Pod]bool{denied: false, allowed: true} {
+			s := w.shadow(pod)
+			if s == nil {
+				t.Fatalf("%s: %s has not been sent", when, pod.Name)
+			}
+			if shadow.HasTokens(s) != want || s.Generation != 1 {
+				t.Errorf("%s: %s has tokens %t in generation %d, want %t as it was sent", when, pod.Name, shadow.HasTokens(s), s.Generation, want)
+			}
+		}
+	}
+	check("sent")
+	w.reconcile(denied)
+	check("allowed")
+	turn(v1alpha1.TokensDeny)
+	w.reconcile(allowed)
+	check("denied")
+}
