@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -21,6 +22,9 @@ func (b *bench) manage() {
 	server := kubetest.Server(b.t)
 	mgr, err := ctrl.NewManager(server.Config, ctrl.Options{
 		Scheme: b.c.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{ // others use the same server
+			&v1alpha1.ShadowPod{}: {Namespaces: map[string]cache.Config{b.tenantSpace(): {}}},
+		}},
 	})
 	b.must(err)
 	b.must(Register(mgr, Options{}))
