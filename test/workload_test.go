@@ -33,6 +33,11 @@ const callerImage = "pelago.test/caller:1"
 // offloadLimit is how long a namespace may take to be offloaded, and a pod to run.
 const offloadLimit = time.Minute
 
+// goneLimit is how long a deleted namespace may take to go. Kubernetes deletes none while
+// its discovery calls an aggregated API stale, which that of Pelago was seen to be for four
+// minutes after an installation under load.
+const goneLimit = 6 * time.Minute
+
 // shop is a namespace of a scenario.
 type shop struct {
 	*continuum
@@ -48,12 +53,12 @@ func (c *continuum) shop(t *testing.T, cluster string) shop {
 	}
 	s := shop{c, cluster, n.Name}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), goneLimit)
 		defer cancel()
 		if err := c.Clients[cluster].Delete(ctx, n); err != nil && !apierrors.IsNotFound(err) {
 			t.Errorf("deleting namespace %s: %v", n.Name, err)
 		}
-		eventually(t, 2*time.Minute, "namespace "+n.Name+" is gone", func() error {
+		eventually(t, goneLimit, "namespace "+n.Name+" is gone", func() error {
 			err := c.Clients[cluster].Get(ctx, client.ObjectKeyFromObject(n), &corev1.Namespace{})
 			if apierrors.IsNotFound(err) {
 				return nil
