@@ -2,7 +2,9 @@ package access
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,10 +49,20 @@ func Follow(mgr ctrl.Manager) (*Authorities, error) {
 			}
 		}
 	}
-	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+	following, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc: take, UpdateFunc: func(_, now any) { take(now) },
-	}); err != nil {
+	})
+	if err != nil {
 		return nil, fmt.Errorf("following whom the cluster trusts: %w", err)
+	}
+	// The API server remembers for minutes what a replica answers that knows nobody yet.
+	if err := mgr.AddReadyzCheck("authorities", func(*http.Request) error {
+		if !following.HasSynced() {
+			return errors.New("whom the cluster trusts has not been read yet")
+		}
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("adding the check of whom the cluster trusts: %w", err)
 	}
 	if err := mgr.Add(one); err != nil {
 		return nil, fmt.Errorf("following whom the cluster trusts: %w", err)
