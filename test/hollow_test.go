@@ -188,6 +188,7 @@ func noPortIsOpen(t *testing.T, s *kubetest.SandboxHandle) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		// A stranger, who does not care to whom he talks: it is the answer that must be a refusal.
 		client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 		for port := api.Port(); port < api.Port()+4; port++ {
 			answer, err := client.Get(fmt.Sprintf("https://%s/metrics", netip.AddrPortFrom(api.Addr(), port)))
