@@ -64,8 +64,15 @@ func Follow(mgr ctrl.Manager) (*Authorities, error) {
 	}); err != nil {
 		return nil, fmt.Errorf("adding the check of whom the cluster trusts: %w", err)
 	}
-	if err := mgr.Add(one); err != nil {
+	if err := mgr.Add(everywhere{one}); err != nil {
 		return nil, fmt.Errorf("following whom the cluster trusts: %w", err)
 	}
 	return a, nil
 }
+
+// everywhere is a cache that is filled in every replica: by itself a manager fills the
+// caches it is given only when it leads.
+type everywhere struct{ cache.Cache }
+
+// NeedLeaderElection reports that a replica which waits for its turn follows too.
+func (everywhere) NeedLeaderElection() bool { return false }
