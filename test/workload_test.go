@@ -34,9 +34,8 @@ const callerImage = "pelago.test/caller:1"
 const offloadLimit = time.Minute
 
 // goneLimit is how long a deleted namespace may take to go. Kubernetes deletes none while
-// its discovery calls an aggregated API stale, which that of Pelago was seen to be for four
-// minutes after an installation under load.
-const goneLimit = 6 * time.Minute
+// its discovery calls an aggregated API stale, and it asks Pelago's again once a minute.
+const goneLimit = 2 * time.Minute
 
 // shop is a namespace of a scenario.
 type shop struct {

@@ -123,7 +123,7 @@ var steps = []step{
 	}, {
 		name: "offloading", kind: kindCluster, lists: everywhere, needs: []string{"kubernetes", "image"},
 		proves:  "pods created in one cluster run in the other as if they were at home, whatever breaks meanwhile",
-		command: goTest("-v", "-timeout", "40m", "-parallel", "6", "-run", "^TestOffloading$", "./test"), env: cluster, goTest: true, limit: 41 * time.Minute,
+		command: goTest("-v", "-timeout", "30m", "-parallel", "6", "-run", "^TestOffloading$", "./test"), env: cluster, goTest: true, limit: 31 * time.Minute,
 	}, {
 		name: "offloading-all", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
 		proves:  "several providers, a long partition, 500 deletions while the provider is away, a node of the provider that dies",
