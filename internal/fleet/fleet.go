@@ -210,6 +210,22 @@ func (f *Fleet) Peer(peering string) (*Peer, bool) {
 	return p, ok
 }
 
+// Seen is a fleet whose peers are seen as what a room wants of them.
+type Seen[P any] struct {
+	*Fleet
+	as func(*Peer) P
+}
+
+// As makes a fleet fit the interface of a room, which has an interface of peers in it: as
+// makes a peer fit that one.
+func As[P any](f *Fleet, as func(*Peer) P) Seen[P] { return Seen[P]{Fleet: f, as: as} }
+
+// Peer returns the connection of a peering, if there is one.
+func (s Seen[P]) Peer(peering string) (P, bool) {
+	p, ok := s.Fleet.Peer(peering)
+	return s.as(p), ok
+}
+
 // Client returns a client for single calls over a connection that is not part of the
 // fleet and watches nothing, and what closes it.
 func (f *Fleet) Client(c Connection) (client.Client, func(), error) {

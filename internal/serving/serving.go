@@ -31,7 +31,7 @@ const (
 	readTimeout    = 10 * time.Second
 	writeTimeout   = 30 * time.Second
 	idleTimeout    = 90 * time.Second
-	shutdownLimit  = 5 * time.Second
+	shutdownLimit  = 5 * time.Second // of other servers' too, see Run
 )
 
 // Server is an HTTPS server as a part of a manager that every replica runs.
@@ -81,23 +81,11 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		ErrorLog:          ErrorLog(logger),
 		BaseContext:       func(net.Listener) context.Context { return log.IntoContext(ctx, logger) },
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- web.ServeTLS(bound(listener, maxConnections), "", "") }()
 	logger.Info("listening", "address", listener.Addr().String())
-	s.up.Store(true)
-	defer s.up.Store(false)
-	select {
-	case err := <-ended:
+	if err := Run(ctx, web, bound(listener, maxConnections), &s.up); err != nil {
 		return fmt.Errorf("serving the API server: %w", err)
-	case <-ctx.Done():
 	}
-	// ctx is over, and what is being answered needs a moment more.
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownLimit)
-	defer cancel()
-	if err := web.Shutdown(last); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("closing the server: %w", err)
-	}
-	return web.Close()
+	return nil
 }
 
 // Ready is a check for the manager: nil once the server listens.
@@ -106,6 +94,27 @@ func (s *Server) Ready(*http.Request) error {
 		return errors.New("the server for the API server's calls does not listen yet")
 	}
 	return nil
+}
+
+// Run answers over TLS on a listener until ctx ends; what is being answered then may end.
+// Up is true while it answers.
+func Run(ctx context.Context, web *http.Server, listener net.Listener, up *atomic.Bool) error {
+	ended := make(chan error, 1)
+	go func() { ended <- web.ServeTLS(listener, "", "") }()
+	up.Store(true)
+	defer up.Store(false)
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	// ctx is over, and what is being answered needs a moment more.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownLimit)
+	defer cancel()
+	if err := web.Shutdown(last); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("closing the listener: %w", err)
+	}
+	return web.Close()
 }
 
 // ErrorLog is an HTTP server's log that nobody can flood by breaking connections.

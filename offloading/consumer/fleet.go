@@ -34,15 +34,7 @@ type Fleet interface {
 }
 
 // Connections makes a Fleet for Options of the connections of this program.
-func Connections(f *fleet.Fleet) Fleet { return connections{f} }
-
-type connections struct{ *fleet.Fleet }
-
-// Peer returns the connection of a peering, if there is one.
-func (c connections) Peer(peering string) (Peer, bool) {
-	p, ok := c.Fleet.Peer(peering)
-	return p, ok
-}
+func Connections(f *fleet.Fleet) Fleet { return fleet.As(f, func(p *fleet.Peer) Peer { return p }) }
 
 // pace is how fast one provider may keep us busy: each pod that starts is one change.
 var pace = fleet.Pace{Rate: 500, Burst: 1000}

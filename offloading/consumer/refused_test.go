@@ -207,3 +207,13 @@ func TestSuccessForgets(t *testing.T) {
 		t.Errorf("still remembered: %+v", list)
 	}
 }
+
+// refused is what is remembered of refusals.
+func (w *world) refused() []v1alpha1.Refusal {
+	w.t.Helper()
+	m := &v1alpha1.NamespaceMap{}
+	if err := w.admin.Get(ctx, mapKey(w.peering), m); err != nil {
+		w.t.Fatal(err)
+	}
+	return m.Status.Refusals
+}

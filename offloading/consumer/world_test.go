@@ -368,6 +368,14 @@ func (w *world) delete(p *corev1.Pod, opts ...client.DeleteOption) {
 	}
 }
 
+// drop deletes an object.
+func (w *world) drop(obj client.Object) {
+	w.t.Helper()
+	if err := w.admin.Delete(ctx, obj); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // runs brings a pod to where its provider says that it runs.
 func (w *world) runs(name string, edit ...func(*corev1.Pod)) *corev1.Pod {
 	w.t.Helper()

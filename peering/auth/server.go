@@ -24,7 +24,6 @@ const (
 	headerTimeout  = 5 * time.Second // of the TLS handshake too
 	readTimeout    = 5 * time.Second
 	writeTimeout   = handshakeLimit + 10*time.Second
-	shutdownLimit  = 5 * time.Second
 )
 
 // server is the endpoint as a part of a manager that every replica runs.
@@ -68,23 +67,11 @@ func (s *server) serve(ctx context.Context, listener net.Listener) error {
 		BaseContext:       func(net.Listener) context.Context { return log.IntoContext(ctx, logger) },
 	}
 	web.SetKeepAlivesEnabled(false) // one request per connection: who has its answer leaves
-	ended := make(chan error, 1)
-	go func() { ended <- web.ServeTLS(newLobby(listener, maxConnections, maxPerAddress), "", "") }()
 	logger.Info("listening", "address", listener.Addr().String())
-	s.up.Store(true)
-	defer s.up.Store(false)
-	select {
-	case err := <-ended:
+	if err := serving.Run(ctx, web, newLobby(listener, maxConnections, maxPerAddress), &s.up); err != nil {
 		return fmt.Errorf("serving applications: %w", err)
-	case <-ctx.Done():
 	}
-	// ctx is over, and what is being answered needs a moment more.
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownLimit)
-	defer cancel()
-	if err := web.Shutdown(last); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("closing the endpoint: %w", err)
-	}
-	return web.Close()
+	return nil
 }
 
 // ready is a check for the manager: nil once the endpoint listens.

@@ -1,0 +1,195 @@
+package consumer
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// TestAway holds that a partition shows at once, that nothing is done over it, and that
+// all is as before when it is over.
+func TestAway(t *testing.T) {
+	w := newWorld(t)
+	p, q := w.runs("web"), w.pod("late")
+	before := w.now(p).Status
+	w.peer.state = silent
+	w.reconcile(p)
+	w.reconcile(q)
+	got := w.now(p)
+	if c := condition(got, corev1.PodReady); c.Status != corev1.ConditionFalse || c.Reason != v1alpha1.ReasonPeerUnreachable || got.Status.Phase != corev1.PodRunning {
+		t.Errorf("away: %+v", got.Status)
+	}
+	if w.shadow(q) != nil {
+		t.Error("a shadow pod was created at a provider that is away")
+	}
+	writes := w.total
+	w.reconcile(p)
+	if w.total != writes {
+		t.Error("what is known was written again")
+	}
+	w.delete(q)
+	w.clock.Step(time.Hour)
+	if res := w.reconcile(q); w.now(q) == nil || res.RequeueAfter != 0 {
+		t.Errorf("a deletion did not wait for the provider, or polls: %v", res)
+	}
+	w.peer.state = answering
+	w.reconcile(p)
+	w.reconcile(q)
+	after := w.now(p).Status
+	for i := range after.Conditions {
+		after.Conditions[i].LastTransitionTime, before.Conditions[i].LastTransitionTime = metav1.Time{}, metav1.Time{}
+	}
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("back (-before +after)\n%s", diff)
+	}
+	if w.now(q) != nil {
+		t.Error("back: the deleted pod stays")
+	}
+}
+
+// TestEndsWhileAway holds when a home pod goes though its provider does not answer: if
+// something larger ends, a minute after the provider went.
+func TestEndsWhileAway(t *testing.T) {
+	for _, c := range []struct {
+		reason string
+		change func(*world)
+		state  fleetState
+		gone   bool
+	}{
+		{"only the pod is deleted", func(*world) {}, away1, false},
+		{"the offloading is deleted", func(w *world) {
+			w.drop(&v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: w.home, Name: v1alpha1.OffloadingName}})
+		}, away1, true},
+		{"the peering is deleted", func(w *world) { w.drop(&v1alpha1.Peering{ObjectMeta: metav1.ObjectMeta{Name: w.peering}}) }, away1, true},
+		{"the namespace is deleted", func(w *world) { w.drop(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.home}}) }, away1, true},
+		{"the node is deleted", func(w *world) {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.node}}
+			if err := w.admin.Patch(ctx, node, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":["example.org/x"]}}`))); err != nil {
+				w.t.Fatal(err)
+			}
+			w.drop(node)
+			w.t.Cleanup(func() {
+				_ = w.admin.Patch(ctx, node, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`)))
+			})
+		}, away1, true},
+		{"there is no connection any more", func(w *world) {
+			w.drop(&v1alpha1.Peering{ObjectMeta: metav1.ObjectMeta{Name: w.peering}})
+		}, none1, true},
+		{"the provider answers", func(w *world) {
+			w.drop(&v1alpha1.Peering{ObjectMeta: metav1.ObjectMeta{Name: w.peering}})
+		}, here1, false},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			w := newWorld(t)
+			p := w.runs("web", never1)
+			w.peer.state, w.peer.missing = c.state.state, c.state.missing
+			w.peer.state.Since = w.clock.Now()
+			w.delete(p)
+			c.change(w)
+			// Deletion times are the server's.
+			w.clock.SetTime(time.Now().Truncate(time.Second))
+			w.peer.state.Since = w.clock.Now()
+			w.restart()
+			res := w.reconcile(p)
+			if w.now(p) == nil {
+				t.Fatal("the pod is gone at once")
+			}
+			if c.gone && (res.RequeueAfter <= 0 || res.RequeueAfter > patience) {
+				t.Errorf("looked at again in %s", res.RequeueAfter)
+			}
+			w.clock.Step(patience + time.Second)
+			w.reconcile(p)
+			if gone := w.now(p) == nil; gone != c.gone {
+				t.Errorf("gone after a minute: %v, want %v", gone, c.gone)
+			}
+			if w.shadow(p) == nil {
+				t.Error("the provider's was deleted over a cut link")
+			}
+			if !c.gone {
+				return
+			}
+			w.peer.state, w.peer.missing = answering, false
+			w.look(p)
+			if s := w.shadow(p); s.DeletionTimestamp == nil {
+				t.Error("the provider is back, and what is left there stays")
+			}
+		})
+	}
+}
+
+type fleetState struct {
+	state   fleetStateOf
+	missing bool
+}
+
+// TestManyDeletedWhileAway deletes many pods while the provider is away: all go when it
+// is back, those at the provider first.
+func TestManyDeletedWhileAway(t *testing.T) {
+	const many = 500
+	w := newWorld(t)
+	all := make([]*corev1.Pod, many)
+	each := func(do func(i int) error) {
+		t.Helper()
+		var running sync.WaitGroup
+		next := make(chan int)
+		for range 16 {
+			running.Go(func() {
+				for i := range next {
+					if err := do(i); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		for i := range many {
+			next <- i
+		}
+		close(next)
+		running.Wait()
+	}
+	look := func(i int) error {
+		_, err := w.pods.Reconcile(ctx, request(all[i]))
+		return err
+	}
+	each(func(i int) error {
+		all[i] = template(w.home, fmt.Sprint("web-", i), w.node)
+		return errors.Join(w.admin.Create(ctx, all[i]), look(i))
+	})
+	w.peer.state = silent
+	each(func(i int) error { return errors.Join(w.admin.Delete(ctx, all[i].DeepCopy()), look(i)) })
+	if left := w.left(); left != many || w.writes["there delete"] != 0 {
+		t.Fatalf("%d of %d pods are left, %d deletions were sent", left, many, w.writes["there delete"])
+	}
+	w.peer.state = answering
+	w.restart() // what is remembered does not matter
+	each(look)
+	each(func(i int) error { w.release(string(all[i].UID)); return look(i) })
+	if left := w.left(); left != 0 {
+		t.Errorf("%d pods are left", left)
+	}
+	list := &v1alpha1.ShadowPodList{}
+	if err := w.admin.List(ctx, list, client.InNamespace(w.peer.namespace)); err != nil || len(list.Items) > 0 {
+		t.Errorf("%d shadow pods are left, %v", len(list.Items), err)
+	}
+	if want := (map[string]int{"there create": many, "there delete": many, "here delete": many}); !cmp.Equal(want, w.writes) {
+		t.Errorf("writes %v", w.writes)
+	}
+}
+
+func (w *world) left() int {
+	w.t.Helper()
+	list := &corev1.PodList{}
+	if err := w.admin.List(ctx, list, client.InNamespace(w.home)); err != nil {
+		w.t.Fatal(err)
+	}
+	return len(list.Items)
+}
