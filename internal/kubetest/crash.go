@@ -16,6 +16,9 @@ const (
 	fewestWrites, mostWrites = 3, 100
 )
 
+// All says that tests try all of what they try a sample of otherwise.
+func All() bool { return os.Getenv(envAll) == "1" }
+
 // CrashPoints lets a process die at its writes in turn, until it lives to its end: at
 // every third, or at every single one where PELAGO_TEST_ALL is 1.
 //
@@ -25,7 +28,7 @@ const (
 func CrashPoints(t testing.TB, die func(after int) (writes int, died bool)) {
 	t.Helper()
 	stride := crashStride
-	if os.Getenv(envAll) == "1" {
+	if All() {
 		stride = 1
 	}
 	tried := 0

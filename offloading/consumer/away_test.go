@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kubetest"
 )
 
 // TestAway holds that a partition shows at once, that nothing is done over it, and that
@@ -134,7 +135,10 @@ type fleetState struct {
 // TestManyDeletedWhileAway deletes many pods while the provider is away: all go when it
 // is back, those at the provider first.
 func TestManyDeletedWhileAway(t *testing.T) {
-	const many = 500
+	many := 100
+	if kubetest.All() {
+		many = 500
+	}
 	w := newWorld(t)
 	all := make([]*corev1.Pod, many)
 	each := func(do func(i int) error) {
