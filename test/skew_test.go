@@ -43,6 +43,7 @@ func TestSkew(t *testing.T) {
 	c := newContinuum(t, s, "rome", "milan")
 	box(t, s, "rome", "milan")
 	for _, b := range []build{older, current} {
+		b.open(t)
 		s.Run(t, "image", "build", b.image, "--dir", b.dir)
 		s.Run(t, "image", "load", b.image, "rome", "milan")
 	}
@@ -53,11 +54,25 @@ func TestSkew(t *testing.T) {
 // build is one build's programs, in a folder that is also the root of its image.
 type build struct{ dir, image string }
 
+// open lets everybody run the programs, whatever this process's umask is: in the image they
+// are run by a user of no rights.
+func (b build) open(t *testing.T) {
+	t.Helper()
+	for _, program := range programs {
+		if err := os.Chmod(filepath.Join(b.dir, program), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// programs are those of a build.
+var programs = []string{"pelago", "pelago-manager"}
+
 // built is this build, as make build has made it.
 func built(t *testing.T) build {
 	t.Helper()
 	b := build{t.TempDir(), "pelago.test/pelago:current"}
-	for _, program := range []string{"pelago", "pelago-manager"} {
+	for _, program := range programs {
 		text, err := os.ReadFile(filepath.Join(filepath.Dir(kubetest.Program(t)), program))
 		if err != nil {
 			t.Fatalf("%v; run: make build", err)
