@@ -60,8 +60,9 @@ type NamespaceOffloadingSpec struct {
 	// +optional
 	ClusterSelector *ClusterSelector `json:"clusterSelector,omitempty"`
 
-	// Reflection says what does not go with the pods. The first rule of an object's kind
-	// whose selector matches it decides; an object without one goes with them.
+	// Reflection says what goes with the pods. The first rule of an object's kind whose
+	// selector matches it decides; without one, Secrets and ConfigMaps go that pods refer
+	// to, and all objects of the other kinds.
 	//
 	// +optional
 	// +listType=atomic
@@ -90,14 +91,15 @@ const (
 
 // ReflectionRule is about the objects of one kind in a namespace.
 //
-// +kubebuilder:validation:XValidation:rule="self.policy == 'Deny' || (self.policy == 'Referred') == (self.kind in ['Secret','ConfigMap'])",message="policy: Deny for every kind; Referred for Secret and ConfigMap; All for the others"
+// +kubebuilder:validation:XValidation:rule="self.policy != 'Referred' || self.kind in ['Secret','ConfigMap']",message="policy Referred is for Secret and ConfigMap, which pods refer to; the other kinds have All or Deny"
 type ReflectionRule struct {
 	// Kind of the objects.
 	//
 	// +kubebuilder:validation:Enum=Secret;ConfigMap;Service;Ingress;PodDisruptionBudget
 	Kind string `json:"kind"`
-	// Policy: Deny, they stay home; Referred, they travel if a pod refers to them; All,
-	// they travel while a pod of the namespace runs elsewhere.
+	// Policy: Deny, they stay home; Referred, for Secrets and ConfigMaps, they travel if a
+	// pod refers to them; All, they travel while a pod of the namespace runs elsewhere,
+	// Secrets and ConfigMaps also if no pod refers to them.
 	Policy ReflectionPolicy `json:"policy"`
 	// Selector of the objects by their labels; all if absent.
 	//

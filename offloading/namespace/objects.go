@@ -65,7 +65,7 @@ func ownBinding(namespace, role, system string, labels map[string]string) *rbacv
 	}
 }
 
-// homeBinding lets the manager read single Secrets of a namespace that is offloaded.
+// homeBinding lets the manager read and list Secrets of a namespace that is offloaded.
 func homeBinding(namespace, system string) *rbacv1.RoleBinding {
 	return ownBinding(namespace, managerHomeRole, system, map[string]string{v1alpha1.LabelManagedBy: component})
 }

@@ -92,14 +92,14 @@ func TestOwnRights(t *testing.T) {
 		}
 	}
 	const make = "get list create patch delete"
-	check("offloaded", "get", make)
+	check("offloaded", "get list", make)
 	for _, namespace := range []string{w.home, remote} {
 		if err := w.raw.Delete(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: managerBinding}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.settle()
-	check("deleted by hand", "get", make)
+	check("deleted by hand", "get list", make)
 	for namespace, by := range map[string]*rbacv1.RoleBinding{
 		w.home: ownBinding(w.home, managerMappedRole, v1alpha1.SystemNamespace, homeBinding(w.home, "").Labels),
 		remote: ownBinding(remote, managerHomeRole, v1alpha1.SystemNamespace, get(w, remote, managerBinding, &rbacv1.RoleBinding{}).Labels),
@@ -110,7 +110,7 @@ func TestOwnRights(t *testing.T) {
 		w.create(by)
 	}
 	w.settle()
-	check("another role by hand", "get", make)
+	check("another role by hand", "get list", make)
 	writes := w.writes
 	w.settle()
 	if w.writes != writes {
@@ -119,7 +119,7 @@ func TestOwnRights(t *testing.T) {
 	for _, c := range []struct {
 		policy v1alpha1.TokenPolicy
 		home   string
-	}{{v1alpha1.TokensAllow, "get mint"}, {v1alpha1.TokensDeny, "get"}, {v1alpha1.TokensAllow, "get mint"}} {
+	}{{v1alpha1.TokensAllow, "get list mint"}, {v1alpha1.TokensDeny, "get list"}, {v1alpha1.TokensAllow, "get list mint"}} {
 		o := w.offloading()
 		o.Spec.ServiceAccountTokens = c.policy
 		if err := w.raw.Update(ctx, o); err != nil {

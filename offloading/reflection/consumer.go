@@ -31,7 +31,7 @@ const (
 // consumer carries objects to providers. Its requests are PEERING/NAMESPACE and KIND/NAME.
 type consumer struct {
 	client client.Client // pods that tolerate our taint are whole in its cache
-	live   client.Reader // the only way to content, one object at a time
+	live   client.Reader // the only way to content, one object at a time, and to lists of names
 	fleet  Fleet
 	clock  clock.PassiveClock
 	pods   podFinder
@@ -55,7 +55,7 @@ type note struct {
 //
 // In namespaces that are offloaded, by a RoleBinding made with their label:
 //
-// +kubebuilder:rbac:groups="",resources=secrets;configmaps,verbs=get,roleName=pelago-manager-home
+// +kubebuilder:rbac:groups="",resources=secrets;configmaps,verbs=get;list,roleName=pelago-manager-home
 
 // Reconcile looks at one object and one provider.
 func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -79,11 +79,11 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	if wait := readEvery - now.Sub(n.read); wait > 0 && wait <= readEvery {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	wanted, pods, err := r.wanted(ctx, peer, peering, home)
+	want, err := r.wanted(ctx, peer, peering, home)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	f, err := r.gather(ctx, peer, peering, kind, home, wanted, pods, &n)
+	f, err := r.gather(ctx, peer, peering, kind, home, want, &n)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -98,7 +98,7 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	if err == nil && p.told == "" && (p.create || p.change) {
 		n.renew = f.renew
 	}
-	r.tell(peering, home, f, p.told, pods, &n)
+	r.tell(peering, home, f, p.told, want.pods, &n)
 	if !f.wanted && (f.there == nil || p.remove && err == nil) {
 		r.notes.forget(req.NamespacedName)
 	} else {
@@ -137,15 +137,15 @@ func (r *consumer) referring(ctx context.Context, peering string, home v1alpha1.
 }
 
 // gather reads the facts; nil if the provider's side is not known.
-func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind content.Kind, home v1alpha1.HomeObject, wanted bool, pods []*corev1.Pod, n *note) (*facts, error) {
-	f := &facts{now: r.clock.Now(), kind: kind.Name, wanted: wanted}
+func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind content.Kind, home v1alpha1.HomeObject, want want, n *note) (*facts, error) {
+	f := &facts{now: r.clock.Now(), kind: kind.Name, wanted: want.is, found: want.found}
 	if uid, ok := tokensOf(home); ok {
 		f.tokens = true
 		expects, known := expected(ctx, peer, uid)
 		if !known {
 			return nil, nil
 		}
-		f.wanted = wanted && expects
+		f.wanted = want.is && expects
 	}
 	s := &v1alpha1.ShadowObject{}
 	switch err := peer.Reader().Get(ctx, client.ObjectKey{Namespace: peer.TenantNamespace(), Name: v1alpha1.ShadowObjectName(home)}, s); {
@@ -162,22 +162,28 @@ func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind c
 		return f, nil
 	}
 	n.unwanted = time.Time{}
-	namespace := &corev1.Namespace{}
-	if err := r.client.Get(ctx, client.ObjectKey{Name: home.Namespace}, namespace); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("reading the namespace: %w", err)
-	}
-	if f.offloaded = namespace.Labels[v1alpha1.LabelOffloaded] == "true"; !f.offloaded {
-		return f, nil
+	var err error
+	if f.offloaded, err = offloaded(ctx, r.client, home.Namespace); err != nil || !f.offloaded {
+		return f, err
 	}
 	n.read = f.now
 	if f.tokens {
-		return f, r.tokens(ctx, f, pods[0], n.renew)
+		return f, r.tokens(ctx, f, want.pods[0], n.renew)
 	}
-	return f, r.read(ctx, f, peering, kind, home)
+	return f, r.read(ctx, f, peering, kind, home, want.ruled)
 }
 
-// read reads the object, if it may be.
-func (r *consumer) read(ctx context.Context, f *facts, peering string, kind content.Kind, home v1alpha1.HomeObject) error {
+// offloaded says whether objects of a namespace may travel.
+func offloaded(ctx context.Context, c client.Reader, namespace string) (bool, error) {
+	n := &corev1.Namespace{}
+	if err := c.Get(ctx, client.ObjectKey{Name: namespace}, n); client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading the namespace: %w", err)
+	}
+	return n.Labels[v1alpha1.LabelOffloaded] == "true", nil
+}
+
+// read reads the object, if it may be. One that only a rule sends has to be ruled so still.
+func (r *consumer) read(ctx context.Context, f *facts, peering string, kind content.Kind, home v1alpha1.HomeObject, onlyRuled bool) error {
 	rules, err := r.rules(ctx, home.Namespace)
 	if err != nil {
 		return err
@@ -189,8 +195,12 @@ func (r *consumer) read(ctx context.Context, f *facts, peering string, kind cont
 	obj := kind.New()
 	switch err := r.live.Get(ctx, client.ObjectKey{Namespace: home.Namespace, Name: home.Name}, obj); {
 	case err == nil:
+		policy, kept := ruled(rules, kind.Name, obj)
+		if onlyRuled && policy != v1alpha1.ReflectAll {
+			return nil // since a moment ago; the next look sees it
+		}
 		f.found, f.home = present, r.nameOf(kind, obj)
-		if f.wrong = cmp.Or(kept(rules, kind.Name, obj), unknown(there, kind.Name)); f.wrong == "" {
+		if f.wrong = cmp.Or(kept, unknown(there, kind.Name)); f.wrong == "" {
 			f.text, f.wrong = kind.Encode(obj)
 		}
 	case apierrors.IsNotFound(err):

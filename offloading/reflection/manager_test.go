@@ -109,6 +109,11 @@ func TestManager(t *testing.T) {
 	w.await("the Secret of a new pod is made", func() bool { return w.password("late") == "late" })
 	t.Logf("a Secret is there after %s", time.Since(began))
 	w.await("it is accepted", func() bool { return w.answer("late") == "True/Ready" })
+	w.create(configMap(w.home, "loose", map[string]string{"a": "1"}))
+	w.rules(ruleOf(kindConfigMap, v1alpha1.ReflectAll))
+	w.await("a rule sends a ConfigMap that no pod refers to", func() bool { return w.madeMap("loose") != nil })
+	w.rules(ruleOf(kindConfigMap, v1alpha1.ReflectDeny), ruleOf(kindConfigMap, v1alpha1.ReflectAll))
+	w.await("another one takes it back", func() bool { return w.madeMap("loose") == nil })
 	if err := w.raw.Delete(ctx, w.shadow("late")); err != nil {
 		t.Fatal(err)
 	}

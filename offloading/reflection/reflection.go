@@ -1,12 +1,12 @@
 // Package reflection carries to providers what pods need there beside themselves. At home
 // it writes ShadowObjects for the Secrets and ConfigMaps that pods bound to a provider
-// refer to and for the Services, Ingresses and PodDisruptionBudgets of their namespaces,
-// and takes them back when no pod needs them any more. As a provider it
-// makes the objects in the namespaces mapped for a tenant. It owns the kind ShadowObject;
-// how each kind travels is said by content. It never carries a Secret or ConfigMap that no
-// pod over there refers to; never touches an object that it has not made for that tenant;
-// keeps no content in a cache; and never lets content into a log, an event, a condition or
-// an error.
+// refer to, or the owner of the namespace sends by a rule, and for the Services, Ingresses
+// and PodDisruptionBudgets of their namespaces, and takes them back when no pod needs them
+// any more. As a provider it makes the objects in the namespaces mapped for a tenant. It
+// owns the kind ShadowObject; how each kind travels is said by content. It never carries a
+// Secret or ConfigMap that no pod over there refers to and no rule sends; never touches an
+// object that it has not made for that tenant; keeps no content in a cache; and never lets
+// content into a log, an event, a condition or an error.
 package reflection
 
 import (
@@ -23,8 +23,11 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -82,6 +85,10 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 		pods: indexedPods(mgr.GetClient()), spaces: indexedSpaces(mgr.GetClient()), events: mgr.GetEventRecorder(component), meter: m, notes: newNotes[note](),
 	}
 	w := wakers{cache: mgr.GetClient(), fleet: o.Fleet, spaces: r.spaces}
+	chosen := make(chan event.TypedGenericEvent[reconcile.Request])
+	if err := registerLister(mgr, r, chosen); err != nil {
+		return err
+	}
 	return ctrl.NewControllerManagedBy(mgr).Named("shadow-object-consumer").
 		Watches(&corev1.Pod{}, w.pods()).
 		Watches(&corev1.Node{}, w.nodes()).
@@ -93,8 +100,18 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowObject{}, w.ofShadow)).
 		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowPod{}, ofShadowPod)).
 		WatchesRawSource(o.Fleet.StateSourceAt(pace, w.ofPeer)).
+		WatchesRawSource(source.TypedChannel(chosen, passOn)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: newLimiter()}).
 		Complete(r)
+}
+
+// registerLister adds who finds what rules send, and says so by a channel.
+func registerLister(mgr ctrl.Manager, r *consumer, to chan<- event.TypedGenericEvent[reconcile.Request]) error {
+	l := &lister{client: r.client, live: r.live, fleet: r.fleet, spaces: r.spaces, events: r.events, wake: wakeBy(to)}
+	return ctrl.NewControllerManagedBy(mgr).Named("shadow-object-lister").
+		For(&v1alpha1.NamespaceOffloading{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WithOptions(controller.Options{RateLimiter: newLimiter()}).
+		Complete(l)
 }
 
 func registerProvider(mgr ctrl.Manager, o Options, m *meter) error {

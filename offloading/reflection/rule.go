@@ -3,6 +3,7 @@ package reflection
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,10 +18,11 @@ import (
 
 // +kubebuilder:rbac:groups=pelago.dev,resources=namespaceoffloadings,verbs=get;list;watch
 
-// kept says why the owner of a namespace keeps an object home; "" if it may travel.
-func kept(rules []v1alpha1.ReflectionRule, kind string, obj client.Object) string {
+// ruled is what the owner of a namespace has decided about an object: the policy of the
+// first rule of its kind that matches it, "" without one; and if that is Deny, why.
+func ruled(rules []v1alpha1.ReflectionRule, kind string, obj client.Object) (policy v1alpha1.ReflectionPolicy, kept string) {
 	if obj.GetAnnotations()[v1alpha1.AnnotationReflect] == "false" {
-		return "its annotation " + v1alpha1.AnnotationReflect + " keeps it home"
+		return v1alpha1.ReflectDeny, "its annotation " + v1alpha1.AnnotationReflect + " keeps it home"
 	}
 	for i, rule := range rules {
 		if rule.Kind != kind {
@@ -30,18 +32,23 @@ func kept(rules []v1alpha1.ReflectionRule, kind string, obj client.Object) strin
 		if rule.Selector != nil {
 			var err error
 			if selector, err = metav1.LabelSelectorAsSelector(rule.Selector); err != nil {
-				return fmt.Sprintf("spec.reflection[%d].selector of the NamespaceOffloading cannot be read; correct it", i)
+				return v1alpha1.ReflectDeny, fmt.Sprintf("spec.reflection[%d].selector of the NamespaceOffloading cannot be read; correct it", i)
 			}
 		}
 		if !selector.Matches(labels.Set(obj.GetLabels())) {
 			continue
 		}
 		if rule.Policy == v1alpha1.ReflectDeny {
-			return fmt.Sprintf("spec.reflection[%d] of the NamespaceOffloading keeps it home", i)
+			return v1alpha1.ReflectDeny, fmt.Sprintf("spec.reflection[%d] of the NamespaceOffloading keeps it home", i)
 		}
-		return ""
+		return rule.Policy, ""
 	}
-	return ""
+	return "", ""
+}
+
+// sendsAll says whether a rule may send objects of a kind that nothing refers to.
+func sendsAll(rules []v1alpha1.ReflectionRule, kind string) bool {
+	return slices.ContainsFunc(rules, func(r v1alpha1.ReflectionRule) bool { return r.Kind == kind && r.Policy == v1alpha1.ReflectAll })
 }
 
 // rules are those of a namespace at home.
@@ -65,7 +72,8 @@ func (w wakers) offloadings() handler.EventHandler {
 			return // the cache is ending
 		}
 		for i := range nodes.Items {
-			for _, r := range w.ofNode(ctx, virtual(&nodes.Items[i]), nodes.Items[i].Name) {
+			peering := virtual(&nodes.Items[i])
+			for _, r := range append(w.ofNode(ctx, peering, nodes.Items[i].Name), w.there(ctx, peering, e.ObjectNew.GetNamespace())...) {
 				if _, home, ok := split(r); ok && home.Namespace == e.ObjectNew.GetNamespace() {
 					q.Add(r)
 				}

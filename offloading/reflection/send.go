@@ -39,7 +39,7 @@ type facts struct {
 	kind string
 	// offloaded: the namespace is, so its objects may travel.
 	offloaded bool
-	wanted    bool // by pods that are bound there
+	wanted    bool // by pods that are bound there, or a rule
 	found     found
 	text      string                        // of a present one
 	wrong     string                        // why a present one does not travel
@@ -64,7 +64,7 @@ func decide(f facts) plan {
 	switch {
 	case !f.wanted && f.there == nil:
 		return plan{}
-	case !f.wanted && !f.tokens && f.now.Sub(f.unwanted) < grace:
+	case !f.wanted && !f.tokens && f.found == unread && f.now.Sub(f.unwanted) < grace:
 		return plan{again: grace - f.now.Sub(f.unwanted)}
 	case !f.wanted:
 		return plan{remove: true}

@@ -54,26 +54,42 @@ func indexedSpaces(c client.Reader) spaceFinder {
 	}
 }
 
-// wanted says whether an object should be at a provider, and which pods refer to it.
-func (r *consumer) wanted(ctx context.Context, peer Peer, peering string, home v1alpha1.HomeObject) (bool, []*corev1.Pod, error) {
-	if kind, _ := kindOf(home.Kind); !kind.Referred {
+// want is whether an object should be at a provider, and why.
+type want struct {
+	is   bool
+	pods []*corev1.Pod // that refer to it
+	// ruled: only a rule says so.
+	ruled bool
+	// found, of one that should not, is what is known of it at home. Nothing, and it stays
+	// for the grace; absent, or present and denied, and it goes.
+	found found
+}
+
+// wanted says whether an object should be at a provider.
+func (r *consumer) wanted(ctx context.Context, peer Peer, peering string, home v1alpha1.HomeObject) (want, error) {
+	kind, _ := kindOf(home.Kind)
+	if !kind.Referred {
 		in, err := r.spaces(ctx, peering, home.Namespace)
-		return in && !slices.Contains(kind.Never, home.Name), nil, err
+		return want{is: in && !slices.Contains(kind.Never, home.Name)}, err
 	}
 	pods, err := r.referring(ctx, peering, home)
 	if _, ok := tokensOf(home); ok && err == nil {
 		allowed, err := r.allowed(ctx, home.Namespace)
-		return allowed && len(pods) > 0, pods, err
+		return want{is: allowed && len(pods) > 0, pods: pods}, err
 	}
-	if err != nil || len(pods) > 0 || home.Kind != kindSecret {
-		return len(pods) > 0, pods, err
-	}
-	certifies, err := r.certifies(ctx, peer, home)
-	if err != nil || !certifies {
-		return false, nil, err
+	if err != nil || len(pods) > 0 {
+		return want{is: len(pods) > 0, pods: pods}, err
 	}
 	in, err := r.spaces(ctx, peering, home.Namespace)
-	return in, nil, err
+	if err != nil || !in {
+		return want{}, err
+	}
+	if home.Kind == kindSecret {
+		if certifies, err := r.certifies(ctx, peer, home); err != nil || certifies {
+			return want{is: certifies}, err
+		}
+	}
+	return r.chosen(ctx, kind, home)
 }
 
 // certifies says whether a Secret is the certificate of an Ingress that a provider has
@@ -142,6 +158,9 @@ func (w wakers) turned(ctx context.Context, peering, namespace string) []reconci
 		return nil
 	}
 	var all []reconcile.Request
+	if !in {
+		all = w.there(ctx, peering, namespace)
+	}
 	for _, home := range w.objects(ctx, namespace) {
 		key := client.ObjectKey{Namespace: peer.TenantNamespace(), Name: v1alpha1.ShadowObjectName(home)}
 		if there := peer.Reader().Get(ctx, key, &v1alpha1.ShadowObject{}) == nil; there != in {

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -21,6 +22,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -41,24 +43,28 @@ func invalid(words string) error {
 // world is a home and a provider on one API server, kept apart by names. The tenant and
 // the peering have one name.
 type world struct {
-	t        *testing.T
-	raw      client.WithWatch // counts nothing, fails never
-	client   client.WithWatch
-	clock    *testingclock.FakeClock
-	name     string // of the peering, its node and the tenant
-	home     string // namespace
-	remote   string // mapped namespace
-	kind     string // of the objects that the helpers speak of
-	recorded *events.FakeRecorder
-	state    fleet.State
-	writes   int
-	dieAfter int // writes; -1 is never
-	fail     func(verb string, obj client.Object) error
-	reads    int // of content
+	t         *testing.T
+	raw       client.WithWatch // counts nothing, fails never
+	client    client.WithWatch
+	clock     *testingclock.FakeClock
+	name      string // of the peering, its node and the tenant
+	home      string // namespace
+	remote    string // mapped namespace
+	kind      string // of the objects that the helpers speak of
+	recorded  *events.FakeRecorder
+	state     fleet.State
+	writes    int
+	dieAfter  int // writes; -1 is never
+	fail      func(verb string, obj client.Object) error
+	reads     int                   // of content at home
+	lists     int                   // of Secrets and ConfigMaps at home
+	forbidden bool                  // reading Secrets and ConfigMaps at home
+	woken     []v1alpha1.HomeObject // by the lister
 
 	consumer *consumer
 	provider *provider
 	sweeper  *sweeper
+	lister   *lister
 }
 
 func (w *world) TenantNamespace() string { return v1alpha1.TenantNamespace(w.name) }
@@ -112,11 +118,29 @@ func newWorld(t *testing.T) *world {
 	}
 	w.client = interceptor.NewClient(server.Client(t), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-			switch obj.(type) {
-			case *corev1.Secret, *corev1.ConfigMap:
+			_, names := obj.(*metav1.PartialObjectMetadata)
+			read := key.Namespace == w.home && slices.Contains([]string{kindSecret, kindConfigMap}, kindOfObject(c, obj))
+			if read && !names {
 				w.reads++
 			}
+			if read && w.forbidden {
+				return apierrors.NewForbidden(schema.GroupResource{}, key.Name, nil)
+			}
 			return c.Get(ctx, key, obj, opts...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			kind := kindOfObject(c, list)
+			in := (&client.ListOptions{}).ApplyOptions(opts).Namespace
+			if w.forbidden && in == w.home {
+				return apierrors.NewForbidden(schema.GroupResource{}, "", nil)
+			}
+			if in != w.remote && (kind == "SecretList" || kind == "ConfigMapList") {
+				w.lists++
+				if _, names := list.(*metav1.PartialObjectMetadataList); !names || in != w.home {
+					t.Errorf("a list of %T in %q", list, in)
+				}
+			}
+			return c.List(ctx, list, opts...)
 		},
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 			return do("create", obj, func() error { return c.Create(ctx, obj, opts...) })
@@ -165,6 +189,17 @@ func (w *world) restart() {
 	w.consumer = &consumer{client: w.client, live: w.client, fleet: w, clock: w.clock, pods: list, spaces: spaces, events: w.recorded, meter: m, notes: newNotes[note]()}
 	w.provider = &provider{client: w.client, live: w.client, clock: w.clock, meter: m, notes: newNotes[made]()}
 	w.sweeper = &sweeper{client: w.client, live: w.client}
+	wake := func(_ context.Context, r reconcile.Request) {
+		if peering, home, _ := split(r); peering == w.name { // other worlds have nodes here, too
+			w.woken = append(w.woken, home)
+		}
+	}
+	w.lister = &lister{client: w.client, live: w.client, fleet: w, spaces: spaces, events: w.recorded, wake: wake}
+}
+
+func kindOfObject(c client.Client, obj runtime.Object) string {
+	gvk, _ := apiutil.GVKForObject(obj, c.Scheme())
+	return gvk.Kind
 }
 
 func (w *world) create(obj client.Object) {

@@ -1,0 +1,220 @@
+package reflection
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/offloading/content"
+)
+
+// Secrets and ConfigMaps that no pod refers to travel if a rule of their namespace says
+// All. They are in no cache: those that match are found by a list of metadata, in that
+// namespace alone.
+
+// listEvery is when the names in a namespace that has such a rule are listed again.
+const listEvery = time.Minute
+
+// chosen says whether a rule alone sends an object of a namespace with a pod there.
+func (r *consumer) chosen(ctx context.Context, kind content.Kind, home v1alpha1.HomeObject) (want, error) {
+	rules, err := r.rules(ctx, home.Namespace)
+	if err != nil || !sendsAll(rules, kind.Name) || slices.Contains(kind.Never, home.Name) {
+		return want{}, err
+	}
+	if in, err := offloaded(ctx, r.client, home.Namespace); err != nil || !in {
+		return want{is: true, ruled: true}, err // what is there stays
+	}
+	m, err := r.metadata(kind)
+	if err != nil {
+		return want{}, err
+	}
+	switch err := r.live.Get(ctx, client.ObjectKey{Namespace: home.Namespace, Name: home.Name}, m); {
+	case apierrors.IsNotFound(err):
+		return want{found: absent}, nil
+	case apierrors.IsForbidden(err): // the right comes with the label, or a moment later
+		return want{is: true, ruled: true}, nil
+	case err != nil:
+		return want{}, plain("reading the metadata of the object", err)
+	}
+	switch policy, _ := ruled(rules, kind.Name, m); policy {
+	case v1alpha1.ReflectAll:
+		return want{is: true, ruled: true}, nil
+	case v1alpha1.ReflectDeny:
+		return want{found: present}, nil
+	}
+	return want{}, nil
+}
+
+// metadata is an empty object of a kind that reads no content.
+func (r *consumer) metadata(kind content.Kind) (*metav1.PartialObjectMetadata, error) {
+	gvk, err := r.client.GroupVersionKindFor(kind.New())
+	if err != nil {
+		return nil, fmt.Errorf("finding the kind %s: %w", kind.Name, err)
+	}
+	m := &metav1.PartialObjectMetadata{}
+	m.SetGroupVersionKind(gvk)
+	return m, nil
+}
+
+// lister finds what rules send and is not at its providers yet. Its requests are
+// NamespaceOffloadings.
+type lister struct {
+	client client.Client
+	live   client.Reader
+	fleet  Fleet
+	spaces spaceFinder
+	events events.EventRecorder
+	// wake asks the consumer to look at something.
+	wake func(context.Context, reconcile.Request)
+}
+
+// Reconcile looks at one namespace, which is listed only if a rule asks for it.
+func (r *lister) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	o := &v1alpha1.NamespaceOffloading{}
+	if err := r.client.Get(ctx, req.NamespacedName, o); err != nil || req.Name != v1alpha1.OffloadingName {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	var kinds []content.Kind
+	for _, name := range carried {
+		if kind, _ := kindOf(name); kind.Referred && sendsAll(o.Spec.Reflection, name) {
+			kinds = append(kinds, kind)
+		}
+	}
+	if len(kinds) == 0 {
+		return ctrl.Result{}, nil // a change of the rules brings us back
+	}
+	again := ctrl.Result{RequeueAfter: spread(listEvery)}
+	peers, err := r.providers(ctx, o.Namespace)
+	if err != nil || len(peers) == 0 {
+		return again, err
+	}
+	for _, kind := range kinds {
+		if err := r.list(ctx, o, kind, peers); apierrors.IsForbidden(err) { // the right comes with the label, or a moment later
+			return again, nil
+		} else if err != nil {
+			return again, plain("listing the names of objects", err)
+		}
+	}
+	return again, nil
+}
+
+// providers are those that answer and have a pod of a namespace that is offloaded.
+func (r *lister) providers(ctx context.Context, namespace string) (map[string]Peer, error) {
+	if in, err := offloaded(ctx, r.client, namespace); err != nil || !in {
+		return nil, err
+	}
+	nodes := &corev1.NodeList{}
+	if err := r.client.List(ctx, nodes, client.MatchingLabels{v1alpha1.LabelType: v1alpha1.TypeVirtualNode}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing virtual nodes: %w", err)
+	}
+	all := map[string]Peer{}
+	for i := range nodes.Items {
+		name := virtual(&nodes.Items[i])
+		peer, ok := r.fleet.Peer(name)
+		if !ok || all[name] != nil || !peer.State().Reachable {
+			continue
+		}
+		in, err := r.spaces(ctx, name, namespace)
+		if err != nil {
+			return nil, err
+		}
+		if in {
+			all[name] = peer
+		}
+	}
+	return all, nil
+}
+
+// list wakes the consumer for what is to travel and has no ShadowObject.
+func (r *lister) list(ctx context.Context, o *v1alpha1.NamespaceOffloading, kind content.Kind, peers map[string]Peer) error {
+	gvk, err := r.client.GroupVersionKindFor(kind.NewList())
+	if err != nil {
+		return fmt.Errorf("finding the kind of lists of %s: %w", kind.Name, err)
+	}
+	r.warn(o, kind.Name)
+	for next, page := "", 0; page < sweepPages; page++ {
+		list := metadataList(gvk)
+		if err := r.live.List(ctx, list, client.InNamespace(o.Namespace), client.Limit(sweepPage), client.Continue(next)); err != nil {
+			return err
+		}
+		for i := range list.Items {
+			home := v1alpha1.HomeObject{Kind: kind.Name, Namespace: o.Namespace, Name: list.Items[i].Name}
+			policy, _ := ruled(o.Spec.Reflection, kind.Name, &list.Items[i])
+			if _, tokens := tokensOf(home); tokens || policy != v1alpha1.ReflectAll || slices.Contains(kind.Never, home.Name) {
+				continue
+			}
+			for peering, peer := range peers {
+				err := peer.Reader().Get(ctx, client.ObjectKey{Namespace: peer.TenantNamespace(), Name: v1alpha1.ShadowObjectName(home)}, &v1alpha1.ShadowObject{})
+				if apierrors.IsNotFound(err) {
+					r.wake(ctx, at(peering, home))
+				}
+			}
+		}
+		if next = list.Continue; next == "" {
+			break
+		}
+	}
+	return nil
+}
+
+// warn says that nothing travels by a rule that cannot be read, nor by those after it.
+func (r *lister) warn(o *v1alpha1.NamespaceOffloading, kind string) {
+	for i, rule := range o.Spec.Reflection {
+		if rule.Kind != kind || rule.Selector == nil {
+			continue
+		}
+		if _, err := metav1.LabelSelectorAsSelector(rule.Selector); err != nil {
+			r.events.Eventf(o, nil, corev1.EventTypeWarning, "NotReflected", "Reflect", "spec.reflection[%d].selector cannot be read, so no %s travels by it or by a rule after it; correct it", i, kind)
+			return
+		}
+	}
+}
+
+// wakeBy wakes by a channel, unless the time is over.
+func wakeBy(to chan<- event.TypedGenericEvent[reconcile.Request]) func(context.Context, reconcile.Request) {
+	return func(ctx context.Context, r reconcile.Request) {
+		select {
+		case to <- event.TypedGenericEvent[reconcile.Request]{Object: r}:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// passOn asks for what comes by such a channel.
+var passOn = handler.TypedFuncs[reconcile.Request, reconcile.Request]{
+	GenericFunc: func(_ context.Context, e event.TypedGenericEvent[reconcile.Request], q queue) { q.Add(e.Object) },
+}
+
+// there asks for the Secrets and ConfigMaps of a namespace that are at a provider.
+func (w wakers) there(ctx context.Context, peering, namespace string) []reconcile.Request {
+	peer, ok := w.fleet.Peer(peering)
+	if !ok {
+		return nil
+	}
+	list := &v1alpha1.ShadowObjectList{}
+	if err := peer.Reader().List(ctx, list); err != nil {
+		return nil // not read from the provider yet, which brings them
+	}
+	var all []reconcile.Request
+	for i := range list.Items {
+		home := list.Items[i].Spec.Home
+		if kind, _ := kindOf(home.Kind); kind.Referred && home.Namespace == namespace {
+			all = append(all, ofShadow(peering, &list.Items[i])...)
+		}
+	}
+	return all
+}
