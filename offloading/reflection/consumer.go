@@ -79,7 +79,7 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	if wait := readEvery - now.Sub(n.read); wait > 0 && wait <= readEvery {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	want, err := r.wanted(ctx, peer, peering, home)
+	want, err := r.wanted(ctx, peering, home)
 	if err != nil {
 		return ctrl.Result{}, err
 	}

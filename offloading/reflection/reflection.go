@@ -96,8 +96,8 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 		Watches(&v1alpha1.Peering{}, w.builds()).
 		WatchesMetadata(&corev1.Service{}, w.ofHome(kindService)).
 		WatchesMetadata(&policyv1.PodDisruptionBudget{}, w.ofHome(kindBudget)).
-		Watches(&networkingv1.Ingress{}, w.ofHome(kindIngress)).
-		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowObject{}, w.ofShadow)).
+		WatchesMetadata(&networkingv1.Ingress{}, w.ofHome(kindIngress)).
+		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowObject{}, ofShadow)).
 		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowPod{}, ofShadowPod)).
 		WatchesRawSource(o.Fleet.StateSourceAt(pace, w.ofPeer)).
 		WatchesRawSource(source.TypedChannel(chosen, passOn)).

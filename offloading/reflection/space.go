@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -66,7 +65,7 @@ type want struct {
 }
 
 // wanted says whether an object should be at a provider.
-func (r *consumer) wanted(ctx context.Context, peer Peer, peering string, home v1alpha1.HomeObject) (want, error) {
+func (r *consumer) wanted(ctx context.Context, peering string, home v1alpha1.HomeObject) (want, error) {
 	kind, _ := kindOf(home.Kind)
 	if !kind.Referred {
 		in, err := r.spaces(ctx, peering, home.Namespace)
@@ -84,55 +83,14 @@ func (r *consumer) wanted(ctx context.Context, peer Peer, peering string, home v
 	if err != nil || !in {
 		return want{}, err
 	}
-	if home.Kind == kindSecret {
-		if certifies, err := r.certifies(ctx, peer, home); err != nil || certifies {
-			return want{is: certifies}, err
-		}
-	}
 	return r.chosen(ctx, kind, home)
-}
-
-// certifies says whether a Secret is the certificate of an Ingress that a provider has
-// accepted: keys do not go where they are of no use.
-func (r *consumer) certifies(ctx context.Context, peer Peer, home v1alpha1.HomeObject) (bool, error) {
-	list := &networkingv1.IngressList{}
-	if err := r.client.List(ctx, list, client.InNamespace(home.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("listing ingresses: %w", err)
-	}
-	for i := range list.Items {
-		names := func(t networkingv1.IngressTLS) bool { return t.SecretName == home.Name }
-		if !slices.ContainsFunc(list.Items[i].Spec.TLS, names) {
-			continue
-		}
-		s := &v1alpha1.ShadowObject{}
-		of := v1alpha1.HomeObject{Kind: kindIngress, Namespace: home.Namespace, Name: list.Items[i].Name}
-		err := peer.Reader().Get(ctx, client.ObjectKey{Namespace: peer.TenantNamespace(), Name: v1alpha1.ShadowObjectName(of)}, s)
-		if err == nil && apimeta.IsStatusConditionTrue(s.Status.Conditions, v1alpha1.ConditionAccepted) {
-			return true, nil
-		}
-		if err != nil && !apierrors.IsNotFound(err) {
-			return false, nil // not read from the provider yet, which brings us back
-		}
-	}
-	return false, nil
-}
-
-// certificates asks for the Secrets of an Ingress.
-func certificates(peering string, ingress *networkingv1.Ingress) []reconcile.Request {
-	var all []reconcile.Request
-	for _, t := range ingress.Spec.TLS {
-		if t.SecretName != "" {
-			all = append(all, at(peering, v1alpha1.HomeObject{Kind: kindSecret, Namespace: ingress.Namespace, Name: t.SecretName}))
-		}
-	}
-	return all
 }
 
 // objects are those of a namespace that travel all together.
 func (w wakers) objects(ctx context.Context, namespace string) []v1alpha1.HomeObject {
 	var all []v1alpha1.HomeObject
-	services, budgets, ingresses := metadataList(serviceKind), metadataList(budgetKind), &networkingv1.IngressList{}
-	for kind, list := range map[string]client.ObjectList{kindService: services, kindBudget: budgets, kindIngress: ingresses} {
+	for kind, gvk := range map[string]schema.GroupVersionKind{kindService: serviceKind, kindBudget: budgetKind, kindIngress: ingressKind} {
+		list := metadataList(gvk)
 		if err := w.cache.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 			continue // the cache is not there yet: its first events come
 		}
@@ -171,7 +129,7 @@ func (w wakers) turned(ctx context.Context, peering, namespace string) []reconci
 }
 
 // ofHome asks for an object of a kind that travels all together when it changes, at every
-// provider, and for what goes with it.
+// provider.
 func (w wakers) ofHome(kind string) handler.EventHandler {
 	wake := func(ctx context.Context, obj client.Object, q queue) {
 		n := &corev1.Namespace{}
@@ -185,11 +143,6 @@ func (w wakers) ofHome(kind string) handler.EventHandler {
 		for i := range nodes.Items {
 			peering := virtual(&nodes.Items[i])
 			q.Add(at(peering, v1alpha1.HomeObject{Kind: kind, Namespace: obj.GetNamespace(), Name: obj.GetName()}))
-			if ingress, ok := obj.(*networkingv1.Ingress); ok {
-				for _, r := range certificates(peering, ingress) {
-					q.Add(r)
-				}
-			}
 		}
 	}
 	return handler.Funcs{
@@ -204,6 +157,7 @@ func (w wakers) ofHome(kind string) handler.EventHandler {
 }
 
 var (
+	ingressKind = networkingv1.SchemeGroupVersion.WithKind("IngressList")
 	serviceKind = corev1.SchemeGroupVersion.WithKind("ServiceList")
 	budgetKind  = policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudgetList")
 )

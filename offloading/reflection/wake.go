@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -206,7 +205,7 @@ func (w wakers) ofPeer(peering string) []reconcile.Request {
 	there := &v1alpha1.ShadowObjectList{}
 	if err := peer.Reader().List(ctx, there); err == nil {
 		for i := range there.Items {
-			for _, r := range w.ofShadow(peering, &there.Items[i]) {
+			for _, r := range ofShadow(peering, &there.Items[i]) {
 				wanted[r] = true
 			}
 		}
@@ -224,18 +223,6 @@ func (w wakers) ofPeer(peering string) []reconcile.Request {
 	all := make([]reconcile.Request, 0, len(wanted))
 	for r := range wanted {
 		all = append(all, r)
-	}
-	return all
-}
-
-// ofShadow is the object of a ShadowObject that a provider shows, and what goes with it.
-func (w wakers) ofShadow(peering string, obj client.Object) []reconcile.Request {
-	all := ofShadow(peering, obj)
-	if s, ok := obj.(*v1alpha1.ShadowObject); ok && len(all) > 0 && s.Spec.Home.Kind == kindIngress {
-		ingress := &networkingv1.Ingress{}
-		if err := w.cache.Get(context.Background(), client.ObjectKey{Namespace: s.Spec.Home.Namespace, Name: s.Spec.Home.Name}, ingress); err == nil {
-			all = append(all, certificates(peering, ingress)...)
-		}
 	}
 	return all
 }
