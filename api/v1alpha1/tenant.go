@@ -101,8 +101,8 @@ type TenantTerms struct {
 	// +optional
 	Ingress *TenantIngress `json:"ingress,omitempty"`
 
-	// DisruptionBudgets lets the tenant have PodDisruptionBudgets, which may hold up the
-	// drain of a node. True if absent.
+	// DisruptionBudgets lets the tenant have PodDisruptionBudgets, any of which can hold up
+	// drains of the provider's nodes for as long as it likes. None are taken if absent.
 	// +optional
 	DisruptionBudgets *bool `json:"disruptionBudgets,omitempty"`
 

@@ -230,7 +230,8 @@ func TestKeptHome(t *testing.T) {
 		if err := c.Create(t.Context(), pod); err != nil {
 			t.Fatalf("%s: %v", when, err)
 		}
-		if took := time.Since(begun); took > 5*time.Second || pod.Spec.Affinity != nil {
+		// The webhook has two seconds; the rest is for the API server of a busy machine.
+		if took := time.Since(begun); took > 20*time.Second || pod.Spec.Affinity != nil {
 			t.Errorf("%s: made after %s with %+v", when, took, pod.Spec.Affinity)
 		}
 	}

@@ -52,7 +52,7 @@ func carried(f *facts) {
 // said lets the provider report a status.
 func said(status *corev1.PodStatus) func(*facts) {
 	return func(f *facts) {
-		f.shadow.Status.Pod, _ = shadow.Report(status, 0)
+		f.shadow.Status.Pod, _ = shadow.Report(status, 0, "")
 		f.shadow.Status.Phase = string(status.Phase)
 		f.shadow.Status.Conditions = []metav1.Condition{accepted(metav1.ConditionTrue, v1alpha1.ReasonRunning, "")}
 	}

@@ -303,7 +303,7 @@ func (w *world) tell(p *corev1.Pod, status *corev1.PodStatus, conditions ...meta
 	w.t.Helper()
 	s := w.shadow(p)
 	if status != nil {
-		text, err := shadow.Report(status, 0)
+		text, err := shadow.Report(status, 0, "")
 		if err != nil {
 			w.t.Fatal(err)
 		}

@@ -39,8 +39,8 @@ var budgets = form[*policyv1.PodDisruptionBudget, budgetContent]{
 		return ""
 	},
 	unpack: func(c *budgetContent, rules Rules, b *policyv1.PodDisruptionBudget) string {
-		if rules.NoBudgets {
-			return "the provider takes no PodDisruptionBudgets of this tenant, for they hold up its drains"
+		if !rules.Budgets {
+			return "the provider takes no PodDisruptionBudgets of this tenant, for they hold up drains of its nodes; its owner allows them with spec.disruptionBudgets of the Tenant"
 		}
 		least := intstr.FromInt32(c.MinAvailable)
 		b.Spec = policyv1.PodDisruptionBudgetSpec{MinAvailable: &least, Selector: c.Selector, UnhealthyPodEvictionPolicy: c.UnhealthyPodEvictionPolicy}

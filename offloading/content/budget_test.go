@@ -10,7 +10,7 @@ import (
 )
 
 func TestBudget(t *testing.T) {
-	testDecode(t, "PodDisruptionBudget", Rules{}, []decoding{
+	testDecode(t, "PodDisruptionBudget", Rules{Budgets: true}, []decoding{
 		{"a number", `{"content":{"minAvailable":1,"selector":{"matchLabels":{"app":"web"}}}}`, ""},
 		{"with a policy", `{"content":{"minAvailable":0,"unhealthyPodEvictionPolicy":"AlwaysAllow","selector":{"matchExpressions":[{"key":"a","operator":"Exists"}]}}}`, ""},
 		{"less than none", `{"content":{"minAvailable":-1}}`, "whole number"},
@@ -20,8 +20,8 @@ func TestBudget(t *testing.T) {
 		{"a long selector", `{"content":{"selector":{"matchExpressions":[{"key":"a","operator":"In","values":["` + strings.Repeat(`x","`, maxSelector) + `"]}]}}}`, "terms, at most"},
 		{"a status", `{"content":{"minAvailable":1},"status":{}}`, "not the JSON"},
 	})
-	if _, wrong := Kinds["PodDisruptionBudget"].Decode(`{"content":{"minAvailable":1}}`, Rules{NoBudgets: true}); !strings.Contains(wrong, "takes no PodDisruptionBudgets") {
-		t.Errorf("not allowed: %q", wrong)
+	if _, wrong := Kinds["PodDisruptionBudget"].Decode(`{"content":{"minAvailable":2000000000}}`, Rules{}); !strings.Contains(wrong, "takes no PodDisruptionBudgets") || !strings.Contains(wrong, "spec.disruptionBudgets") {
+		t.Errorf("an owner who says nothing takes none: %q", wrong)
 	}
 }
 
@@ -42,14 +42,14 @@ func TestEncodeBudget(t *testing.T) {
 
 func TestMergeBudget(t *testing.T) {
 	k := Kinds["PodDisruptionBudget"]
-	have, _ := k.Decode(`{"content":{"minAvailable":1,"selector":{"matchLabels":{"app":"web"}}}}`, Rules{})
+	have, _ := k.Decode(`{"content":{"minAvailable":1,"selector":{"matchLabels":{"app":"web"}}}}`, Rules{Budgets: true})
 	have.(*policyv1.PodDisruptionBudget).Status.CurrentHealthy = 3
 	have.(*policyv1.PodDisruptionBudget).Spec.Selector.MatchExpressions = []metav1.LabelSelectorRequirement{}
 	for _, c := range []struct {
 		text    string
 		changed bool
 	}{{`{"content":{"minAvailable":1,"selector":{"matchLabels":{"app":"web"}}}}`, false}, {`{"content":{"minAvailable":2}}`, true}} {
-		want, _ := k.Decode(c.text, Rules{})
+		want, _ := k.Decode(c.text, Rules{Budgets: true})
 		next, changed, replace := k.Merge(have, want)
 		if changed != c.changed || replace || next.(*policyv1.PodDisruptionBudget).Status.CurrentHealthy != 3 {
 			t.Errorf("%s: changed %v, replace %v", c.text, changed, replace)

@@ -91,6 +91,9 @@ type form[O client.Object, C any] struct {
 	list             func() client.ObjectList
 	// bare kinds leave their annotations at home: these are orders to controllers there.
 	bare bool
+	// plain kinds leave their labels there as well: controllers that look for them in every
+	// namespace would load what has the right one.
+	plain bool
 	// pack takes the content out of a home object; wrong is why it cannot be.
 	pack func(O) (content C, wrong string)
 	// check says what is wrong with content, whoever it is of.
@@ -121,8 +124,11 @@ func (f form[O, C]) encode(obj client.Object) (string, string) {
 	if wrong != "" {
 		return "", wrong
 	}
-	e := envelope[C]{Labels: labelsOf(o), Content: c}
-	if !f.bare {
+	e := envelope[C]{Content: c}
+	if !f.plain {
+		e.Labels = labelsOf(o)
+	}
+	if !f.plain && !f.bare {
 		e.Annotations = annotationsOf(o)
 	}
 	return e.text()
@@ -152,9 +158,11 @@ func (f form[O, C]) decode(text string, rules Rules) (client.Object, string) {
 		return nil, fmt.Sprintf("the provider takes no %s of this tenant", f.name)
 	}
 	o := f.empty()
-	o.SetLabels(e.Labels)
-	o.SetAnnotations(e.Annotations)
-	remember(o)
+	if !f.plain { // a build that is older than this sends them, and means no harm
+		o.SetLabels(e.Labels)
+		o.SetAnnotations(e.Annotations)
+		remember(o)
+	}
 	if wrong := f.unpack(&e.Content, rules, o); wrong != "" {
 		return nil, "spec.object: content: " + wrong
 	}

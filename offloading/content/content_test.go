@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -66,7 +67,7 @@ func TestEnvelope(t *testing.T) {
 	for i := range maxLabels {
 		many += fmt.Sprintf(`"l%d":"",`, i)
 	}
-	testDecode(t, "ConfigMap", Rules{}, []decoding{
+	testDecode(t, "Service", Rules{}, []decoding{
 		{"labels and annotations travel", `{"labels":{"app":"a","app.kubernetes.io/name":"b","example.org/c":"d"},"annotations":{"note":"x"},"content":{}}`, ""},
 		{"nothing is something", `{}`, ""},
 		{"a word", `null`, "not a JSON object"},
@@ -86,7 +87,7 @@ func TestEnvelope(t *testing.T) {
 		{"long annotations", `{"annotations":{"a":"` + strings.Repeat("x", maxAnnotations) + `"}}`, "bytes, at most"},
 		{"too long", `{"annotations":{"a":"` + strings.Repeat("x", MaxText) + `"}}`, "bytes, at most"},
 	})
-	if _, wrong := Kinds["ConfigMap"].Decode(`{}`, Rules{Deny: []string{"Secret", "ConfigMap"}}); !strings.Contains(wrong, "no ConfigMap") {
+	if _, wrong := Kinds["Service"].Decode(`{}`, Rules{Deny: []string{"Secret", "Service"}}); !strings.Contains(wrong, "no Service") {
 		t.Errorf("denied: %q", wrong)
 	}
 }
@@ -108,7 +109,7 @@ func TestMetadata(t *testing.T) {
 
 // TestMergeMetadata: home's labels and annotations come and go, others' stay.
 func TestMergeMetadata(t *testing.T) {
-	k := Kinds["ConfigMap"]
+	k := Kinds["Service"]
 	first, _ := k.Decode(`{"labels":{"app":"a","tier":"x"},"annotations":{"note":"n"}}`, Rules{})
 	have := first.DeepCopyObject().(client.Object)
 	have.SetLabels(joined(have.GetLabels(), map[string]string{"owner.example/x": "theirs", "pelago.dev/tenant": "rome"}))
@@ -131,6 +132,41 @@ func TestMergeMetadata(t *testing.T) {
 	next.SetAnnotations(map[string]string{v1alpha1.AnnotationReflected: "label:pelago.dev/tenant x annotation: label"})
 	if last, _, _ := k.Merge(next, want); last.GetLabels()["pelago.dev/tenant"] != "rome" {
 		t.Error("a note that was changed by hand takes our label away")
+	}
+}
+
+// TestPlain: Secrets and ConfigMaps have no labels and annotations of home, so that nothing
+// which looks for them in all namespaces takes them, such as a dashboard's side car; those that
+// were made with some lose them, and what others and we have added stays.
+func TestPlain(t *testing.T) {
+	text := `{"labels":{"grafana_dashboard":"1"},"annotations":{"note":"x"},"content":{"type":"Opaque"}}`
+	for _, kind := range []string{"Secret", "ConfigMap"} {
+		k, text := Kinds[kind], text
+		home := k.New()
+		if s, ok := home.(*corev1.Secret); ok {
+			s.Type = corev1.SecretTypeOpaque
+		} else {
+			text = strings.Replace(text, `"type":"Opaque"`, "", 1)
+		}
+		home.SetLabels(map[string]string{"grafana_dashboard": "1", "app": "web"})
+		home.SetAnnotations(map[string]string{"note": "x"})
+		if sent, wrong := k.Encode(home); wrong != "" || strings.Contains(sent, "labels") || strings.Contains(sent, "annotations") {
+			t.Errorf("%s: %s is sent, %s", kind, sent, wrong)
+		}
+		o, wrong := k.Decode(text, Rules{})
+		if wrong != "" || len(o.GetLabels())+len(o.GetAnnotations()) > 0 {
+			t.Fatalf("%s of an older build: %s %v %v", kind, wrong, o.GetLabels(), o.GetAnnotations())
+		}
+		have := o.DeepCopyObject().(client.Object)
+		have.SetLabels(map[string]string{"grafana_dashboard": "1", "owner.example/x": "theirs", v1alpha1.LabelTenant: "rome"})
+		have.SetAnnotations(map[string]string{"note": "x", "by-hand": "theirs", v1alpha1.AnnotationReflected: "annotation:note label:grafana_dashboard"})
+		next, changed, replace := k.Merge(have, o)
+		if diff := cmp.Diff(map[string]string{"owner.example/x": "theirs", v1alpha1.LabelTenant: "rome"}, next.GetLabels()); diff != "" || !changed || replace {
+			t.Errorf("%s: changed %v, replace %v: %s", kind, changed, replace, diff)
+		}
+		if diff := cmp.Diff(map[string]string{"by-hand": "theirs"}, next.GetAnnotations()); diff != "" {
+			t.Errorf("%s: %s", kind, diff)
+		}
 	}
 }
 
@@ -183,7 +219,7 @@ func FuzzDecode(f *testing.F) {
 }
 
 // generous rules allow all there is.
-var generous = Rules{NodePorts: true, LoadBalancers: true, IngressHosts: []string{"example"}, IngressClass: "x", Ranges: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}}
+var generous = Rules{NodePorts: true, LoadBalancers: true, Budgets: true, IngressHosts: []string{"example"}, IngressClass: "x", Ranges: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}}
 
 // seeds are texts for the fuzzer.
 var seeds = []string{

@@ -2,6 +2,7 @@ package content
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -14,7 +15,13 @@ const (
 	// maxRules is how many rules an Ingress has at most, maxPaths how many paths each.
 	maxRules = 100
 	maxPaths = 100
+	// maxPath is the most bytes of a path.
+	maxPath = 1024
 )
+
+// pathForm is what a path is made of: controllers put it into their configuration, where
+// spaces, quotes, braces and semicolons would be orders (CVE-2021-25745).
+var pathForm = regexp.MustCompile(`^/[A-Za-z0-9._~/-]*$`)
 
 // ingressContent is what travels of an Ingress: rules for hosts, to Services of its
 // namespace. It has no place for what serves every host, for other backends, and for a
@@ -91,18 +98,71 @@ func checkIngress(c *ingressContent) string {
 	case len(c.Rules) > maxRules || len(c.TLS) > maxRules:
 		return fmt.Sprintf("%d rules and %d entries of TLS, at most %d each; use several Ingresses", len(c.Rules), len(c.TLS), maxRules)
 	}
-	for _, r := range c.Rules {
-		switch {
-		case r.Host == "":
-			return "a rule without a host would serve all hosts of the provider; name the host"
-		case len(r.Paths) == 0 || len(r.Paths) > maxPaths:
-			return fmt.Sprintf("a rule with %d paths; from 1 to %d", len(r.Paths), maxPaths)
+	for i, r := range c.Rules {
+		if wrong := r.wrong(); wrong != "" {
+			return fmt.Sprintf("rules[%d]%s", i, wrong)
 		}
 	}
-	for _, t := range c.TLS {
-		if len(t.Hosts) == 0 || len(t.Hosts) > maxRules {
-			return fmt.Sprintf("an entry of TLS with %d hosts; from 1 to %d", len(t.Hosts), maxRules)
+	for i, t := range c.TLS {
+		if wrong := t.wrong(); wrong != "" {
+			return fmt.Sprintf("tls[%d]%s", i, wrong)
 		}
+	}
+	return ""
+}
+
+// wrong says which field of a rule is wrong, and why.
+func (r ingressRule) wrong() string {
+	switch {
+	case r.Host == "":
+		return ".host: without one it would serve all hosts of the provider; name the host"
+	case !isHost(r.Host):
+		return ".host: " + quote(r.Host) + " is no name of a host in lower case"
+	case len(r.Paths) == 0 || len(r.Paths) > maxPaths:
+		return fmt.Sprintf(": %d paths; from 1 to %d", len(r.Paths), maxPaths)
+	}
+	for i, p := range r.Paths {
+		if wrong := p.wrong(); wrong != "" {
+			return fmt.Sprintf(".paths[%d]%s", i, wrong)
+		}
+	}
+	return ""
+}
+
+// wrong says which field of a path is wrong, and why. The API server lets some of it pass,
+// as the API has regular expressions and controllers with words of their own.
+func (p ingressPath) wrong() string {
+	switch {
+	case p.PathType != networkingv1.PathTypeExact && p.PathType != networkingv1.PathTypePrefix:
+		return ".pathType: " + quote(string(p.PathType)) + " means what each controller likes; Exact and Prefix travel"
+	case len(p.Path) > maxPath:
+		return fmt.Sprintf(".path: %d bytes, at most %d", len(p.Path), maxPath)
+	case !pathForm.MatchString(p.Path):
+		return ".path: " + quote(p.Path) + " is not a / and then letters, digits and . _ ~ / - only"
+	case len(validation.IsDNS1123Label(p.Service)) > 0:
+		return ".service: " + quote(p.Service) + " is no name of a Service"
+	case (p.Port == 0) == (p.PortName == ""):
+		return ": either port or portName is given"
+	case p.Port < 0 || p.Port > 65535:
+		return ".port: from 1 to 65535"
+	case p.PortName != "" && len(validation.IsValidPortName(p.PortName)) > 0:
+		return ".portName: " + quote(p.PortName) + " is no name of a port"
+	}
+	return ""
+}
+
+// wrong says which field of an entry of TLS is wrong, and why.
+func (t ingressTLS) wrong() string {
+	if len(t.Hosts) == 0 || len(t.Hosts) > maxRules {
+		return fmt.Sprintf(": %d hosts; from 1 to %d", len(t.Hosts), maxRules)
+	}
+	for i, host := range t.Hosts {
+		if !isHost(host) {
+			return fmt.Sprintf(".hosts[%d]: %s is no name of a host in lower case", i, quote(host))
+		}
+	}
+	if t.Secret != "" && len(validation.IsDNS1123Subdomain(t.Secret)) > 0 {
+		return ".secret: " + quote(t.Secret) + " is no name of a Secret"
 	}
 	return ""
 }
@@ -134,13 +194,15 @@ func unpackIngress(c *ingressContent, rules Rules, i *networkingv1.Ingress) stri
 	return ""
 }
 
+// isHost says whether a text is the name of a host, or a wildcard for hosts.
+func isHost(host string) bool {
+	return len(validation.IsDNS1123Subdomain(strings.TrimPrefix(host, "*."))) == 0
+}
+
 // under says whether a host, or a wildcard for hosts, is one of the domains or below one.
 func under(host string, domains []string) bool {
 	name := strings.TrimPrefix(host, "*.")
-	if len(validation.IsDNS1123Subdomain(name)) > 0 {
-		return false
-	}
-	return slices.ContainsFunc(domains, func(domain string) bool {
+	return isHost(host) && slices.ContainsFunc(domains, func(domain string) bool {
 		return strings.HasSuffix(name, "."+domain) || name == domain
 	})
 }

@@ -1,7 +1,9 @@
 package content
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -27,9 +29,13 @@ func TestIngress(t *testing.T) {
 		{"one that only ends like it", shopRule("webshop.example"), "not under one"},
 		{"one above", shopRule("example"), "not under one"},
 		{"a wildcard above", shopRule("*.example"), "not under one"},
-		{"something else before it", shopRule("bank.example/.shop.example"), "not under one"},
-		{"two stars", shopRule("*.*.shop.example"), "not under one"},
+		{"something else before it", shopRule("bank.example/.shop.example"), "rules[0].host"},
+		{"two stars", shopRule("*.*.shop.example"), "rules[0].host"},
+		{"a host and an order", shopRule("x;}.shop.example"), "rules[0].host"},
+		{"a host in capitals", shopRule("A.shop.example"), "rules[0].host"},
 		{"every host", shopRule(""), "all hosts"},
+		{"TLS for a host and an order", `{"content":{"tls":[{"hosts":["shop.example","x;.shop.example"]}],"rules":[{"host":"shop.example",` + shopPaths + `}]}}`, "tls[0].hosts[1]"},
+		{"TLS by what is no name", `{"content":{"tls":[{"hosts":["shop.example"],"secret":"kube-system/x"}],"rules":[{"host":"shop.example",` + shopPaths + `}]}}`, "tls[0].secret"},
 		{"TLS for another host", `{"content":{"tls":[{"hosts":["bank.example"]}],"rules":[{"host":"shop.example",` + shopPaths + `}]}}`, "not under one"},
 		{"TLS for every host", `{"content":{"tls":[{"secret":"x"}],"rules":[{"host":"shop.example",` + shopPaths + `}]}}`, "hosts; from 1"},
 		{"no rules", `{"content":{}}`, "no rules"},
@@ -46,6 +52,46 @@ func TestIngress(t *testing.T) {
 	if _, wrong := Kinds["Ingress"].Decode(shopRule("shop.example"), Rules{}); !strings.Contains(wrong, "takes no Ingresses") {
 		t.Errorf("not allowed: %q", wrong)
 	}
+}
+
+// TestIngressPaths: nothing that a controller could take for an order passes in the fields of
+// a path, whatever the API server thinks of it.
+func TestIngressPaths(t *testing.T) {
+	rules := Rules{IngressHosts: []string{"shop.example"}, IngressClass: "tenants"}
+	text := func(fields map[string]any) string {
+		path := map[string]any{"path": "/", "pathType": "Prefix", "service": "web", "port": 80}
+		maps.Copy(path, fields)
+		all, err := json.Marshal(map[string]any{"content": map[string]any{"rules": []any{map[string]any{"host": "shop.example", "paths": []any{path}}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(all)
+	}
+	var cases []decoding
+	for _, path := range []string{"/", "/a/b", "/a-b/.well-known/~me/x_1", "/" + strings.Repeat("x", maxPath-1)} {
+		cases = append(cases, decoding{path, text(map[string]any{"path": path}), ""})
+	}
+	for _, path := range []string{
+		"", "a", "*", "/ x", "/\n}", "/x\n", "/x;", "/{", "/}", `/"`, "/'", "/$uri", "/#", "/\\x", "/x|y", "/(a)", "/[a]", "/a*", "/a+", "/^", "/%0a", "/?a=b", "/ä", "/\x00",
+		`/" { lua_need_request_body on; } location /x`,
+	} {
+		cases = append(cases, decoding{path, text(map[string]any{"path": path}), "rules[0].paths[0].path: "})
+	}
+	cases = append(cases,
+		decoding{"a byte more", text(map[string]any{"path": "/" + strings.Repeat("x", maxPath)}), "path: 1025 bytes, at most 1024"},
+		decoding{"Exact", text(map[string]any{"pathType": "Exact"}), ""},
+		decoding{"what each controller likes", text(map[string]any{"pathType": "ImplementationSpecific"}), "paths[0].pathType"},
+		decoding{"nothing", text(map[string]any{"pathType": ""}), "paths[0].pathType"},
+		decoding{"its own", text(map[string]any{"pathType": "Prefix\n"}), "paths[0].pathType"},
+		decoding{"a Service elsewhere", text(map[string]any{"service": "kube-system/web"}), "paths[0].service"},
+		decoding{"no Service", text(map[string]any{"service": ""}), "paths[0].service"},
+		decoding{"a port by name", text(map[string]any{"port": 0, "portName": "http"}), ""},
+		decoding{"both", text(map[string]any{"portName": "http"}), "either port"},
+		decoding{"neither", text(map[string]any{"port": 0}), "either port"},
+		decoding{"none of the ports", text(map[string]any{"port": 70000}), "paths[0].port"},
+		decoding{"a port by what is no name", text(map[string]any{"port": 0, "portName": "a;b"}), "paths[0].portName"},
+	)
+	testDecode(t, "Ingress", rules, cases)
 }
 
 func TestEncodeIngress(t *testing.T) {
@@ -71,6 +117,9 @@ func TestEncodeIngress(t *testing.T) {
 		{"no paths", func(i *networkingv1.Ingress) { i.Spec.Rules[0].HTTP = nil }},
 		{"no Service", func(i *networkingv1.Ingress) { i.Spec.Rules[0].HTTP.Paths[0].Backend.Service = nil }},
 		{"all hosts", func(i *networkingv1.Ingress) { i.Spec.Rules[0].Host = "" }},
+		{"Exact and Prefix travel", func(i *networkingv1.Ingress) {
+			i.Spec.Rules[0].HTTP.Paths[0].PathType = new(networkingv1.PathTypeImplementationSpecific)
+		}},
 	} {
 		if _, wrong := Kinds["Ingress"].Encode(make(c.edit)); !strings.Contains(wrong, c.wrong) {
 			t.Errorf("%s: %q", c.wrong, wrong)

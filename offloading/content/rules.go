@@ -17,8 +17,8 @@ type Rules struct {
 	// and all names below it. IngressClass is the class of every one.
 	IngressHosts []string
 	IngressClass string
-	// NoBudgets: PodDisruptionBudgets are refused.
-	NoBudgets bool
+	// Budgets lets PodDisruptionBudgets be taken: any of them can hold up drains for ever.
+	Budgets bool
 	// Ranges are where addresses of EndpointSlices may be.
 	Ranges []netip.Prefix
 }
@@ -35,6 +35,6 @@ func RulesOf(t v1alpha1.TenantTerms) Rules {
 	if t.Ingress != nil {
 		r.IngressClass, r.IngressHosts = t.Ingress.Class, t.Ingress.Hosts
 	}
-	r.NoBudgets = t.DisruptionBudgets != nil && !*t.DisruptionBudgets
+	r.Budgets = t.DisruptionBudgets != nil && *t.DisruptionBudgets
 	return r
 }

@@ -15,13 +15,13 @@ func TestRulesOf(t *testing.T) {
 	}
 	got := RulesOf(v1alpha1.TenantTerms{
 		Reflection: &v1alpha1.TenantReflection{Deny: []string{"Secret"}}, Services: &v1alpha1.TenantServices{LoadBalancers: true},
-		Ingress: &v1alpha1.TenantIngress{Class: "c", Hosts: []string{"h"}}, DisruptionBudgets: new(false),
+		Ingress: &v1alpha1.TenantIngress{Class: "c", Hosts: []string{"h"}}, DisruptionBudgets: new(true),
 	})
-	want := Rules{Deny: []string{"Secret"}, LoadBalancers: true, IngressClass: "c", IngressHosts: []string{"h"}, NoBudgets: true}
+	want := Rules{Deny: []string{"Secret"}, LoadBalancers: true, IngressClass: "c", IngressHosts: []string{"h"}, Budgets: true}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if r := RulesOf(v1alpha1.TenantTerms{DisruptionBudgets: new(true)}); r.NoBudgets {
-		t.Error("budgets are allowed, and refused")
+	if r := RulesOf(v1alpha1.TenantTerms{DisruptionBudgets: new(false)}); r.Budgets {
+		t.Error("budgets are refused, and taken")
 	}
 }

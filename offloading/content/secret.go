@@ -31,7 +31,7 @@ var plainTypes = []corev1.SecretType{corev1.SecretTypeOpaque, corev1.SecretTypeD
 	corev1.SecretTypeBasicAuth, corev1.SecretTypeSSHAuth, corev1.SecretTypeTLS}
 
 var secrets = form[*corev1.Secret, secretContent]{
-	name: "Secret", referred: true, secret: true,
+	name: "Secret", referred: true, plain: true, secret: true,
 	empty: func() *corev1.Secret { return &corev1.Secret{} },
 	list:  func() client.ObjectList { return &corev1.SecretList{} },
 	pack: func(s *corev1.Secret) (secretContent, string) {

@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	// maxPorts is how many ports a Service has at most.
-	maxPorts = 250
+	// maxPorts is how many ports a Service has at most: every one is rules on every node of
+	// the provider, and a tenant has up to a thousand objects.
+	maxPorts = 32
 	// maxSelector is how many labels a selector names at most.
 	maxSelector = 64
 	// stickyFor is how long session affinity lasts if it is not said, in seconds.

@@ -191,7 +191,7 @@ func (e *ear) listen(ctx context.Context, namespace string) {
 
 // hear takes note of an event, and wakes the ShadowPod of its pod.
 func (e *ear) hear(ctx context.Context, said *corev1.Event) {
-	w, ok := warningOf(said)
+	w, ok := warningOf(said, func(name string) bool { return e.isNode(ctx, name) })
 	if !ok {
 		return
 	}
@@ -206,6 +206,11 @@ func (e *ear) hear(ctx context.Context, said *corev1.Event) {
 	case e.heard <- event.GenericEvent{Object: pod}:
 	case <-ctx.Done():
 	}
+}
+
+// isNode says whether this cluster has a node of a name.
+func (e *ear) isNode(ctx context.Context, name string) bool {
+	return e.cache.Get(ctx, client.ObjectKey{Name: name}, &corev1.Node{}) == nil
 }
 
 // hearer is where a reflector puts events. It keeps none.

@@ -92,12 +92,16 @@ func (p *plan) tell(f facts, status *corev1.PodStatus) {
 		}
 		p.status.Ref = &ref
 	}
-	p.show(status)
+	node := ""
+	if f.pod != nil {
+		node = f.pod.Spec.NodeName
+	}
+	p.show(status, node)
 }
 
-// show puts a pod's status into the ShadowPod's.
-func (p *plan) show(status *corev1.PodStatus) {
-	text, err := shadow.Report(status, p.status.Replaced)
+// show puts the status of a pod on a node into the ShadowPod's.
+func (p *plan) show(status *corev1.PodStatus, node string) {
+	text, err := shadow.Report(status, p.status.Replaced, node)
 	if err != nil {
 		return // what was told last stays
 	}
@@ -107,7 +111,7 @@ func (p *plan) show(status *corev1.PodStatus) {
 
 // pending reports a pod that is lost and will be made again.
 func (p *plan) pending() {
-	p.show(&corev1.PodStatus{Phase: corev1.PodPending, Reason: "Replacing", Message: "the provider has lost the pod and makes it again"})
+	p.show(&corev1.PodStatus{Phase: corev1.PodPending, Reason: "Replacing", Message: "the provider has lost the pod and makes it again"}, "")
 }
 
 // finish reports the end of a pod, and then lets it go: it is never made again.

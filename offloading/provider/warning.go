@@ -11,8 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/offloading/shadow"
 )
 
 const (
@@ -27,6 +29,8 @@ const (
 	maxWarnings, maxWarning = 5, 512
 	// maxReason is the most bytes of a reason.
 	maxReason = 128
+	// maxHeard is the most bytes that are read of what an event says.
+	maxHeard = 4096
 	// maxNoted are the events remembered of one pod, maxPods the pods that have any.
 	maxNoted, maxPods = 10, 10_000
 	// notedFor is how long events are remembered: as long as an API server keeps them.
@@ -36,12 +40,35 @@ const (
 	outdone = 10 * time.Minute
 )
 
+// tellable are the reasons that kubelets, schedulers and those who attach volumes give when a
+// pod does not get on, and that are about the pod. Whatever else warns of it, such as a policy
+// or a mesh, speaks to this cluster's owner; so do kubelets of name servers, of features and of
+// themselves.
+var tellable = sets.New(
+	"FailedScheduling",
+	"Failed", "BackOff", "InspectFailed", "ErrImageNeverPull", "InvalidImageName", "FailedToRetrieveImagePullSecret",
+	"FailedAttachVolume", "FailedMount", "FailedMapVolume", "FailedMountOnFilesystemMismatch", "AlreadyMountedVolume",
+	"VolumeResizeFailed", "FileSystemResizeFailed", "VolumePermissionChangeInProgress", "VolumeConditionAbnormal",
+	"FailedCreatePodSandBox", "FailedPodSandBoxStatus", "FailedCreatePodContainer", "FailedKillPod", "FailedSync", "NetworkNotReady",
+	"FailedValidation", "FailedPrepareDynamicResources", "UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity", "NodePorts",
+	"AppArmor", "SysctlForbidden", "PodOSNotSupported", "PodLevelResourcesNotSupported",
+	"Unhealthy", "ProbeWarning", "LifecycleHTTPFallback", "FailedPostStartHook", "FailedPreStopHook", "ExceededGracePeriod",
+	"Evicted", "Preempting", "ResizeError",
+)
+
+// mayTell says whether a consumer may be told warnings of a reason.
+func mayTell(reason string) bool {
+	return tellable.Has(reason) || strings.HasPrefix(reason, "OutOf") && len(reason) <= maxReason
+}
+
 // warningOf is what an event warns of about a pod; ok is false if it does not.
-func warningOf(e *corev1.Event) (w v1alpha1.PodWarning, ok bool) {
-	if e.Type != corev1.EventTypeWarning || e.InvolvedObject.Kind != "Pod" || e.InvolvedObject.UID == "" || e.Reason == "" {
+func warningOf(e *corev1.Event, isNode func(name string) bool) (w v1alpha1.PodWarning, ok bool) {
+	if e.Type != corev1.EventTypeWarning || e.InvolvedObject.Kind != "Pod" || e.InvolvedObject.UID == "" || !mayTell(e.Reason) {
 		return w, false
 	}
-	w = v1alpha1.PodWarning{Reason: bounded(e.Reason, maxReason), Message: bounded(e.Message, maxWarning), Count: max(e.Count, 1)}
+	node := func(name string) bool { return name == e.Source.Host || name == e.ReportingInstance || isNode(name) }
+	message := shadow.Telling(e.Reason, bounded(e.Message, maxHeard), node)
+	w = v1alpha1.PodWarning{Reason: bounded(e.Reason, maxReason), Message: bounded(message, maxWarning), Count: max(e.Count, 1)}
 	last := e.CreationTimestamp
 	for _, at := range []metav1.Time{metav1.NewTime(e.EventTime.Time), e.LastTimestamp} {
 		if last.Before(&at) {

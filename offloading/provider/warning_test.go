@@ -33,25 +33,37 @@ func TestWarningOf(t *testing.T) {
 	}{
 		{reason: "as kubelets write them", want: warns("FailedMount", "no a", 3, time.Minute),
 			event: corev1.Event{Type: "Warning", Reason: "FailedMount", Message: "no a", Count: 3, FirstTimestamp: at(0), LastTimestamp: at(time.Minute), InvolvedObject: about}},
-		{reason: "as the scheduler writes them", want: warns("FailedScheduling", "no room", 7, time.Hour),
-			event: corev1.Event{Type: "Warning", Reason: "FailedScheduling", Message: "no room", EventTime: metav1.NewMicroTime(noon.Add(time.Millisecond)), InvolvedObject: about,
+		{reason: "as the scheduler writes them", want: warns("FailedScheduling", "no node there has room for it or fits it; there is not enough cpu", 7, time.Hour),
+			event: corev1.Event{Type: "Warning", Reason: "FailedScheduling", Message: "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint {a: b}.", EventTime: metav1.NewMicroTime(noon.Add(time.Millisecond)), InvolvedObject: about,
 				Series: &corev1.EventSeries{Count: 7, LastObservedTime: metav1.NewMicroTime(noon.Add(time.Hour))}}},
 		{reason: "one without times is as old as it is", want: warns("Failed", "a b", 1, time.Second),
 			event: corev1.Event{Type: "Warning", Reason: "Failed", Message: "a\nb", ObjectMeta: metav1.ObjectMeta{CreationTimestamp: at(time.Second)}, InvolvedObject: about}},
 		{reason: "not a warning", not: true, event: corev1.Event{Type: "Normal", Reason: "Pulled", InvolvedObject: about}},
 		{reason: "not about a pod", not: true, event: corev1.Event{Type: "Warning", Reason: "Failed", InvolvedObject: corev1.ObjectReference{Kind: "Service", UID: "u"}}},
 		{reason: "about no pod for sure", not: true, event: corev1.Event{Type: "Warning", Reason: "Failed", InvolvedObject: corev1.ObjectReference{Kind: "Pod"}}},
+		{reason: "who says it, and other nodes, are not told", want: warns("Failed", "[node] and [node] cannot reach [address]", 1, 0),
+			event: corev1.Event{Type: "Warning", Reason: "Failed", Message: "worker-7 and worker-8 cannot reach 10.0.0.1", Source: corev1.EventSource{Host: "worker-7"},
+				ObjectMeta: metav1.ObjectMeta{CreationTimestamp: at(0)}, InvolvedObject: about}},
+		{reason: "a kubelet had no room after all", want: warns("OutOfcpu", "no node there has room for it or fits it", 1, 0),
+			event: corev1.Event{Type: "Warning", Reason: "OutOfcpu", Message: "used: 950, capacity: 1000", ObjectMeta: metav1.ObjectMeta{CreationTimestamp: at(0)}, InvolvedObject: about}},
+		{reason: "a policy of this cluster speaks to its owner", not: true, event: corev1.Event{Type: "Warning", Reason: "PolicyViolation", Message: "rule s3cret", InvolvedObject: about}},
+		{reason: "and a kubelet of its name servers", not: true, event: corev1.Event{Type: "Warning", Reason: "DNSConfigForming", Message: "corp.example", InvolvedObject: about}},
 		{reason: "no reason", not: true, event: corev1.Event{Type: "Warning", InvolvedObject: about}},
 	}
 	for _, c := range cases {
-		got, ok := warningOf(&c.event)
+		got, ok := warningOf(&c.event, func(name string) bool { return name == "worker-8" })
 		if diff := cmp.Diff(c.want, got); ok == c.not || !c.not && diff != "" {
 			t.Errorf("%s: %v %s", c.reason, ok, diff)
 		}
 	}
-	long := corev1.Event{Type: "Warning", Reason: strings.Repeat("R", 2000), Message: strings.Repeat("ä", 2000), InvolvedObject: about}
-	if got, _ := warningOf(&long); len(got.Reason) > maxReason || len(got.Message) > maxWarning {
-		t.Errorf("%d and %d bytes", len(got.Reason), len(got.Message))
+	none := func(string) bool { return false }
+	long := corev1.Event{Type: "Warning", Reason: "Failed", Message: strings.Repeat("ä", 2000) + strings.Repeat("10.0.0.1 ", 2000), InvolvedObject: about}
+	if got, ok := warningOf(&long, none); !ok || len(got.Message) > maxWarning {
+		t.Errorf("%v, %d bytes", ok, len(got.Message))
+	}
+	long.Reason = "OutOf" + strings.Repeat("R", 2000)
+	if _, ok := warningOf(&long, none); ok {
+		t.Error("a reason of 2 kB is told")
 	}
 }
 
@@ -255,6 +267,7 @@ func TestEar(t *testing.T) {
 	pod := b.pod()
 	first := b.event(pod, "Warning", "Failed", "before")
 	b.event(pod, "Normal", "Pulled", "nothing")
+	b.event(pod, "Warning", "PolicyViolation", "of another's")
 	b.wait("the first warning", func() bool { return len(e.book.of(pod.UID)) == 1 })
 	select {
 	case uid := <-woken:
@@ -270,7 +283,7 @@ func TestEar(t *testing.T) {
 		Labels: map[string]string{v1alpha1.LabelTenant: b.tenant, v1alpha1.LabelHomeUID: b.uid}}, Spec: pod.Spec}
 	stranger.Spec.ServiceAccountName, stranger.Spec.NodeName = "", ""
 	b.event(stranger, "Warning", "Failed", "of no tenant")
-	b.event(pod, "Warning", "Later", "then")
+	b.event(pod, "Warning", "FailedMount", "then")
 	b.wait("the later one", func() bool { return len(e.book.of(pod.UID)) == 2 })
 	if got := e.book.of("stranger"); len(got) != 0 {
 		t.Errorf("it hears of %v", got)

@@ -115,8 +115,15 @@ func answer(kind string, s *v1alpha1.ShadowObject) string {
 	case v1alpha1.ReasonNotAdmitted:
 		return "the provider's API server does not take it; ask the provider's owner about quotas and policies"
 	}
-	return "the provider refuses it; ask the provider's owner, who sees the reason in the ShadowObject " + s.Name[:min(len(s.Name), 110)]
+	wrong := "the provider refuses it; ask the provider's owner, who sees the reason in the ShadowObject " + s.Name[:min(len(s.Name), 110)]
+	if field := allowedBy[kind]; field != "" {
+		wrong += "; without " + field + " of its Tenant a provider takes no " + kind
+	}
+	return wrong
 }
+
+// allowedBy are the fields of a Tenant without which nothing of a kind is taken.
+var allowedBy = map[string]string{kindBudget: "spec.disruptionBudgets", kindIngress: "spec.ingress"}
 
 // hash tells two texts apart.
 func hash(text string) string {

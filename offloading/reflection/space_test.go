@@ -145,7 +145,7 @@ func TestIngressTravels(t *testing.T) {
 	}
 }
 
-// TestBudgetTravels: unless the provider's owner wants none.
+// TestBudgetTravels: if the provider's owner allows it, and else home is told why not.
 func TestBudgetTravels(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -154,6 +154,15 @@ func TestBudgetTravels(t *testing.T) {
 	w.pod("web")
 	made := func() *policyv1.PodDisruptionBudget { return get(w, w.remote, "web", &policyv1.PodDisruptionBudget{}) }
 	w.as(kindBudget, "web")
+	if made() != nil || w.answer("web") != "False/Refused" {
+		t.Fatalf("an owner who says nothing takes it: %s", w.answer("web"))
+	}
+	w.send("web")
+	if w.told("without spec.disruptionBudgets of its Tenant a provider takes no PodDisruptionBudget") == 0 {
+		t.Error("home is not told the remedy")
+	}
+	w.terms(func(terms *v1alpha1.TenantTerms) { terms.DisruptionBudgets = new(true) })
+	w.both("web")
 	if got := made(); got == nil || got.Spec.MinAvailable.IntValue() != 1 || got.Spec.Selector.MatchLabels["app"] != "web" {
 		t.Fatalf("%+v", got)
 	}

@@ -29,9 +29,10 @@ var told = map[corev1.PodConditionType]bool{
 }
 
 // Report is the JSON of what a provider tells of a pod: without addresses, names of
-// nodes and what else is its own, and bounded. Restart counts include how often the pod
-// was replaced, so Status adds nothing to them.
-func Report(status *corev1.PodStatus, replaced int32) (string, error) {
+// nodes and what else is its own, and bounded; node is the one on which the pod is. Restart
+// counts include how often the pod was replaced, so Status adds nothing to them.
+func Report(status *corev1.PodStatus, replaced int32, node string) (string, error) {
+	status = masked(status, node)
 	r := corev1.PodStatus{
 		Phase: status.Phase, Reason: cut(status.Reason, maxReasonText), Message: cut(status.Message, maxMessageText),
 		StartTime:          status.StartTime,
@@ -60,6 +61,23 @@ func Report(status *corev1.PodStatus, replaced int32) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("writing the pod's status: larger than %d bytes", maxPodText)
+}
+
+// masked is a status in which the cluster says nothing of itself. What a container says at
+// its end is its own.
+func masked(status *corev1.PodStatus, node string) *corev1.PodStatus {
+	isNode := func(name string) bool { return name == node }
+	s := status.DeepCopy()
+	s.Message = Telling(s.Reason, s.Message, isNode)
+	for i := range s.Conditions {
+		s.Conditions[i].Message = mask(s.Conditions[i].Message, isNode)
+	}
+	everyContainer(func(c *corev1.ContainerStatus) {
+		if w := c.State.Waiting; w != nil {
+			w.Message = mask(w.Message, isNode)
+		}
+	})(s)
+	return s
 }
 
 // lean are what a report leaves out in turn as long as it is too large.

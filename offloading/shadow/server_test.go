@@ -162,7 +162,7 @@ func TestHomeStatusIsStored(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, report := range []corev1.PodStatus{running(), ended(0), running()} {
-		if s.Status.Pod, err = Report(&report, 1); err != nil {
+		if s.Status.Pod, err = Report(&report, 1, ""); err != nil {
 			t.Fatal(err)
 		}
 		next, err := Status(home, s, here.Address)

@@ -22,7 +22,7 @@ func TestReport(t *testing.T) {
 	status.ContainerStatuses[0].User = &corev1.ContainerUser{}
 	status.ContainerStatuses[0].VolumeMounts = []corev1.VolumeMountStatus{{Name: "x"}}
 	status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Message: strings.Repeat("x", 9000)}
-	text, err := Report(&status, 3)
+	text, err := Report(&status, 3, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestReportFits(t *testing.T) {
 			AllocatedResources: list})
 	}
 	status.InitContainerStatuses, status.EphemeralContainerStatuses = status.ContainerStatuses, status.ContainerStatuses
-	text, err := Report(&status, 0)
+	text, err := Report(&status, 0, "")
 	if err != nil || len(text) > maxPodText {
 		t.Fatalf("%d bytes, %v", len(text), err)
 	}
@@ -100,7 +100,7 @@ func TestUrgent(t *testing.T) {
 func reporting(t testing.TB, home *corev1.Pod, status corev1.PodStatus) *v1alpha1.ShadowPod {
 	t.Helper()
 	s := forged(t, home)
-	report, err := Report(&status, 0)
+	report, err := Report(&status, 0, "")
 	if err != nil {
 		t.Fatal(err)
 	}

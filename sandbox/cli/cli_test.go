@@ -209,15 +209,30 @@ func TestExecuteHandsOnItsStreams(t *testing.T) {
 }
 
 func TestExecuteEndsWithItsContext(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	var out bytes.Buffer
-	e := &env{in: strings.NewReader(""), out: &out, err: &out}
-	err := e.execute(ctx, nil, "/bin/sh", "-c", `trap 'echo tidy; exit 7' TERM; while :; do sleep 0.05; done`)
+	out := &ending{at: "ready\n", end: cancel}
+	e := &env{in: strings.NewReader(""), out: out, err: out}
+	err := e.execute(ctx, nil, "/bin/sh", "-c", `trap 'echo tidy; exit 7' TERM; echo ready; while :; do sleep 0.05; done`)
 	var code exitCode
-	if !errors.As(err, &code) || code != 7 || out.String() != "tidy\n" {
-		t.Errorf("after SIGTERM: %v, %q", err, out.String())
+	if !errors.As(err, &code) || code != 7 || out.said.String() != "ready\ntidy\n" {
+		t.Errorf("after SIGTERM: %v, %q", err, out.said.String())
 	}
+}
+
+// ending is what a program writes, until when a context lasts: it ends with a line.
+type ending struct {
+	said strings.Builder
+	at   string
+	end  context.CancelFunc
+}
+
+func (e *ending) Write(p []byte) (int, error) {
+	n, err := e.said.Write(p)
+	if strings.Contains(e.said.String(), e.at) {
+		e.end()
+	}
+	return n, err
 }
 
 func TestWatchedProcess(t *testing.T) {
