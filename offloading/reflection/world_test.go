@@ -55,6 +55,7 @@ type world struct {
 	dieAfter int // writes; -1 is never
 	fail     func(verb string, obj client.Object) error
 	reads    int // of content
+	minted   int // tokens
 
 	consumer *consumer
 	provider *provider
@@ -126,6 +127,12 @@ func newWorld(t *testing.T) *world {
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
 			return do("delete", obj, func() error { return c.Delete(ctx, obj, opts...) })
+		},
+		SubResourceCreate: func(ctx context.Context, c client.Client, sub string, obj, made client.Object, opts ...client.SubResourceCreateOption) error {
+			if sub == "token" {
+				w.minted++
+			}
+			return c.SubResource(sub).Create(ctx, obj, made, opts...)
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 			return do(sub, obj, func() error { return c.SubResource(sub).Patch(ctx, obj, patch, opts...) })
