@@ -88,8 +88,12 @@ func Handler(o Options) (http.Handler, error) {
 	return newWebhook(&gatherer{reader: o.Reader, live: o.Live, clock: o.Clock, limit: rate.NewLimiter(liveRate, liveBurst)}, counted, took), nil
 }
 
-// Register keeps Options.Authority known to the API server, from one replica at a time.
+// Register has every replica follow what Handler answers from, and keeps Options.Authority
+// known to the API server, from one replica at a time.
 func Register(mgr ctrl.Manager, o Options) error {
+	if err := follow(mgr); err != nil {
+		return err
+	}
 	return registerBundle(mgr, o.Authority)
 }
 
