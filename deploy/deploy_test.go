@@ -137,6 +137,18 @@ func TestFilledObjectsHaveNoData(t *testing.T) {
 	}
 }
 
+// ShadowObjects hold the content of Secrets: nothing is added to the roles that clusters
+// give to people.
+func TestRolesOfPeopleGetNothing(t *testing.T) {
+	for _, o := range render(t, everything(), Release{}) {
+		for label := range o.GetLabels() {
+			if strings.HasPrefix(label, "rbac.authorization.k8s.io/aggregate-to-") {
+				t.Errorf("%s %s has the label %s", o.GetKind(), o.GetName(), label)
+			}
+		}
+	}
+}
+
 func TestRenderOrder(t *testing.T) {
 	objects := render(t, minimal(), Release{})
 	last := -1

@@ -22,9 +22,13 @@ const (
 	// LabelOffload on a namespace with the value "true", set by people, offloads it with
 	// the defaults.
 	LabelOffload = "pelago.dev/offload"
-	// LabelOffloaded is on namespaces with a NamespaceOffloading, with the value "true";
-	// Pelago sets it, and admission goes by it.
+	// LabelOffloaded is on namespaces with a NamespaceOffloading, with the value "true", or
+	// OffloadedLeaving at the end; Pelago sets it, and admission goes by it.
 	LabelOffloaded = "pelago.dev/offloaded"
+	// OffloadedLeaving is the value of LabelOffloaded while a namespace that is not
+	// offloaded any more has pods elsewhere: no more of them are let through, and Pelago
+	// may ask these to leave.
+	OffloadedLeaving = "leaving"
 	// LabelHomeUID is on pods that a provider runs: the UID of the home pod, which is the
 	// name of the ShadowPod.
 	LabelHomeUID = "pelago.dev/home-uid"

@@ -26,12 +26,15 @@ import (
 // own response.
 const (
 	maxConnections = 1024
-	maxHeader      = 16 << 10
-	headerTimeout  = 5 * time.Second // of the TLS handshake too
-	readTimeout    = 10 * time.Second
-	writeTimeout   = 30 * time.Second
-	idleTimeout    = 90 * time.Second
-	shutdownLimit  = 5 * time.Second // of other servers' too, see Run
+	// maxPerAddress is more than an API server has changes in flight at once, 200 unless it
+	// is told otherwise: it needs a connection for each that it asks us about.
+	maxPerAddress = 256
+	maxHeader     = 16 << 10
+	headerTimeout = 5 * time.Second // of the TLS handshake too
+	readTimeout   = 10 * time.Second
+	writeTimeout  = 30 * time.Second
+	idleTimeout   = 90 * time.Second
+	shutdownLimit = 5 * time.Second // of other servers' too, see Run
 )
 
 // Server is an HTTPS server as a part of a manager that every replica runs.
@@ -82,7 +85,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		BaseContext:       func(net.Listener) context.Context { return log.IntoContext(ctx, logger) },
 	}
 	logger.Info("listening", "address", listener.Addr().String())
-	if err := Run(ctx, web, bound(listener, maxConnections), &s.up); err != nil {
+	if err := Run(ctx, web, Receive(web, listener, maxConnections, maxPerAddress), &s.up); err != nil {
 		return fmt.Errorf("serving the API server: %w", err)
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -84,11 +85,15 @@ func Handler(o Options) (http.Handler, error) {
 	if err := errors.Join(o.Metrics.Register(counted), o.Metrics.Register(took)); err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
-	return newWebhook(&gatherer{reader: o.Reader, live: o.Live, clock: o.Clock}, counted, took), nil
+	return newWebhook(&gatherer{reader: o.Reader, live: o.Live, clock: o.Clock, limit: rate.NewLimiter(liveRate, liveBurst)}, counted, took), nil
 }
 
-// Register keeps Options.Authority known to the API server, from one replica at a time.
+// Register has every replica follow what Handler answers from, and keeps Options.Authority
+// known to the API server, from one replica at a time.
 func Register(mgr ctrl.Manager, o Options) error {
+	if err := follow(mgr); err != nil {
+		return err
+	}
 	return registerBundle(mgr, o.Authority)
 }
 

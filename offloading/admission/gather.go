@@ -2,10 +2,12 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,10 +20,21 @@ import (
 // liveLimit is how long it may take to read what the cache does not have yet.
 const liveLimit = 2 * time.Second
 
+// Whoever reaches the webhook can ask about namespaces that are nowhere: for all of them
+// together the API server is asked this often. A namespace is in the cache within a moment.
+const (
+	liveRate  = 20 // a second
+	liveBurst = 40
+)
+
+// errTooMany is why something is not read live.
+var errTooMany = errors.New("too many pods at once of namespaces that are not known here yet")
+
 // gatherer collects the facts about a pod.
 type gatherer struct {
 	reader, live client.Reader
 	clock        clock.PassiveClock
+	limit        *rate.Limiter // of live reads; nil for none
 }
 
 // gather returns the facts about a pod of a namespace.
@@ -80,6 +93,9 @@ func (g *gatherer) get(ctx context.Context, key client.ObjectKey, into client.Ob
 	err := g.reader.Get(ctx, key, into)
 	if !apierrors.IsNotFound(err) {
 		return err
+	}
+	if g.limit != nil && !g.limit.AllowN(g.clock.Now(), 1) {
+		return errTooMany
 	}
 	ctx, cancel := context.WithTimeout(ctx, liveLimit)
 	defer cancel()

@@ -11,6 +11,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -211,6 +212,7 @@ func TestPolicies(t *testing.T) {
 	t.Run("tenants", func(t *testing.T) { tenantsObjects(t, g) })
 	t.Run("manager", func(t *testing.T) { managerWithin(t, g, plain, offloaded) })
 	t.Run("manager and pods", func(t *testing.T) { managersPods(t, g, plain, offloaded) })
+	t.Run("manager and evictions", func(t *testing.T) { managersEvictions(t, g, plain, offloaded) })
 	t.Run("manager and tokens", func(t *testing.T) { managersTokens(t, g, plain, offloaded) })
 }
 
@@ -431,4 +433,27 @@ func managersPods(t *testing.T, g *guarded, plain, offloaded string) {
 	create(t, g.c, waiting)
 	want(t, "one that waits: labels", relabel(t, g.manager, waiting, "a", "b", ""), no)
 	want(t, "one that waits: the end", g.manager.Delete(t.Context(), waiting))
+}
+
+// managersEvictions: the manager evicts pods of tenants and of namespaces that are
+// offloaded or were until now; of others, on whatever node, none.
+func managersEvictions(t *testing.T, g *guarded, plain, offloaded string) {
+	const no = "evicts pods of tenants and of offloaded namespaces only"
+	mapped := g.must(t, g.manager, "evict-rome", map[string]string{v1alpha1.LabelTenant: "rome", v1alpha1.LabelHomeNamespace: "shop"})
+	leaving := g.must(t, g.c, "leaving", nil)
+	on := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: leaving}}
+	want(t, "the label while pods leave", relabel(t, g.manager, on, v1alpha1.LabelOffloaded, v1alpha1.OffloadedLeaving, ""))
+	for namespace, parts := range map[string][]string{plain: {no}, g.must(t, g.c, "kube-evict", nil): {no}, offloaded: nil, leaving: nil, mapped: nil} {
+		pod := simplePod(namespace, "evicted")
+		create(t, g.c, pod)
+		evict := func(c client.Client) error {
+			return c.SubResource("eviction").Create(t.Context(), pod, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pod.Name}})
+		}
+		if want(t, "by the manager in "+namespace, evict(g.manager), parts...); parts != nil {
+			want(t, "by others in "+namespace, evict(g.c))
+		}
+	}
+	bound := simplePod(leaving, "bound")
+	bound.Spec.NodeName = g.node("milan")
+	want(t, "a pod on a virtual node in one that leaves", g.c.Create(t.Context(), bound), "is not offloaded")
 }

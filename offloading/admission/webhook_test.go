@@ -348,3 +348,42 @@ func BenchmarkAnswer(b *testing.B) {
 		}
 	}
 }
+
+// asked counts what is read.
+type asked struct {
+	client.Reader
+	times int
+}
+
+func (a *asked) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	a.times++
+	return a.Reader.Get(ctx, key, obj, opts...)
+}
+
+// TestLiveReads: whoever asks about namespaces that are nowhere does not have the API
+// server asked without end, and namespaces that are known are answered for all the same.
+func TestLiveReads(t *testing.T) {
+	s, live := newShelf(), &asked{Reader: newShelf()}
+	now := clocktesting.NewFakePassiveClock(time.Now())
+	h, err := Handler(Options{Reader: s, Live: live, Metrics: prometheus.NewRegistry(), Clock: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flood := func() {
+		for range 10 * liveBurst {
+			if w := post(h, reviewOf("nowhere", smallPod)); answerOf(t, w).Allowed || !strings.Contains(w.Body.String(), `"code":503`) {
+				t.Fatalf("answered %s", w.Body)
+			}
+		}
+	}
+	if flood(); live.times != liveBurst {
+		t.Errorf("%d live reads at once, want %d", live.times, liveBurst)
+	}
+	if answer := answerOf(t, post(h, reviewOf("remote", smallPod))); !answer.Allowed {
+		t.Errorf("a namespace that is known: %+v", answer.Result)
+	}
+	now.SetTime(now.Now().Add(time.Second))
+	if flood(); live.times != liveBurst+liveRate {
+		t.Errorf("%d live reads after a second, want %d", live.times, liveBurst+liveRate)
+	}
+}

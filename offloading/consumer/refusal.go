@@ -158,7 +158,7 @@ func (r *reconciler) send(ctx context.Context, f *facts, why *sending) (time.Dur
 		return 0, nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return 0, nil
-	case apierrors.IsTooManyRequests(err):
+	case apierrors.IsTooManyRequests(err), apierrors.IsForbidden(err): // its namespace is not offloaded, or goes
 		return spread(budgetRetry), nil
 	}
 	return 0, fmt.Errorf("evicting the pod: %w", err)

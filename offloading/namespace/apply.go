@@ -80,17 +80,17 @@ func (r *offloader) evict(ctx context.Context, pod *corev1.Pod) error {
 	switch {
 	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsTooManyRequests(err):
 		return nil
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return nil // the namespace's end deletes it
+	case apierrors.IsForbidden(err):
+		return nil // the namespace's end deletes it, or it is deleted when it has not left in time
 	}
 	return fmt.Errorf("evicting pod %s: %w", pod.Name, err)
 }
 
-// mark sets the label that admission goes by, or takes it off.
-func (r *offloader) mark(ctx context.Context, namespace string, on bool) error {
+// mark gives the label that admission goes by a value, or takes it off if that is empty.
+func (r *offloader) mark(ctx context.Context, namespace, label string) error {
 	var value any
-	if on {
-		value = "true"
+	if label != "" {
+		value = label
 	}
 	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
 	err := r.client.Patch(ctx, n, merge("metadata", map[string]any{"labels": map[string]any{v1alpha1.LabelOffloaded: value}}))

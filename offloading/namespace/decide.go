@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,7 +33,7 @@ const (
 
 // plan is what to do for an offloading.
 type plan struct {
-	mark   *bool                 // set the label so
+	mark   *string               // give the label this value, or take it off if empty
 	disarm []*rbacv1.RoleBinding // take these rights of the manager there, before it is
 	arm    []*rbacv1.RoleBinding // given these
 	put    []string              // write the entry for these peerings
@@ -55,14 +56,11 @@ func (p *plan) in(d time.Duration) {
 	}
 }
 
-// decide says what to do. At the end the label goes first, so that no more pods are
+// decide says what to do. At the end the label changes first, so that no more pods are
 // let through; then at each cluster the pods, the entry, the namespace.
 func decide(f *facts) *plan {
 	p := &plan{waits: map[string]string{}, done: true}
 	marked := f.ending == nil && f.refused == ""
-	if f.present && marked != f.labelled {
-		p.mark = &marked
-	}
 	for _, r := range f.rights {
 		p.right(r, f.present, marked)
 	}
@@ -82,7 +80,23 @@ func decide(f *facts) *plan {
 			p.leave(f, c)
 		}
 	}
+	if label := f.wantedLabel(marked, p.done); f.present && label != f.label {
+		p.mark = &label
+	}
 	return p
+}
+
+// wantedLabel is what LabelOffloaded should be. While pods are asked to leave it stays, with
+// another value: without it the manager may evict nobody.
+func (f *facts) wantedLabel(marked, done bool) string {
+	leaves := func(c *cluster) bool { return len(c.pods) > 0 }
+	switch {
+	case marked:
+		return "true"
+	case f.label != "" && !done && slices.ContainsFunc(f.clusters, leaves):
+		return v1alpha1.OffloadedLeaving
+	}
+	return ""
 }
 
 // right gives the manager a right of its own, or takes it. A RoleBinding of somebody else is

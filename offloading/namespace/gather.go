@@ -22,7 +22,7 @@ type facts struct {
 	now      time.Time
 	spec     v1alpha1.NamespaceOffloadingSpec
 	name     string        // of the namespace
-	labelled bool          // the namespace has LabelOffloaded
+	label    string        // LabelOffloaded on the namespace
 	present  bool          // the namespace is there
 	rights   []right       // the manager's own
 	ending   *metav1.Time  // since when the offloading or its namespace is being deleted
@@ -80,7 +80,7 @@ func (r *offloader) gather(ctx context.Context, o *v1alpha1.NamespaceOffloading)
 		return nil, err
 	}
 	if n != nil {
-		f.present, f.labelled = true, n.Labels[v1alpha1.LabelOffloaded] == "true"
+		f.present, f.label = true, n.Labels[v1alpha1.LabelOffloaded]
 		if f.ending == nil {
 			f.ending = n.DeletionTimestamp
 		}

@@ -126,7 +126,7 @@ func (r *offloader) orphan(ctx context.Context, namespace string) (ctrl.Result, 
 	}
 	var failed []error
 	if marked {
-		failed = append(failed, r.mark(ctx, namespace, false))
+		failed = append(failed, r.mark(ctx, namespace, ""))
 	}
 	for _, b := range rights {
 		failed = append(failed, r.disarm(ctx, b))

@@ -86,8 +86,9 @@ func (w *world) unoffload(t *testing.T, milan string) {
 	if err := w.look(); err != nil {
 		t.Fatal(err)
 	}
-	if get(w, "", w.home, &corev1.Namespace{}).Labels[v1alpha1.LabelOffloaded] != "" {
-		t.Error("the label does not go first")
+	label := func() string { return get(w, "", w.home, &corev1.Namespace{}).Labels[v1alpha1.LabelOffloaded] }
+	if got := label(); got != v1alpha1.OffloadedLeaving {
+		t.Errorf("the label is %q while pods are to leave", got)
 	}
 	w.settle()
 	if p := get(w, w.home, "web", &corev1.Pod{}); p == nil || p.DeletionTimestamp == nil {
@@ -98,6 +99,9 @@ func (w *world) unoffload(t *testing.T, milan string) {
 	}
 	w.leave(pod)
 	w.settle()
+	if got := label(); got != "" {
+		t.Errorf("the label is %q when the pods have left", got)
+	}
 	if there(w.remote(milan)) || w.offloading() == nil {
 		t.Error("the namespace does not go, or is not waited for")
 	}

@@ -46,6 +46,7 @@ type note struct {
 	read     time.Time
 	unwanted time.Time
 	renew    time.Time // of tokens that were sent
+	minted   minted
 	told     string
 	tellings map[types.UID]bool
 }
@@ -90,6 +91,10 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	if f == nil { // not read from the provider yet, which brings us back
 		return ctrl.Result{RequeueAfter: spread(rereadEvery)}, nil
 	}
+	if f.early > 0 {
+		r.notes.set(req.NamespacedName, n)
+		return ctrl.Result{RequeueAfter: f.early}, nil
+	}
 	p := decide(*f)
 	if !kind.Referred && p.again == rereadEvery {
 		p.again = watchedEvery
@@ -99,7 +104,7 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		n.renew = f.renew
 	}
 	r.tell(peering, home, f, p.told, want.pods, &n)
-	if !f.wanted && (f.there == nil || p.remove && err == nil) {
+	if !f.wanted && (f.there == nil || p.remove && err == nil) && !(want.is && n.minted.early(now) > 0) {
 		r.notes.forget(req.NamespacedName)
 	} else {
 		r.notes.set(req.NamespacedName, n)
@@ -168,7 +173,7 @@ func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind c
 	}
 	n.read = f.now
 	if f.tokens {
-		return f, r.tokens(ctx, f, want.pods[0], n.renew)
+		return f, r.tokens(ctx, f, want.pods[0], n)
 	}
 	return f, r.read(ctx, f, peering, kind, home, want.ruled)
 }
@@ -236,7 +241,7 @@ func (r *consumer) apply(ctx context.Context, peer Peer, home v1alpha1.HomeObjec
 	case err == nil:
 		return p, nil
 	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), apierrors.IsNotFound(err) && p.change:
-		p.again = soon // the mirror is behind
+		p.create, p.change, p.remove, p.again = false, false, false, soon // the mirror is behind
 		return p, nil
 	case outgrown(err):
 		p.told, p.again = "the provider's build does not know all that this one sends of it; ask its owner to upgrade: pelago install", rereadEvery

@@ -50,6 +50,7 @@ type facts struct {
 	// there and stay; the others were minted now. Both are due at renew.
 	tokens, fresh bool
 	renew         time.Time
+	early         time.Duration // until they may be minted again; nothing is decided before
 }
 
 // plan is what to do at the provider, and what to tell the owner of the object and the pods.

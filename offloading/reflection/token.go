@@ -26,7 +26,34 @@ const (
 	maxTokenAge = 24 * time.Hour
 	// minTokenAge is how long tokens are left alone, however soon they expire.
 	minTokenAge = 10 * time.Second
+	// mintMost is the longest that a pod waits for its next tokens to be minted.
+	mintMost = time.Minute
 )
+
+// minted is how often the tokens of a pod were minted lately, and until when they are not
+// minted again. That they are not there is known from the provider only, which has no say
+// in how often this cluster works.
+type minted struct {
+	times int
+	until time.Time
+}
+
+// again notes that tokens were minted now. Each time it is twice as long until the next;
+// after a time without any it begins anew.
+func (m minted) again(now time.Time) minted {
+	if now.Sub(m.until) >= mintMost {
+		m.times = 0
+	}
+	return minted{m.times + 1, now.Add(min(soon<<min(m.times, 10), mintMost))}
+}
+
+// early is for how long nothing is minted yet.
+func (m minted) early(now time.Time) time.Duration {
+	if wait := m.until.Sub(now); wait <= mintMost { // longer only if the clock was set
+		return max(wait, 0)
+	}
+	return 0
+}
 
 // In namespaces whose NamespaceOffloading allows it, by a RoleBinding of its own:
 //
@@ -73,13 +100,16 @@ func expected(ctx context.Context, peer Peer, uid string) (expects, known bool) 
 }
 
 // tokens finds out whether the tokens of a pod are good, and mints new ones if not.
-func (r *consumer) tokens(ctx context.Context, f *facts, pod *corev1.Pod, known time.Time) error {
+func (r *consumer) tokens(ctx context.Context, f *facts, pod *corev1.Pod, n *note) error {
 	if f.there != nil {
-		f.renew = renewalOf(f.there, known, f.now)
+		f.renew = renewalOf(f.there, n.renew, f.now)
 		if f.fresh = f.renew.After(f.now) || f.there.DeletionTimestamp != nil; f.fresh {
 			f.found = present
 			return nil
 		}
+	}
+	if f.early = n.minted.early(f.now); f.early > 0 {
+		return nil
 	}
 	authority := &corev1.ConfigMap{}
 	err := r.live.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: shadow.AuthorityMap}, authority)
@@ -109,6 +139,7 @@ func (r *consumer) tokens(ctx context.Context, f *facts, pod *corev1.Pod, known 
 			f.renew = due
 		}
 	}
+	n.minted = n.minted.again(f.now)
 	f.found = present
 	f.text, f.wrong = content.EncodeTokens(data)
 	return nil

@@ -1,13 +1,16 @@
 package reflection
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -174,6 +177,70 @@ func TestTokensDenied(t *testing.T) {
 		t.Fatal(err)
 	}
 	none("not offloaded any more")
+}
+
+// TestTokensNotWritten: a renewal that the provider did not take is not one.
+func TestTokensNotWritten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	pod, name := w.podWithTokens(v1alpha1.TokensAllow)
+	w.shadowPod(pod, true)
+	w.both(name)
+	was := w.made(name)
+	if was == nil {
+		t.Fatalf("not made: %s", w.answer(name))
+	}
+	w.clock.Step(maxTokenAge)
+	w.fail = func(verb string, obj client.Object) error {
+		if _, ok := obj.(*v1alpha1.ShadowObject); ok && verb == "patch" {
+			return apierrors.NewConflict(schema.GroupResource{Resource: "shadowobjects"}, obj.GetName(), errors.New("changed meanwhile"))
+		}
+		return nil
+	}
+	if res := w.send(name); res.RequeueAfter <= 0 || res.RequeueAfter > soon {
+		t.Errorf("again after %s", res.RequeueAfter)
+	}
+	w.fail = nil
+	w.both(name)
+	if string(w.made(name).Data["token-0"]) == string(was.Data["token-0"]) {
+		t.Error("the tokens are taken for renewed, and are not")
+	}
+}
+
+// TestTokensSpaced: however a provider answers, home does not mint without end; not even
+// if what was sent is there one moment and gone the next.
+func TestTokensSpaced(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	pod, name := w.podWithTokens(v1alpha1.TokensAllow)
+	expects := w.shadowPod(pod, true)
+	w.fail = func(verb string, obj client.Object) error {
+		if _, ok := obj.(*v1alpha1.ShadowObject); ok && verb == "create" {
+			return apierrors.NewAlreadyExists(schema.GroupResource{Resource: "shadowobjects"}, obj.GetName())
+		}
+		return nil
+	}
+	const each, most = 2, 6 // at once, after 1 s, 2 s, 4 s, 8 s and 16 s more
+	for range 50 {
+		w.send(name)
+	}
+	if n := w.minted; n > each*most {
+		t.Errorf("%d tokens in 50 s, want %d at most", n, each*most)
+	}
+	if err := w.raw.Delete(ctx, expects); err != nil {
+		t.Fatal(err)
+	}
+	w.send(name)
+	w.shadowPod(pod, true)
+	before := w.minted
+	if w.send(name); w.minted != before {
+		t.Error("minted at once when the ShadowPod was gone for a moment")
+	}
+	w.fail = nil
+	w.clock.Step(mintMost)
+	if w.both(name); w.made(name) == nil {
+		t.Errorf("not made when the provider takes it: %s", w.answer(name))
+	}
 }
 
 // TestTokensImpossible: why a pod gets no token is told on the pod.

@@ -60,6 +60,7 @@ type world struct {
 	lists     int                   // of Secrets and ConfigMaps at home
 	forbidden bool                  // reading Secrets and ConfigMaps at home
 	woken     []v1alpha1.HomeObject // by the lister
+	minted    int                   // tokens
 
 	consumer *consumer
 	provider *provider
@@ -150,6 +151,12 @@ func newWorld(t *testing.T) *world {
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
 			return do("delete", obj, func() error { return c.Delete(ctx, obj, opts...) })
+		},
+		SubResourceCreate: func(ctx context.Context, c client.Client, sub string, obj, made client.Object, opts ...client.SubResourceCreateOption) error {
+			if sub == "token" {
+				w.minted++
+			}
+			return c.SubResource(sub).Create(ctx, obj, made, opts...)
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 			return do(sub, obj, func() error { return c.SubResource(sub).Patch(ctx, obj, patch, opts...) })

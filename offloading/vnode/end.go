@@ -131,7 +131,8 @@ func (r *reconciler) evict(ctx context.Context, found *metav1.PartialObjectMetad
 		return nil
 	case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
 		return nil
-	case apierrors.IsTooManyRequests(err), apierrors.IsInternalError(err): // budgets, or more than one for a pod
+	case apierrors.IsTooManyRequests(err), apierrors.IsInternalError(err), // budgets, or more than one for a pod
+		apierrors.IsForbidden(err): // its namespace is not offloaded; it is deleted in time
 		ctrl.LoggerFrom(ctx).V(1).Info("eviction refused for now", "pod", found.Name, "podNamespace", found.Namespace)
 		return nil
 	}

@@ -68,7 +68,6 @@ func (e *endpoint) serve(ctx context.Context, w http.ResponseWriter, r *http.Req
 	if err != nil {
 		return nil, e.shake.limited(invalid("body: not received, or more than %d bytes", maxBody))
 	}
-	delivered(ctx)
 	a, err := parse(body)
 	if err != nil {
 		return nil, e.shake.limited(err)

@@ -280,29 +280,3 @@ func TestCrowd(t *testing.T) {
 		t.Errorf("%d %s after %s", status, body, time.Since(begin))
 	}
 }
-
-func TestLobby(t *testing.T) {
-	l := newLobby(nil, 3, 2)
-	guests := map[string]*guest{}
-	for _, step := range []struct {
-		name, address string
-		delivers      bool
-		out           string
-		in            bool
-		reason        string
-	}{
-		{"a1", "a", false, "", true, "there is room"},
-		{"a2", "a", false, "", true, "there is room"},
-		{"a3", "a", true, "a1", true, "the oldest of the address makes room"},
-		{"b1", "b", true, "", true, "there is room"},
-		{"c1", "c", true, "a2", true, "the oldest that is silent makes room"},
-		{"d1", "d", false, "", false, "nobody is silent"},
-	} {
-		g := &guest{lobby: l, address: step.address, delivered: step.delivers}
-		out, in := l.admit(g)
-		if in != step.in || out != guests[step.out] {
-			t.Errorf("%s: %v, %+v went: %s", step.name, in, out, step.reason)
-		}
-		guests[step.name] = g
-	}
-}

@@ -63,12 +63,11 @@ func (s *server) serve(ctx context.Context, listener net.Listener) error {
 		WriteTimeout:      writeTimeout,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          serving.ErrorLog(logger),
-		ConnContext:       withGuest,
 		BaseContext:       func(net.Listener) context.Context { return log.IntoContext(ctx, logger) },
 	}
 	web.SetKeepAlivesEnabled(false) // one request per connection: who has its answer leaves
 	logger.Info("listening", "address", listener.Addr().String())
-	if err := serving.Run(ctx, web, newLobby(listener, maxConnections, maxPerAddress), &s.up); err != nil {
+	if err := serving.Run(ctx, web, serving.Receive(web, listener, maxConnections, maxPerAddress), &s.up); err != nil {
 		return fmt.Errorf("serving applications: %w", err)
 	}
 	return nil

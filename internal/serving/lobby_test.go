@@ -1,0 +1,119 @@
+package serving
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestLobby(t *testing.T) {
+	t.Parallel()
+	l := newLobby(nil, 4, 2)
+	guests := map[string]*guest{}
+	for _, step := range []struct {
+		name, address string
+		delivers      bool
+		rests         string // who has its answer before
+		out           string
+		in            bool
+		reason        string
+	}{
+		{"a1", "a", false, "", "", true, "there is room"},
+		{"a2", "a", false, "", "", true, "there is room"},
+		{"a3", "a", true, "", "a1", true, "the oldest of the address makes room"},
+		{"b1", "b", false, "", "", true, "there is room"},
+		{"c1", "c", true, "", "", true, "there is room"},
+		{"d1", "d", true, "", "a2", true, "a silent one of the address that holds most makes room"},
+		{"b2", "b", true, "", "b1", true, "one of its own makes room, as nobody holds more"},
+		{"e1", "e", false, "", "", false, "nobody is silent"},
+		{"e2", "e", true, "c1", "c1", true, "one that has its answer makes room"},
+		{"f1", "f", true, "", "", false, "nobody is silent"},
+	} {
+		if step.rests != "" {
+			guests[step.rests].rests()
+		}
+		g := &guest{lobby: l, address: step.address, delivered: step.delivers}
+		out, in := l.admit(g)
+		if in != step.in || out != guests[step.out] {
+			t.Errorf("%s: %v, %+v went: %s", step.name, in, out, step.reason)
+		}
+		guests[step.name] = g
+	}
+	guests["d1"].rests()
+	guests["a3"].rests()
+	if last := l.guests[len(l.guests)-1]; last != guests["a3"] {
+		t.Errorf("the last to go is %s, not the one that rests for the shortest", last.address)
+	}
+}
+
+// TestReceive: one address that keeps as many connections as it can keeps nobody else out,
+// and whose request is being answered is not sent out.
+func TestReceive(t *testing.T) {
+	t.Parallel()
+	const most, perAddress = 8, 4
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answering, goOn := make(chan struct{}), make(chan struct{})
+	web := &http.Server{IdleTimeout: idleTimeout, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/long" {
+			close(answering)
+			<-goOn
+		}
+	})}
+	lobby := Receive(web, listener, most, perAddress)
+	go func() { _ = web.Serve(lobby) }()
+	t.Cleanup(func() { _ = web.Close() })
+	call := func(host byte) net.Conn {
+		t.Helper()
+		from := &net.TCPAddr{IP: net.IPv4(127, 0, 2, host)}
+		c, err := (&net.Dialer{LocalAddr: from}).Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatalf("calling from %s: %v", from, err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		if err := c.SetDeadline(time.Now().Add(idleTimeout / 2)); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	ask := func(c net.Conn, path string) {
+		t.Helper()
+		if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answered := func(c net.Conn) error {
+		line, err := bufio.NewReader(c).ReadString('\n')
+		if err == nil && !strings.HasPrefix(line, "HTTP/1.1 200 ") {
+			err = fmt.Errorf("the answer is %q", line)
+		}
+		return err
+	}
+	long := call(1)
+	ask(long, "/long")
+	<-answering
+	for host := byte(1); host <= 3; host++ {
+		for range most {
+			c := call(host)
+			ask(c, "/")
+			if err := answered(c); err != nil {
+				t.Fatalf("the address 127.0.2.%d has no answer: %v", host, err)
+			}
+		}
+	}
+	other := call(9)
+	ask(other, "/")
+	if err := answered(other); err != nil {
+		t.Errorf("those who only stay keep another address out: %v", err)
+	}
+	close(goOn)
+	if err := answered(long); err != nil {
+		t.Errorf("who was being answered was sent out: %v", err)
+	}
+}
