@@ -82,6 +82,10 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 		pods: indexedPods(mgr.GetClient()), spaces: indexedSpaces(mgr.GetClient()), events: mgr.GetEventRecorder(component), meter: m, notes: newNotes[note](),
 	}
 	w := wakers{cache: mgr.GetClient(), fleet: o.Fleet, spaces: r.spaces}
+	state := func(peering string) []reconcile.Request {
+		r.left(peering)
+		return w.ofPeer(peering)
+	}
 	return ctrl.NewControllerManagedBy(mgr).Named("shadow-object-consumer").
 		Watches(&corev1.Pod{}, w.pods()).
 		Watches(&corev1.Node{}, w.nodes()).
@@ -92,7 +96,7 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 		Watches(&networkingv1.Ingress{}, w.ofHome(kindIngress)).
 		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowObject{}, w.ofShadow)).
 		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowPod{}, ofShadowPod)).
-		WatchesRawSource(o.Fleet.StateSourceAt(pace, w.ofPeer)).
+		WatchesRawSource(o.Fleet.StateSourceAt(pace, state)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: newLimiter()}).
 		Complete(r)
 }
