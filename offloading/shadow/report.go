@@ -55,11 +55,11 @@ func Report(status *corev1.PodStatus, replaced int32) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("writing the pod's status: %w", err)
 		}
-		if len(text) <= maxPodText {
+		if len(text) <= maxStatusText {
 			return string(text), nil
 		}
 	}
-	return "", fmt.Errorf("writing the pod's status: larger than %d bytes", maxPodText)
+	return "", fmt.Errorf("writing the pod's status: larger than %d bytes", maxStatusText)
 }
 
 // lean are what a report leaves out in turn as long as it is too large.
