@@ -49,18 +49,20 @@ type ShadowPodSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && size(self[k]) <= 63)",message="spec.labels: keys of at most 317 and values of at most 63 characters"
 	Labels map[string]string `json:"labels,omitempty"`
 
-	// Annotations of the pod.
+	// Annotations of the pod, 32 KiB of them at most.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxProperties=128
 	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && size(self[k]) <= 16384)",message="spec.annotations: keys of at most 317 and values of at most 16384 characters"
+	// +kubebuilder:validation:XValidation:rule="self.map(k, size(k) + size(self[k])).sum() <= 32768",message="spec.annotations: at most 32768 characters of keys and values together"
 	Annotations map[string]string `json:"annotations,omitempty"`
 
 	// Pod is the PodSpec of core/v1 in JSON, a text so that its length has a bound
-	// without any process having to look at it.
+	// without any process having to look at it: 64 KiB.
 	//
 	// +kubebuilder:validation:MinLength=2
-	// +kubebuilder:validation:MaxLength=131072
+	// +kubebuilder:validation:MaxLength=65536
+	// +kubebuilder:validation:XValidation:rule="size(bytes(self)) <= 65536",message="spec.pod: at most 65536 bytes"
 	Pod string `json:"pod"`
 
 	// GracePeriodSeconds, if set, is how long the pod gets to end when the ShadowPod is

@@ -11,10 +11,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/offloading/provider"
 )
 
 // trim takes out of a cached object what no room reads: who wrote which field and, of
-// what consumers may write, labels and annotations that are not Pelago's. Changes are
+// what consumers may write, labels and annotations that are not Pelago's,
+// and pods that are large. Changes are
 // patches, which leave alone what is not in the cache.
 func trim(obj any) (any, error) {
 	o, ok := obj.(client.Object)
@@ -30,6 +32,9 @@ func trim(obj any) (any, error) {
 		*coordinationv1.Lease, *metav1.PartialObjectMetadata:
 		o.SetLabels(ours(o.GetLabels()))
 		o.SetAnnotations(ours(o.GetAnnotations()))
+	}
+	if s, ok := obj.(*v1alpha1.ShadowPod); ok {
+		provider.Trim(s)
 	}
 	return obj, nil
 }

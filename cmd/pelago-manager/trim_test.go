@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -55,5 +56,14 @@ func TestTrimOfConsumers(t *testing.T) {
 	}
 	if got, err := trim("not an object"); got != "not an object" || err != nil {
 		t.Errorf("what is no object: %v, %v", got, err)
+	}
+}
+
+// What a consumer sends of its pods takes little room, however large it is.
+func TestTrimOfLargeShadowPods(t *testing.T) {
+	s := &v1alpha1.ShadowPod{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.TenantNamespace("rome")},
+		Spec: v1alpha1.ShadowPodSpec{Home: v1alpha1.HomePod{Name: "web"}, Pod: strings.Repeat("x", 65536)}}
+	if _, err := trim(s); err != nil || s.Spec.Pod != "" || s.Spec.Home.Name != "web" {
+		t.Errorf("%d bytes are kept, %v", len(s.Spec.Pod), err)
 	}
 }

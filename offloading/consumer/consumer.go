@@ -81,7 +81,10 @@ func registerPods(mgr ctrl.Manager, o Options, w wakers, m *meter, choices choos
 		refusals: &refusals{client: mgr.GetClient(), live: mgr.GetAPIReader()},
 		choices:  choices, budget: newBudget(),
 	}
-	state := func(peering string) []reconcile.Request { return w.ofPeer(context.Background(), peering) }
+	state := func(peering string) []reconcile.Request {
+		r.left(peering)
+		return w.ofPeer(context.Background(), peering)
+	}
 	b := ctrl.NewControllerManagedBy(mgr).Named("offloaded-pods").
 		Watches(&corev1.Pod{}, w.pods()).
 		Watches(&corev1.Node{}, w.nodes()).

@@ -70,6 +70,13 @@ func (r *reconciler) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Resu
 	return after(again), nil
 }
 
+// left forgets what is remembered of a provider that there is no connection to any more.
+func (r *reconciler) left(peering string) {
+	if _, ok := r.fleet.Peer(peering); !ok {
+		r.budget.forget(peering)
+	}
+}
+
 // chooser says where a pod could go that is made now; see admission.Choices.
 type chooser interface {
 	Of(ctx context.Context, pod *corev1.Pod) (admission.Choice, error)

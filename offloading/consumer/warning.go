@@ -167,3 +167,10 @@ func (b *budget) take(peering string, now time.Time) bool {
 	}
 	return b.peerings[peering].AllowN(now, 1)
 }
+
+// forget drops a peering that is gone.
+func (b *budget) forget(peering string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.peerings, peering)
+}

@@ -186,6 +186,20 @@ func TestWarningBudget(t *testing.T) {
 	}
 }
 
+// What is left of a provider's budget is remembered while there is a connection to it.
+func TestBudgetOfPeeringsThatAreGone(t *testing.T) {
+	links := &fakePeer{}
+	r := &reconciler{fleet: links, budget: newBudget()}
+	r.budget.take("milan", noon)
+	if r.left("milan"); len(r.budget.peerings) != 1 {
+		t.Error("a provider that is there begins anew")
+	}
+	links.missing = true
+	if r.left("milan"); len(r.budget.peerings) != 0 {
+		t.Error("a provider that is gone is remembered")
+	}
+}
+
 // Whatever a provider writes as warnings, home shows lines of text that are bounded.
 func FuzzWarnings(f *testing.F) {
 	f.Add("FailedMount", "configmap not found", int32(3), int64(0))

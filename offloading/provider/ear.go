@@ -3,6 +3,7 @@ package provider
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,8 +25,13 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
-// sweepEvery is how often it is looked after namespaces without pods and old warnings.
-const sweepEvery = time.Minute
+const (
+	// sweepEvery is how often it is looked after namespaces without pods and old warnings.
+	sweepEvery = time.Minute
+	// maxSpaces are the namespaces of one tenant that are listened in: each is a watch, and
+	// API servers answer those of events from their database.
+	maxSpaces = 64
+)
 
 // In namespaces that are mapped for tenants, by a RoleBinding made with them:
 //
@@ -34,7 +40,7 @@ const sweepEvery = time.Minute
 // ear hears of warnings about pods: of the events of mapped namespaces in which there are
 // pods of ours, those of type Warning about pods. It watches one namespace at a time, as
 // API servers keep events of all others from a watch only by reading them, and as this
-// program has no right to see those.
+// program has no right to see those. Of each tenant it watches the first ones.
 type ear struct {
 	cache  cache.Cache
 	direct client.WithWatch
@@ -43,8 +49,17 @@ type ear struct {
 	heard  chan event.GenericEvent
 
 	mu     sync.Mutex
-	spaces map[string]context.CancelFunc
+	spaces map[string]*space
+	came   int
 	done   sync.WaitGroup
+}
+
+// space is a mapped namespace that had a pod when it was last looked. It is listened in
+// if it has a stop, else it waits for a place.
+type space struct {
+	tenant string
+	came   int // orders those of all tenants
+	stop   context.CancelFunc
 }
 
 // newEar adds an ear to a manager.
@@ -57,7 +72,7 @@ func newEar(mgr ctrl.Manager, b *book, c clock.PassiveClock) (*ear, error) {
 	}
 	e := &ear{
 		cache: mgr.GetCache(), direct: direct, book: b, clock: c,
-		heard: make(chan event.GenericEvent), spaces: map[string]context.CancelFunc{},
+		heard: make(chan event.GenericEvent), spaces: map[string]*space{},
 	}
 	if err := mgr.Add(e); err != nil {
 		return nil, fmt.Errorf("adding the watch of events: %w", err)
@@ -127,9 +142,9 @@ func (e *ear) open(ctx context.Context, pod *corev1.Pod) {
 		return
 	}
 	e.mu.Lock()
-	_, open := e.spaces[pod.Namespace]
+	_, known := e.spaces[pod.Namespace]
 	e.mu.Unlock()
-	if open {
+	if known {
 		return
 	}
 	n := &corev1.Namespace{}
@@ -138,12 +153,41 @@ func (e *ear) open(ctx context.Context, pod *corev1.Pod) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if _, open := e.spaces[n.Name]; open || ctx.Err() != nil {
+	if _, known := e.spaces[n.Name]; known || ctx.Err() != nil {
 		return
 	}
-	here, stop := context.WithCancel(ctx)
-	e.spaces[n.Name] = stop
-	e.done.Go(func() { e.listen(here, n.Name) })
+	e.came++
+	e.spaces[n.Name] = &space{tenant: n.Labels[v1alpha1.LabelTenant], came: e.came}
+	e.begin(ctx)
+}
+
+// begin listens where there is a place. The caller holds the lock.
+func (e *ear) begin(ctx context.Context) {
+	for _, name := range next(e.spaces) {
+		here, stop := context.WithCancel(ctx)
+		s := e.spaces[name]
+		s.stop = stop
+		e.done.Go(func() { e.listen(here, s.tenant, name) })
+	}
+}
+
+// next are the namespaces for which there is a place: of those of each tenant that wait,
+// the ones that came first.
+func next(spaces map[string]*space) []string {
+	taken, waiting := map[string]int{}, []string{}
+	for name, s := range spaces {
+		if s.stop != nil {
+			taken[s.tenant]++
+		} else {
+			waiting = append(waiting, name)
+		}
+	}
+	slices.SortFunc(waiting, func(a, b string) int { return spaces[a].came - spaces[b].came })
+	return slices.DeleteFunc(waiting, func(name string) bool {
+		tenant := spaces[name].tenant
+		taken[tenant]++
+		return taken[tenant] > maxSpaces
+	})
 }
 
 // mappedFor says that a namespace is mapped for a tenant.
@@ -151,25 +195,30 @@ func mappedFor(n *corev1.Namespace, tenant string) bool {
 	return n.Labels[v1alpha1.LabelTenant] == tenant && n.Labels[v1alpha1.LabelHomeNamespace] != ""
 }
 
-// sweep ends listening where no pod is left, and forgets what is old.
+// sweep ends listening where no pod is left, which makes room for others, and forgets
+// what is old.
 func (e *ear) sweep(ctx context.Context) {
 	e.book.sweep(e.clock.Now())
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for name, stop := range e.spaces {
+	for name, s := range e.spaces {
 		list := &corev1.PodList{}
 		err := e.cache.List(ctx, list, client.InNamespace(name), client.HasLabels{v1alpha1.LabelTenant, v1alpha1.LabelHomeUID},
 			client.Limit(1), client.UnsafeDisableDeepCopy)
-		if err == nil && len(list.Items) == 0 {
-			stop()
-			delete(e.spaces, name)
+		if err != nil || len(list.Items) > 0 {
+			continue
 		}
+		if s.stop != nil {
+			s.stop()
+		}
+		delete(e.spaces, name)
 	}
+	e.begin(ctx)
 }
 
-// listen follows a namespace's warnings until ctx ends. What fails is tried again, ever
+// listen follows the warnings of a tenant's namespace until ctx ends. What fails is tried again, ever
 // later.
-func (e *ear) listen(ctx context.Context, namespace string) {
+func (e *ear) listen(ctx context.Context, tenant, namespace string) {
 	warnings := client.MatchingFieldsSelector{Selector: fields.Set{
 		"type": corev1.EventTypeWarning, "involvedObject.kind": "Pod",
 	}.AsSelector()}
@@ -185,23 +234,24 @@ func (e *ear) listen(ctx context.Context, namespace string) {
 			return e.direct.Watch(ctx, &corev1.EventList{}, with(o)...)
 		},
 	}
-	store := hearer(func(said *corev1.Event) { e.hear(ctx, said) })
+	store := hearer(func(said *corev1.Event) { e.hear(ctx, tenant, said) })
 	toolscache.NewReflectorWithOptions(lw, &corev1.Event{}, store, toolscache.ReflectorOptions{Name: "warnings"}).RunWithContext(ctx)
 }
 
-// hear takes note of an event, and wakes the ShadowPod of its pod.
-func (e *ear) hear(ctx context.Context, said *corev1.Event) {
+// hear takes note of an event about a pod of a tenant, and wakes the ShadowPod of that. Of
+// pods that are gone nothing is to be told, and there may be a great many events. A pod
+// that is not known yet will be warned of again.
+func (e *ear) hear(ctx context.Context, tenant string, said *corev1.Event) {
 	w, ok := warningOf(said, func(name string) bool { return e.isNode(ctx, name) })
 	if !ok {
 		return
 	}
-	uid := said.InvolvedObject.UID
-	e.book.note(uid, said.Name, w)
 	pod := &corev1.Pod{}
 	key := client.ObjectKey{Namespace: said.Namespace, Name: said.InvolvedObject.Name}
-	if err := e.cache.Get(ctx, key, pod); err != nil || pod.UID != uid {
-		return // one that is not there yet comes by when it is
+	if err := e.cache.Get(ctx, key, pod); err != nil || pod.UID != said.InvolvedObject.UID || pod.Labels[v1alpha1.LabelTenant] != tenant {
+		return
 	}
+	e.book.note(tenant, pod.UID, said.Name, w)
 	select {
 	case e.heard <- event.GenericEvent{Object: pod}:
 	case <-ctx.Done():

@@ -67,8 +67,8 @@ func (r *reconciler) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Resu
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 
-	s := &v1alpha1.ShadowPod{}
-	if err := r.client.Get(ctx, key.NamespacedName, s); apierrors.IsNotFound(err) {
+	s, err := r.whole(ctx, key.NamespacedName)
+	if apierrors.IsNotFound(err) {
 		return r.orphans(ctx, key.NamespacedName)
 	} else if err != nil {
 		return ctrl.Result{}, fmt.Errorf("reading the shadow pod: %w", err)

@@ -31,8 +31,9 @@ const (
 	maxReason = 128
 	// maxHeard is the most bytes that are read of what an event says.
 	maxHeard = 4096
-	// maxNoted are the events remembered of one pod, maxPods the pods that have any.
-	maxNoted, maxPods = 10, 10_000
+	// maxNoted are the events remembered of one pod, maxPods the pods of one tenant that
+	// have any.
+	maxNoted, maxPods = 10, 1000
 	// notedFor is how long events are remembered: as long as an API server keeps them.
 	notedFor = time.Hour
 	// outdone is how much older than the last of its reason a warning may be to be told
@@ -88,23 +89,32 @@ func warningOf(e *corev1.Event, isNode func(name string) bool) (w v1alpha1.PodWa
 // book remembers the last warnings about pods, by UID and by the event that they came
 // in. It is lost with this program, and comes again as long as the events are there.
 type book struct {
-	mu   sync.Mutex
-	pods map[types.UID]map[string]v1alpha1.PodWarning
+	mu    sync.Mutex
+	pods  map[types.UID]page
+	count map[string]int // of pages, by tenant
 }
 
-func newBook() *book { return &book{pods: map[types.UID]map[string]v1alpha1.PodWarning{}} }
+// page is what is remembered of one pod.
+type page struct {
+	tenant string
+	noted  map[string]v1alpha1.PodWarning
+}
 
-// note remembers a warning, in place of what the same event said before.
-func (b *book) note(pod types.UID, event string, w v1alpha1.PodWarning) {
+func newBook() *book { return &book{pods: map[types.UID]page{}, count: map[string]int{}} }
+
+// note remembers a warning about a tenant's pod, in place of what the same event said
+// before. A tenant whose part of the book is full gets no more.
+func (b *book) note(tenant string, pod types.UID, event string, w v1alpha1.PodWarning) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	noted := b.pods[pod]
+	noted := b.pods[pod].noted
 	if noted == nil {
-		if len(b.pods) >= maxPods {
+		if b.count[tenant] >= maxPods {
 			return
 		}
 		noted = map[string]v1alpha1.PodWarning{}
-		b.pods[pod] = noted
+		b.pods[pod] = page{tenant: tenant, noted: noted}
+		b.count[tenant]++
 	}
 	noted[event] = w
 	for len(noted) > maxNoted {
@@ -122,8 +132,8 @@ func (b *book) note(pod types.UID, event string, w v1alpha1.PodWarning) {
 func (b *book) of(pod types.UID) []v1alpha1.PodWarning {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	all := make([]v1alpha1.PodWarning, 0, len(b.pods[pod]))
-	for _, w := range b.pods[pod] {
+	all := make([]v1alpha1.PodWarning, 0, len(b.pods[pod].noted))
+	for _, w := range b.pods[pod].noted {
 		all = append(all, w)
 	}
 	return all
@@ -133,21 +143,33 @@ func (b *book) of(pod types.UID) []v1alpha1.PodWarning {
 func (b *book) drop(pod types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.tear(pod)
+}
+
+// tear takes out a page. The caller holds the lock.
+func (b *book) tear(pod types.UID) {
+	p, there := b.pods[pod]
+	if !there {
+		return
+	}
 	delete(b.pods, pod)
+	if b.count[p.tenant]--; b.count[p.tenant] == 0 {
+		delete(b.count, p.tenant)
+	}
 }
 
 // sweep forgets what is too old.
 func (b *book) sweep(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for pod, noted := range b.pods {
-		for event, w := range noted {
+	for pod, p := range b.pods {
+		for event, w := range p.noted {
 			if now.Sub(w.LastTime.Time) > notedFor {
-				delete(noted, event)
+				delete(p.noted, event)
 			}
 		}
-		if len(noted) == 0 {
-			delete(b.pods, pod)
+		if len(p.noted) == 0 {
+			b.tear(pod)
 		}
 	}
 }

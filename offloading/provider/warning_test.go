@@ -147,25 +147,61 @@ func TestUnreadySince(t *testing.T) {
 func TestBook(t *testing.T) {
 	b := newBook()
 	for i := range 3 * maxNoted {
-		b.note("a", fmt.Sprint(i), warns(fmt.Sprint(i), "m", 1, time.Duration(i)*time.Second))
+		b.note("rome", "a", fmt.Sprint(i), warns(fmt.Sprint(i), "m", 1, time.Duration(i)*time.Second))
 	}
-	b.note("a", fmt.Sprint(3*maxNoted-1), warns("again", "m", 2, time.Hour))
+	b.note("rome", "a", fmt.Sprint(3*maxNoted-1), warns("again", "m", 2, time.Hour))
 	got := b.of("a")
 	if len(got) != maxNoted || perReason(got)[0].Reason != "again" || perReason(got)[maxNoted-1].Reason != fmt.Sprint(2*maxNoted) {
 		t.Errorf("%d are remembered: %v", len(got), got)
 	}
-	b.note("b", "x", warns("B", "m", 1, 0))
+	b.note("rome", "b", "x", warns("B", "m", 1, 0))
 	if b.sweep(noon.Add(time.Hour + time.Minute)); len(b.of("a")) != 1 || len(b.pods) != 1 {
 		t.Errorf("what is old stays: %v", b.pods)
 	}
-	if b.drop("a"); len(b.pods) != 0 {
-		t.Errorf("what is gone stays: %v", b.pods)
+	if b.drop("a"); len(b.pods)+len(b.count) != 0 {
+		t.Errorf("what is gone stays: %v %v", b.pods, b.count)
 	}
 	for i := range maxPods + 10 {
-		b.note(types.UID(fmt.Sprint(i)), "x", warns("B", "m", 1, 0))
+		b.note("rome", types.UID(fmt.Sprint(i)), "x", warns("B", "m", 1, 0))
 	}
 	if len(b.pods) != maxPods {
 		t.Errorf("%d pods are remembered, want %d", len(b.pods), maxPods)
+	}
+	b.note("oslo", "c", "x", warns("C", "m", 1, 0))
+	if len(b.of("c")) != 1 {
+		t.Error("one tenant pushes out another's")
+	}
+	b.drop("0")
+	b.note("rome", "d", "x", warns("D", "m", 1, 0))
+	if len(b.of("d")) != 1 {
+		t.Error("the place of one that is gone is not taken")
+	}
+}
+
+// TestNextSpaces: each tenant has places for so many namespaces, and the first get them.
+func TestNextSpaces(t *testing.T) {
+	spaces := map[string]*space{}
+	for i := range maxSpaces + 3 {
+		spaces[fmt.Sprint("rome-", i)] = &space{tenant: "rome", came: i}
+	}
+	spaces["oslo-0"] = &space{tenant: "oslo", came: 1000}
+	begin := func() []string {
+		names := next(spaces)
+		for _, name := range names {
+			spaces[name].stop = func() {}
+		}
+		return names
+	}
+	if names := begin(); len(names) != maxSpaces+1 || names[0] != "rome-0" || names[maxSpaces-1] != fmt.Sprint("rome-", maxSpaces-1) || names[maxSpaces] != "oslo-0" {
+		t.Errorf("%d are listened in: %v", len(names), names)
+	}
+	if names := begin(); len(names) != 0 {
+		t.Errorf("more than there is room for: %v", names)
+	}
+	delete(spaces, "rome-7")
+	delete(spaces, fmt.Sprint("rome-", maxSpaces)) // the next one is the one after
+	if names := begin(); len(names) != 1 || names[0] != fmt.Sprint("rome-", maxSpaces+1) {
+		t.Errorf("the place that is free gets %v", names)
 	}
 }
 
@@ -181,7 +217,7 @@ func TestWarnings(t *testing.T) {
 	pod := b.pod()
 	b.clock.SetTime(pod.CreationTimestamp.Add(3 * time.Second))
 	now := func() metav1.Time { return metav1.NewTime(b.clock.Now().Truncate(time.Second)) }
-	b.book.note(pod.UID, "x", v1alpha1.PodWarning{Reason: "FailedMount", Message: "no configmap", Count: 1, LastTime: now()})
+	b.book.note(b.tenant, pod.UID, "x", v1alpha1.PodWarning{Reason: "FailedMount", Message: "no configmap", Count: 1, LastTime: now()})
 	b.settle()
 	if got := b.get(b.uid).Status.Warnings; got != nil {
 		t.Errorf("a start is warned of: %v", got)
@@ -196,7 +232,7 @@ func TestWarnings(t *testing.T) {
 		t.Fatalf("it tells %v", got)
 	}
 	picture := b.picture(b.uid)
-	b.book.note(pod.UID, "x", v1alpha1.PodWarning{Reason: "FailedMount", Message: "no configmap", Count: 2, LastTime: now()})
+	b.book.note(b.tenant, pod.UID, "x", v1alpha1.PodWarning{Reason: "FailedMount", Message: "no configmap", Count: 2, LastTime: now()})
 	b.settle()
 	if b.picture(b.uid) != picture {
 		t.Error("the same is told again at once")
@@ -208,7 +244,7 @@ func TestWarnings(t *testing.T) {
 	}
 
 	b.status(running)
-	b.book.note(pod.UID, "y", v1alpha1.PodWarning{Reason: "DNSConfigForming", Message: "three name servers", Count: 1, LastTime: now()})
+	b.book.note(b.tenant, pod.UID, "y", v1alpha1.PodWarning{Reason: "DNSConfigForming", Message: "three name servers", Count: 1, LastTime: now()})
 	b.clock.SetTime(b.clock.Now().Add(time.Hour))
 	b.settle()
 	if got := b.get(b.uid).Status.Warnings; len(got) != 1 {
@@ -287,6 +323,15 @@ func TestEar(t *testing.T) {
 	b.wait("the later one", func() bool { return len(e.book.of(pod.UID)) == 2 })
 	if got := e.book.of("stranger"); len(got) != 0 {
 		t.Errorf("it hears of %v", got)
+	}
+
+	gone := pod.DeepCopy()
+	gone.UID = "gone"
+	b.event(gone, "Warning", "Failed", "of a pod that is gone")
+	b.event(pod, "Warning", "Last", "then")
+	b.wait("the last one", func() bool { return len(e.book.of(pod.UID)) == 3 })
+	if got := e.book.of("gone"); len(got) != 0 {
+		t.Errorf("it remembers %v", got)
 	}
 
 	e.sweep(t.Context())

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -108,11 +109,19 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		r.notes.forget(req.NamespacedName)
 	} else {
 		r.notes.set(req.NamespacedName, n)
+		r.left(peering) // meanwhile, perhaps
 	}
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: spread(p.again)}, nil
+}
+
+// left forgets what is remembered of a provider that there is no connection to any more.
+func (r *consumer) left(peering string) {
+	if _, ok := r.fleet.Peer(peering); !ok {
+		r.notes.forgetAll(func(key types.NamespacedName) bool { return strings.HasPrefix(key.Namespace, peering+"/") })
+	}
 }
 
 // referring lists the pods that refer to an object and are bound to a provider.

@@ -1,6 +1,7 @@
 package reflection
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -34,6 +35,13 @@ func (n *notes[V]) forget(key types.NamespacedName) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.of, key)
+}
+
+// forgetAll forgets all requests that are picked.
+func (n *notes[V]) forgetAll(pick func(types.NamespacedName) bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	maps.DeleteFunc(n.of, func(key types.NamespacedName, _ V) bool { return pick(key) })
 }
 
 // A consumer decides when its ShadowObjects change, but not how often this cluster works

@@ -89,6 +89,10 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 	if err := registerLister(mgr, r, chosen); err != nil {
 		return err
 	}
+	state := func(peering string) []reconcile.Request {
+		r.left(peering)
+		return w.ofPeer(peering)
+	}
 	return ctrl.NewControllerManagedBy(mgr).Named("shadow-object-consumer").
 		Watches(&corev1.Pod{}, w.pods()).
 		Watches(&corev1.Node{}, w.nodes()).
@@ -99,7 +103,7 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 		WatchesMetadata(&networkingv1.Ingress{}, w.ofHome(kindIngress)).
 		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowObject{}, ofShadow)).
 		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowPod{}, ofShadowPod)).
-		WatchesRawSource(o.Fleet.StateSourceAt(pace, w.ofPeer)).
+		WatchesRawSource(o.Fleet.StateSourceAt(pace, state)).
 		WatchesRawSource(source.TypedChannel(chosen, passOn)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: newLimiter()}).
 		Complete(r)

@@ -28,7 +28,7 @@ type guard struct {
 // decodePod reads spec.pod of a ShadowPod: unknown and repeated fields are refused.
 func decodePod(text string) (*corev1.PodSpec, error) {
 	spec := &corev1.PodSpec{}
-	if err := decode(text, spec, true); err != nil {
+	if err := decode(text, spec, maxPodText, true); err != nil {
 		return nil, &Refusal{Reasons: []string{"spec.pod: " + cut(err.Error(), 256)}}
 	}
 	return spec, nil
@@ -37,15 +37,15 @@ func decodePod(text string) (*corev1.PodSpec, error) {
 // decodeStatus reads status.pod of a ShadowPod: fields of newer providers are ignored.
 func decodeStatus(text string) (*corev1.PodStatus, error) {
 	status := &corev1.PodStatus{}
-	if err := decode(text, status, false); err != nil {
+	if err := decode(text, status, maxStatusText, false); err != nil {
 		return nil, fmt.Errorf("reading status.pod: %s", cut(err.Error(), 256))
 	}
 	return status, nil
 }
 
-func decode(text string, into any, strict bool) error {
-	if len(text) > maxPodText {
-		return fmt.Errorf("%d bytes, at most %d", len(text), maxPodText)
+func decode(text string, into any, most int, strict bool) error {
+	if len(text) > most {
+		return fmt.Errorf("%d bytes, at most %d", len(text), most)
 	}
 	var raw any
 	again, err := kjson.UnmarshalStrict([]byte(text), &raw)

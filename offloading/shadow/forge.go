@@ -40,6 +40,7 @@ func Forge(pod *corev1.Pod, at Place) (*v1alpha1.ShadowPod, error) {
 	}
 	w.most("metadata.labels", len(shadow.Spec.Labels))
 	w.most("metadata.annotations", len(shadow.Spec.Annotations))
+	w.room("metadata.annotations", shadow.Spec.Annotations)
 	text, err := json.Marshal(spec)
 	if err != nil {
 		w.refuse("spec", "cannot be written as JSON; check its quantities")
@@ -75,6 +76,17 @@ func digest(text []byte) string {
 func (w *walk) most(path string, n int) {
 	if n > maxMetadata {
 		w.refuse(path, fmt.Sprintf("%d of them, at most %d; leave some out", n, maxMetadata))
+	}
+}
+
+// room refuses annotations that are larger together than a ShadowPod holds.
+func (w *walk) room(path string, annotations map[string]string) {
+	n := 0
+	for key, value := range annotations {
+		n += len(key) + len(value)
+	}
+	if n > maxAnnotations {
+		w.refuse(path, fmt.Sprintf("%d bytes of those that travel, at most %d; move data into ConfigMaps", n, maxAnnotations))
 	}
 }
 

@@ -100,7 +100,11 @@ func TestForgeRefuses(t *testing.T) {
 		{"a token of the pod's own", func(p *corev1.Pod) { p.Spec.Volumes[3].Name = "token" }, "spec.volumes[3].projected.sources[0].serviceAccountToken: tokens of home do not travel"},
 		{"a field of the downward API to come", func(p *corev1.Pod) { p.Spec.Containers[0].Env[1] = env("X", "status.new") }, "\"status.new\" cannot be shown at a provider"},
 		{"so much to show", func(p *corev1.Pod) { p.Annotations["example.com/x"] = strings.Repeat("x", maxAnnotation) }, "metadata.annotations: what the downward API shows has"},
-		{"so large", func(p *corev1.Pod) { p.Spec.Containers[0].Args = []string{strings.Repeat("x", maxPodText)} }, "bytes of JSON, at most 131072; move data into ConfigMaps"},
+		{"so much in annotations", func(p *corev1.Pod) {
+			p.Annotations = map[string]string{"a": strings.Repeat("x", maxAnnotation), "b": strings.Repeat("é", maxAnnotation/2)}
+			p.Spec.Volumes = nil
+		}, "metadata.annotations: 32770 bytes of those that travel, at most 32768; move data into ConfigMaps"},
+		{"so large", func(p *corev1.Pod) { p.Spec.Containers[0].Args = []string{strings.Repeat("x", maxPodText)} }, "bytes of JSON, at most 65536; move data into ConfigMaps"},
 		{"so many containers", func(p *corev1.Pod) {
 			for i := range 64 {
 				p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: fmt.Sprint("c", i)})

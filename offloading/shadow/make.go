@@ -99,6 +99,7 @@ func (w *walk) identity(s *v1alpha1.ShadowPod) {
 func (w *walk) metadata(spec v1alpha1.ShadowPodSpec) {
 	w.most("spec.labels", len(spec.Labels))
 	w.most("spec.annotations", len(spec.Annotations))
+	w.room("spec.annotations", spec.Annotations)
 	for _, key := range slices.Sorted(maps.Keys(spec.Labels)) {
 		if len(validation.IsQualifiedName(key)) > 0 || len(validation.IsValidLabelValue(spec.Labels[key])) > 0 {
 			w.refuse(fmt.Sprintf("spec.labels[%.80q]", key), "not a label; correct it or leave it out")

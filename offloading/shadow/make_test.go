@@ -91,7 +91,7 @@ func TestHostileShadowPods(t *testing.T) {
 		{"65 init containers", pod(`,"initContainers":[` + strings.TrimSuffix(strings.Repeat(`{},`, 65), ",") + `]`), "65 items, at most 64", anywhere},
 		{"129 volumes", pod(`,"volumes":[` + strings.TrimSuffix(strings.Repeat(`{},`, 129), ",") + `]`), "129 items, at most 128", anywhere},
 		{"1025 variables", container(`,"env":[` + strings.TrimSuffix(strings.Repeat(`{},`, 1025), ",") + `]`), "1025 items, at most 1024", anywhere},
-		{"a huge text", pod(`,"hostname":"` + strings.Repeat("x", maxPodText) + `"`), "at most 131072", anywhere},
+		{"a huge text", pod(`,"hostname":"` + strings.Repeat("x", maxPodText) + `"`), "at most 65536", anywhere},
 		{"too deep", pod(`,"x":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000)), "deep", anywhere},
 		{"deeper than any parser", strings.Repeat("[", 100000), "spec.pod", anywhere},
 		{"a quantity that takes minutes", container(`,"resources":{"limits":{"cpu":"1e999999999"}}`), "limits.cpu", anywhere},
@@ -152,6 +152,9 @@ func TestHostileMetadata(t *testing.T) {
 		{"a long annotation", func(s *v1alpha1.ShadowPod) {
 			s.Spec.Annotations = map[string]string{"a": strings.Repeat("x", maxAnnotation+1)}
 		}, "spec.annotations"},
+		{"much in annotations", func(s *v1alpha1.ShadowPod) {
+			s.Spec.Annotations = map[string]string{"a": strings.Repeat("x", maxAnnotation), "b": strings.Repeat("x", maxAnnotation)}
+		}, "spec.annotations: 32770 bytes"},
 		{"too many labels", func(s *v1alpha1.ShadowPod) { s.Spec.Labels = many }, "spec.labels"},
 		{"too many annotations", func(s *v1alpha1.ShadowPod) { s.Spec.Annotations = many }, "spec.annotations"},
 	}

@@ -56,11 +56,11 @@ func Report(status *corev1.PodStatus, replaced int32, node string) (string, erro
 		if err != nil {
 			return "", fmt.Errorf("writing the pod's status: %w", err)
 		}
-		if len(text) <= maxPodText {
+		if len(text) <= maxStatusText {
 			return string(text), nil
 		}
 	}
-	return "", fmt.Errorf("writing the pod's status: larger than %d bytes", maxPodText)
+	return "", fmt.Errorf("writing the pod's status: larger than %d bytes", maxStatusText)
 }
 
 // masked is a status in which the cluster says nothing of itself. What a container says at

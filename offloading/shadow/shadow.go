@@ -17,9 +17,11 @@ const ManagedBy = "pelago-manager"
 
 // Bounds of what a ShadowPod may hold; those of its schema are checked again.
 const (
-	maxPodText     = 131072
+	maxPodText     = 65536
+	maxStatusText  = 131072
 	maxMetadata    = 128
 	maxAnnotation  = 16384
+	maxAnnotations = 32768 // all together, with their keys
 	maxDepth       = 32
 	maxItems       = 1024
 	maxContainers  = 64

@@ -56,7 +56,7 @@ func TestReportFits(t *testing.T) {
 	}
 	status.InitContainerStatuses, status.EphemeralContainerStatuses = status.ContainerStatuses, status.ContainerStatuses
 	text, err := Report(&status, 0, "")
-	if err != nil || len(text) > maxPodText {
+	if err != nil || len(text) > maxStatusText {
 		t.Fatalf("%d bytes, %v", len(text), err)
 	}
 	if _, err := decodeStatus(text); err != nil {
@@ -277,7 +277,7 @@ func TestHostileStatus(t *testing.T) {
 		"many containers": func(s *v1alpha1.ShadowPod) {
 			s.Status.Pod = `{"containerStatuses":[` + strings.Repeat("{},", 64) + `{}]}`
 		},
-		"larger than there": func(s *v1alpha1.ShadowPod) { s.Status.Pod = `{"message":"` + strings.Repeat("x", maxPodText) + `"}` },
+		"larger than there": func(s *v1alpha1.ShadowPod) { s.Status.Pod = `{"message":"` + strings.Repeat("x", maxStatusText) + `"}` },
 	} {
 		s := reporting(t, home, running())
 		bad(s)

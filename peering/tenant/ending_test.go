@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -35,8 +36,11 @@ func peered(t testing.TB, change ...func(*v1alpha1.Tenant)) *bench {
 	b.settle()
 	ctx := t.Context()
 	object := metav1.ObjectMeta{Namespace: b.space(), Name: "default", Finalizers: []string{v1alpha1.FinalizerWithdraw}}
+	secret := v1alpha1.HomeObject{Kind: "Secret", Namespace: "shop", Name: "key"}
 	for _, obj := range []client.Object{
 		&v1alpha1.ResourceRequest{ObjectMeta: object},
+		&v1alpha1.ShadowObject{ObjectMeta: metav1.ObjectMeta{Namespace: b.space(), Name: v1alpha1.ShadowObjectName(secret)},
+			Spec: v1alpha1.ShadowObjectSpec{Home: secret, Object: "{}"}},
 		&v1alpha1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: b.space(), Name: v1alpha1.NamespaceMapName, Finalizers: object.Finalizers}},
 		&v1alpha1.ShadowPod{ObjectMeta: metav1.ObjectMeta{Namespace: b.space(), Name: string(uuid.NewUUID()), Finalizers: []string{v1alpha1.FinalizerShadowPod}},
 			Spec: v1alpha1.ShadowPodSpec{Home: v1alpha1.HomePod{Namespace: "shop", Name: "web"}, Request: "default", Pod: "{}"}},
@@ -92,6 +96,11 @@ func (b *bench) left() (found []string) {
 		b.t.Fatal(err)
 	}
 	say("shadow pods", len(shadows.Items) > 0)
+	objects := &v1alpha1.ShadowObjectList{}
+	if err := b.c.List(b.t.Context(), objects, client.InNamespace(b.space())); err != nil {
+		b.t.Fatal(err)
+	}
+	say("shadow objects", len(objects.Items) > 0)
 	say("rights in its namespace", get(b, "shop-"+b.name, v1alpha1.ConsumerPodsRole, &rbacv1.RoleBinding{}) != nil)
 	say("offer", get(b, b.space(), "default", &v1alpha1.ResourceOffer{}) != nil)
 	say("rights", get(b, b.space(), v1alpha1.ConsumerRole, &rbacv1.RoleBinding{}) != nil)
@@ -414,12 +423,18 @@ func TestEndWithoutFarewell(t *testing.T) {
 func TestEndWithForeignFinalizers(t *testing.T) {
 	t.Parallel()
 	b := peered(t)
+	shadows, secrets := &v1alpha1.ShadowPodList{}, &v1alpha1.ShadowObjectList{}
+	for _, list := range []client.ObjectList{shadows, secrets} {
+		if err := b.c.List(t.Context(), list, client.InNamespace(b.space())); err != nil || meta.LenList(list) != 1 {
+			t.Fatal(err, list)
+		}
+	}
 	held := `{"metadata":{"finalizers":["pelago.dev/goodbye","consumer.example/forever"]}}`
 	in := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: b.space(), Name: name} }
 	for _, obj := range []client.Object{
 		&v1alpha1.Identity{ObjectMeta: in(v1alpha1.IdentityName)}, &coordinationv1.Lease{ObjectMeta: in(v1alpha1.IdentityName)},
 		&v1alpha1.ResourceRequest{ObjectMeta: in("default")}, &v1alpha1.ResourceOffer{ObjectMeta: in("default")},
-		&v1alpha1.NamespaceMap{ObjectMeta: in(v1alpha1.NamespaceMapName)},
+		&v1alpha1.NamespaceMap{ObjectMeta: in(v1alpha1.NamespaceMapName)}, &shadows.Items[0], &secrets.Items[0],
 	} {
 		if err := b.c.Patch(t.Context(), obj, client.RawPatch(types.MergePatchType, []byte(held))); err != nil {
 			t.Fatal(err)
