@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -181,13 +182,13 @@ func (h *shards) leading(t *testing.T) (*coordinationv1.Lease, *kubetest.Replica
 // nodes stay Ready meanwhile, and the replica is replaced in the end.
 func (h *shards) follow(t *testing.T, limit time.Duration, end func(*kubetest.Replica)) {
 	t.Helper()
-	_, leader := h.leading(t)
-	if leader == nil {
-		t.Fatal("nobody leads")
-	}
-	for _, problem := range h.NotReady(t) {
-		t.Errorf("before the leader ended: %v", problem)
-	}
+	var leader *kubetest.Replica
+	eventually(t, limit, "somebody leads", func() error {
+		if _, leader = h.leading(t); leader == nil {
+			return errors.New("nobody does")
+		}
+		return nil
+	})
 	begin := time.Now()
 	end(leader)
 	told := map[string]bool{}
@@ -213,12 +214,17 @@ func (h *shards) follow(t *testing.T, limit time.Duration, end func(*kubetest.Re
 	h.Start(t, "rome")
 }
 
-// deployment makes pods for the hollow nodes of all providers.
-func (h *shards) deployment(t *testing.T, name string, replicas int32) *appsv1.Deployment {
+// deployment makes pods for the hollow nodes of all providers, which answer.
+func (h *shards) deployment(t *testing.T, name string, replicas int32) {
 	t.Helper()
-	d := h.shop.deployment(name, replicas)
-	h.shop.create(t, d)
-	return d
+	h.calm(t)
+	h.shop.create(t, h.shop.deployment(name, replicas))
+}
+
+// calm waits until all virtual nodes are Ready, as they stay from then on.
+func (h *shards) calm(t *testing.T) {
+	t.Helper()
+	eventually(t, shardLimit, "all virtual nodes are Ready", func() error { return errors.Join(h.NotReady(t)...) })
 }
 
 // some waits until some of the pods have come to providers, but not all.
@@ -308,9 +314,7 @@ func leaderKilled(t *testing.T, h *shards) {
 	h.some(t, shardPods/4, shardPods)
 	h.follow(t, takeoverLimit, func(leader *kubetest.Replica) { leader.Kill(t) })
 	h.holds(t, shardPods, map[types.UID]bool{})
-	for _, problem := range h.NotReady(t) {
-		t.Error(problem)
-	}
+	h.calm(t)
 }
 
 // leaderTold holds that a leader which ends in peace is followed sooner.
@@ -340,6 +344,7 @@ func leaderTold(t *testing.T, h *shards) {
 
 // leaderKilledInDeletions holds that what is deleted while nobody leads is deleted.
 func leaderKilledInDeletions(t *testing.T, h *shards) {
+	h.calm(t)
 	for _, name := range []string{"web", "more"} {
 		d, err := get[appsv1.Deployment](h.shop.continuum, "rome", h.shop.name, name)
 		if err != nil {
