@@ -27,11 +27,13 @@ const (
 	oneNamespaceMost = 300 // milliseconds, p50
 )
 
-// TestNamespaces measures offloading namespaces one by one, few and many at once, and
-// few and many virtual nodes that one offloaded namespace matches.
+// TestNamespaces measures offloading one namespace to few and to many peers, namespaces
+// one by one, few and many at once, and few and many virtual nodes that one offloaded
+// namespace matches.
 func TestNamespaces(t *testing.T) {
-	c := hollowContinuum(t)
 	chart := plot.Chart{Title: "milliseconds for each, p50"}
+	t.Run("Peers", func(t *testing.T) { peers(t, &chart) }) // and they are gone before the rest begins
+	c := hollowContinuum(t)
 	t.Run("OneByOne", func(t *testing.T) {
 		var took sample
 		for i := range fewItems + 1 {

@@ -11,6 +11,7 @@ package offloading
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -45,7 +46,8 @@ type Options struct {
 	Version string
 	// Address by which the API server reaches this program.
 	Address string
-	// Listen is the address for what the API server calls, like :9443.
+	// Listen is the address for what the API server calls, like :9443. Ports of virtual
+	// nodes are opened at its host.
 	Listen string
 }
 
@@ -71,7 +73,11 @@ func Register(mgr ctrl.Manager, o Options) error {
 		return err
 	}
 	usage := stats.NewClient(func(peering string) (stats.Peer, bool) { p, ok := o.Fleet.Peer(peering); return p, ok }, nil)
-	ports, err := kubelet.Register(mgr, kubelet.Options{Fleet: kubelet.Connections(o.Fleet), Stats: usage, Authorities: authorities})
+	host, _, err := net.SplitHostPort(o.Listen)
+	if err != nil {
+		return fmt.Errorf("reading the address for what the API server calls: %w", err)
+	}
+	ports, err := kubelet.Register(mgr, kubelet.Options{Fleet: kubelet.Connections(o.Fleet), Address: host, Stats: usage, Authorities: authorities})
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func parse(args []string) (settings, error) {
 	flags := flag.NewFlagSet("pelago-manager", flag.ContinueOnError)
 	flags.StringVar(&names, "rooms", "peering,offloading", "what to run, separated by commas: "+strings.Join(roomNames(), ", "))
 	flags.StringVar(&s.address, "metrics-address", ":8443", "address for /healthz, /readyz and /metrics")
-	flags.StringVar(&s.listen, "api-address", ":9443", "address for what the API server calls: admission of pods, and what pods use")
+	flags.StringVar(&s.listen, "api-address", ":9443", "address for what the API server calls: admission of pods, and what pods use; with --rooms=auth for strangers. The ports of virtual nodes are opened at its host")
 	flags.StringVar(&s.namespace, "namespace", v1alpha1.SystemNamespace, "namespace of Pelago")
 	flags.StringVar(&s.level, "log-level", "info", "info or debug")
 	flags.StringVar(&s.reader.Address, "resource-reader", "", "address of the owner's own resource reader, unix:///path or HOST:PORT; none if empty")

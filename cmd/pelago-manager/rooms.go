@@ -38,7 +38,8 @@ type deps struct {
 	home      *home.Home
 	direct    client.Client // without a cache
 	namespace string
-	// listen is where the API server calls, address the one that it reaches us by.
+	// listen is where the API server calls, or strangers do, address the one that it
+	// reaches us by.
 	listen, address string
 	// fleet is the connections to providers, usage what tenants are counted for.
 	fleet *fleet.Fleet
@@ -96,7 +97,7 @@ func registerOffloading(mgr ctrl.Manager, d deps) error {
 
 // registerAuth runs the endpoint for strangers and the approver.
 func registerAuth(mgr ctrl.Manager, d deps) error {
-	return auth.Register(mgr, auth.Options{Home: d.home, Namespace: d.namespace})
+	return auth.Register(mgr, auth.Options{Home: d.home, Namespace: d.namespace, Address: d.listen})
 }
 
 func roomNames() []string {

@@ -290,9 +290,11 @@ func bury(f facts, p plan) plan {
 		unready(&next, "PodFailed", "", f.now)
 		p.status = changed(f, next)
 	}
-	if g := f.pod.DeletionGracePeriodSeconds; g == nil || *g > 0 {
-		p.bury = true // with 0 it has been, and waits for finalizers of others
-	}
+	// With a grace of 0 it has been buried, and waits for finalizers of others. Without any
+	// it was half done: API servers write the 0 first, and a request that is cut off there
+	// leaves the pod to whoever asks again.
+	g := f.pod.DeletionGracePeriodSeconds
+	p.bury = g == nil || *g > 0 || len(f.pod.Finalizers) == 0
 	return p
 }
 

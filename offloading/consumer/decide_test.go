@@ -217,7 +217,10 @@ func TestDecide(t *testing.T) {
 		{"deleted, answers, leaving", given(alive, carried, deleted, leaves), "end"},
 		{"deleted, refusing, leaving for long", given(alive, carried, deleted, linked(refusing), leaves), "bury"},
 		{"deleted, refusing, leaving", given(alive, carried, deleted, linked(refusing), leaves, at(time.Second)), "end again 59s"},
-		{"deleted by force, kept by a finalizer", given(alive, seen, deleted, func(f *facts) { *f.pod.DeletionGracePeriodSeconds = 0 }), ""},
+		{"deleted by force, kept by a finalizer", given(alive, seen, deleted, func(f *facts) {
+			*f.pod.DeletionGracePeriodSeconds, f.pod.Finalizers = 0, []string{"example.org/look"}
+		}), ""},
+		{"deleted by force, and cut off half way", given(alive, seen, deleted, func(f *facts) { *f.pod.DeletionGracePeriodSeconds = 0 }), "bury"},
 		{"deleted, runs once, finished there", given(alive, once, carried, said(ended(corev1.PodSucceeded, 0)), deleted), "status=Succeeded end"},
 		{"deleted, runs always, finished there", given(alive, carried, said(ended(corev1.PodFailed, 0)), deleted), "end"},
 		{"deleted, runs once, gone there", given(alive, once, seen, deleted), "status=Failed bury"},

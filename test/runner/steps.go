@@ -68,7 +68,7 @@ const (
 )
 
 // ownSteps matches the cluster tests with steps of their own.
-const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestMixedClusters|TestSkew|TestTorture)$"
+const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestMixedClusters|TestSkew|TestSharding|TestTorture)$"
 
 // steps is the whole list, in the order of running.
 var steps = []step{
@@ -129,6 +129,10 @@ var steps = []step{
 		proves:  "several providers, a long partition, 500 deletions while the provider is away, a node of the provider that dies",
 		command: goTest("-v", "-timeout", "50m", "-run", "^TestOffloadingAll$", "./test"), env: cluster, goTest: true, limit: 51 * time.Minute,
 	}, {
+		name: "sharding", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes"},
+		proves:  "one consumer and twenty providers: whichever way the leading manager ends, another goes on and nothing is lost",
+		command: goTest("-v", "-timeout", "30m", "-run", "^TestSharding$", "./test"), env: cluster, goTest: true, show: "limit: ", limit: 31 * time.Minute,
+	}, {
 		name: "skew", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes"},
 		proves:  "the previous and the current build work with each other in both roles, and upgrades disturb nothing",
 		command: goTest("-v", "-timeout", "40m", "-run", "^TestSkew$", "./test"), env: cluster, goTest: true, limit: 41 * time.Minute,
@@ -154,7 +158,7 @@ var steps = []step{
 		command: goTest("-v", "-timeout", "15m", "-run", "^TestOffloading$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 16 * time.Minute,
 	}, {
 		name: "bench-namespaces", kind: kindCluster, lists: []string{listTestAll, listBench}, needs: []string{"kubernetes", "image"},
-		proves:  "namespaces and virtual nodes do not take longer each when they are many",
+		proves:  "namespaces, their peers and virtual nodes do not take longer each when they are many",
 		command: goTest("-v", "-timeout", "30m", "-run", "^TestNamespaces$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 31 * time.Minute,
 	}, {
 		name: "bench-offload", kind: kindCluster, lists: []string{listBench}, needs: []string{"kubernetes", "image"},
