@@ -328,7 +328,7 @@ func TestEar(t *testing.T) {
 	gone := pod.DeepCopy()
 	gone.UID = "gone"
 	b.event(gone, "Warning", "Failed", "of a pod that is gone")
-	b.event(pod, "Warning", "Last", "then")
+	b.event(pod, "Warning", "Unhealthy", "then")
 	b.wait("the last one", func() bool { return len(e.book.of(pod.UID)) == 3 })
 	if got := e.book.of("gone"); len(got) != 0 {
 		t.Errorf("it remembers %v", got)
