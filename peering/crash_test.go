@@ -80,7 +80,7 @@ func crash(s *stage, farewell bool, n int) (writes int, died bool) {
 // survive looks until a write was followed by death, or until all is done without.
 func (s *stage) survive(killed error, ends bool, died *bool) {
 	s.t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for !*died {

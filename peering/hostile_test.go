@@ -118,13 +118,13 @@ func TestAddress(t *testing.T) {
 // untilPolled waits for what happens without a look.
 func (s *stage) untilPolled(what string, so func() bool) {
 	s.t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for !so() {
 		select {
 		case <-deadline:
-			s.t.Fatalf("waiting until %s: not so after 20 s", what)
+			s.t.Fatalf("waiting until %s: not so after a minute", what)
 		case <-tick.C:
 		}
 	}

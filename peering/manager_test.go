@@ -102,13 +102,13 @@ func TestManager(t *testing.T) {
 // wait polls for what others do.
 func (s *stage) wait(what string, so func() bool) {
 	s.t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for !so() {
 		select {
 		case <-deadline:
-			s.t.Fatalf("waiting until %s: not so after 20 s: %+v", what, s.peering())
+			s.t.Fatalf("waiting until %s: not so after a minute: %+v", what, s.peering())
 		case <-tick.C:
 		}
 	}

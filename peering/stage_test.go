@@ -206,7 +206,7 @@ func (s *stage) reconcile() (ctrl.Result, error) {
 // until looks again and again, as its watches would make it, until the Peering is so.
 func (s *stage) until(what string, so func(*v1alpha1.Peering) bool) *v1alpha1.Peering {
 	s.t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	var last *v1alpha1.Peering
@@ -214,7 +214,7 @@ func (s *stage) until(what string, so func(*v1alpha1.Peering) bool) *v1alpha1.Pe
 		if _, err := s.reconcile(); err != nil {
 			s.t.Fatalf("waiting until %s: %v", what, err)
 		}
-		s.clock.SetTime(s.clock.Now().Add(10 * time.Millisecond))
+		s.clock.SetTime(s.clock.Now().Add(100 * time.Millisecond))
 		last = s.peering()
 		if so(last) {
 			return last
@@ -222,7 +222,7 @@ func (s *stage) until(what string, so func(*v1alpha1.Peering) bool) *v1alpha1.Pe
 		select {
 		case <-deadline:
 			text, _ := json.MarshalIndent(last, "", " ")
-			s.t.Fatalf("waiting until %s: not so after 20 s: %s", what, text)
+			s.t.Fatalf("waiting until %s: not so after a minute: %s", what, text)
 		case <-tick.C:
 		}
 	}
