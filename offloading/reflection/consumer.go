@@ -168,6 +168,10 @@ func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind c
 	case !apierrors.IsNotFound(err):
 		return nil, nil
 	}
+	var err error
+	if f.offloaded, err = offloaded(ctx, r.client, home.Namespace); err != nil {
+		return nil, err
+	}
 	if !f.wanted {
 		if n.unwanted.IsZero() || n.unwanted.After(f.now) {
 			n.unwanted = f.now
@@ -176,9 +180,8 @@ func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind c
 		return f, nil
 	}
 	n.unwanted = time.Time{}
-	var err error
-	if f.offloaded, err = offloaded(ctx, r.client, home.Namespace); err != nil || !f.offloaded {
-		return f, err
+	if !f.offloaded {
+		return f, nil
 	}
 	n.read = f.now
 	if f.tokens {

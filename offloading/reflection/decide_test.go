@@ -41,10 +41,11 @@ func TestDecide(t *testing.T) {
 		told   string
 	}{
 		{reason: "nobody names it", facts: facts{}},
-		{reason: "a moment ago somebody did", facts: facts{there: there, unwanted: now.Add(-10 * time.Second)}, want: plan{again: 50 * time.Second}},
-		{reason: "nobody has named it for a minute", facts: facts{there: there, unwanted: now.Add(-grace)}, want: plan{remove: true}},
-		{reason: "nobody has named it, and it is gone from home", facts: facts{found: absent, there: there, unwanted: now}, want: plan{remove: true}},
-		{reason: "nobody has named it, and a rule keeps it home", facts: facts{found: present, there: there, unwanted: now}, want: plan{remove: true}},
+		{reason: "a moment ago somebody did", facts: facts{offloaded: true, there: there, unwanted: now.Add(-10 * time.Second)}, want: plan{again: 50 * time.Second}},
+		{reason: "a moment ago somebody did, and the namespace is not offloaded any more", facts: facts{there: there, unwanted: now}, want: plan{remove: true}},
+		{reason: "nobody has named it for a minute", facts: facts{offloaded: true, there: there, unwanted: now.Add(-grace)}, want: plan{remove: true}},
+		{reason: "nobody has named it, and it is gone from home", facts: facts{offloaded: true, found: absent, there: there, unwanted: now}, want: plan{remove: true}},
+		{reason: "nobody has named it, and a rule keeps it home", facts: facts{offloaded: true, found: present, there: there, unwanted: now}, want: plan{remove: true}},
 		{reason: "a new one", facts: facts{wanted: true, offloaded: true, found: present, text: "new"}, want: plan{create: true, again: rereadEvery}},
 		{reason: "all is well", facts: facts{wanted: true, offloaded: true, found: present, text: "new", there: there}, want: plan{again: rereadEvery}},
 		{reason: "the content has changed", facts: facts{wanted: true, offloaded: true, found: present, text: "new", there: older}, want: plan{change: true, again: rereadEvery}},

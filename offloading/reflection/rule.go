@@ -63,21 +63,31 @@ func (r *consumer) rules(ctx context.Context, namespace string) ([]v1alpha1.Refl
 
 // offloadings asks for all that travels of a namespace whose rules have changed.
 func (w wakers) offloadings() handler.EventHandler {
-	return handler.Funcs{UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
-		if e.ObjectOld.GetGeneration() == e.ObjectNew.GetGeneration() {
-			return
-		}
+	wake := func(ctx context.Context, namespace string, more []v1alpha1.HomeObject, q queue) {
 		nodes := &corev1.NodeList{}
 		if err := w.cache.List(ctx, nodes, client.MatchingLabels{v1alpha1.LabelType: v1alpha1.TypeVirtualNode}, client.UnsafeDisableDeepCopy); err != nil {
 			return // the cache is ending
 		}
 		for i := range nodes.Items {
 			peering := virtual(&nodes.Items[i])
-			for _, r := range append(w.ofNode(ctx, peering, nodes.Items[i].Name), w.there(ctx, peering, e.ObjectNew.GetNamespace())...) {
-				if _, home, ok := split(r); ok && home.Namespace == e.ObjectNew.GetNamespace() {
+			for _, r := range append(w.ofNode(ctx, peering, nodes.Items[i].Name), w.there(ctx, peering, namespace)...) {
+				if _, home, ok := split(r); ok && home.Namespace == namespace {
 					q.Add(r)
 				}
 			}
+			for _, home := range more {
+				q.Add(at(peering, home))
+			}
 		}
-	}}
+	}
+	return handler.Funcs{
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			if e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() {
+				wake(ctx, e.ObjectNew.GetNamespace(), nil, q)
+			}
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { // nothing of it stays
+			wake(ctx, e.Object.GetNamespace(), w.objects(ctx, e.Object.GetNamespace()), q)
+		},
+	}
 }

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// grace is how long an object stays at a provider where no pod needs it any more.
+	// grace is how long an object stays at a provider where no pod needs it any more, while
+	// its namespace is offloaded.
 	grace = time.Minute
 	// rereadEvery is when an object is read again to see whether it has changed.
 	rereadEvery = time.Minute
@@ -65,7 +66,7 @@ func decide(f facts) plan {
 	switch {
 	case !f.wanted && f.there == nil:
 		return plan{}
-	case !f.wanted && !f.tokens && f.found == unread && f.now.Sub(f.unwanted) < grace:
+	case !f.wanted && f.offloaded && !f.tokens && f.found == unread && f.now.Sub(f.unwanted) < grace:
 		return plan{again: grace - f.now.Sub(f.unwanted)}
 	case !f.wanted:
 		return plan{remove: true}
