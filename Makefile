@@ -18,7 +18,8 @@ ROOTS   := /etc/ssl/certs/ca-certificates.crt
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: build image ## from nothing to two Kubernetes clusters that have peered (needs root)
+demo: ## from nothing to two Kubernetes clusters that have peered (needs root)
+	@$(MAKE) --no-print-directory image ARCHES="$$(go env GOARCH)"
 	@bash test/demo.sh
 
 test: ## what CI runs: unit, API-server and cluster tests (needs root; 45 minutes at most with cold caches)

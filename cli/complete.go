@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/cli/chain"
 )
 
 // completeLimit is how long somebody who pressed a key waits.
@@ -39,7 +40,7 @@ func (e *Env) completeNamespaces(c *cobra.Command, args []string, _ string) ([]s
 	return e.offer(c, args, func(ctx context.Context, cluster *Cluster) ([]called, error) {
 		var list corev1.NamespaceList
 		err := cluster.Client.List(ctx, &list)
-		return namespaceWords(list.Items, func(name string) bool { return !reservedNamespace(name) }), err
+		return namespaceWords(list.Items, func(name string) bool { return !chain.OwnNamespace(name) }), err
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/cli/chain"
 	"github.com/pelago-dev/pelago/cli/screen"
 )
 
@@ -134,7 +135,7 @@ func (o *offload) check(namespace string) (*v1alpha1.NamespaceOffloading, error)
 	switch {
 	case len(validation.IsDNS1123Label(namespace)) > 0:
 		return nil, usage("%q is not the name of a namespace; use lower-case letters, digits and dashes", namespace)
-	case reservedNamespace(namespace):
+	case chain.OwnNamespace(namespace):
 		return nil, usage("namespace %s is the cluster's own and cannot be offloaded; choose another", namespace)
 	case o.pods != "" && !slices.Contains(podStrategies, o.pods):
 		return nil, usage("--pod-offloading-strategy %q is unknown; use %s", o.pods, strings.Join(podStrategies, ", "))
@@ -160,11 +161,6 @@ func (o *offload) check(namespace string) (*v1alpha1.NamespaceOffloading, error)
 		RemoteNamespaceName:      o.remoteName, ClusterSelector: selector,
 	}
 	return wanted, nil
-}
-
-// reservedNamespace reports whether a namespace belongs to the cluster or to Pelago.
-func reservedNamespace(name string) bool {
-	return name == "default" || slices.ContainsFunc([]string{"kube-", "openshift-", "pelago-"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // namespace sees that the namespace is there, and that its name there is not too long.

@@ -173,11 +173,19 @@ func boundStep(f PodFacts) Step {
 	return s
 }
 
+// OwnNamespace says that a namespace belongs to the cluster or to Pelago, and is not offloaded.
+func OwnNamespace(name string) bool {
+	return name == "default" || slices.ContainsFunc([]string{"kube-", "openshift-", "pelago-"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+}
+
 // unboundRemedy is what to do about a pod that no node takes: what helps at the virtual
 // nodes if it may go there.
 func unboundRemedy(f PodFacts) string {
 	o := f.Offloading
 	if o == nil || strategyOf(f.Pod, o) == v1alpha1.PodsLocal {
+		if OwnNamespace(f.Pod.Namespace) {
+			return "make room in this cluster, or make the pod in a namespace of its own, which may be offloaded: " + f.Pod.Namespace + " may not"
+		}
 		return "make room in this cluster, or let it run elsewhere: pelago offload namespace " + f.Pod.Namespace
 	}
 	if Outdated(f.Pod, o) != "" {

@@ -283,6 +283,7 @@ func TestPod(t *testing.T) {
 			[]string{"the scheduler says: 0/2 nodes are available: 1 Insufficient cpu", "milan: kubectl uncordon milan"}},
 		{"no virtual node", anywhere(unscheduled), offloading(v1alpha1.PodsLocalAndRemote, nil), nil, nil, "", "Pod shop/web waits for a node", "", []string{"there is no virtual node"}},
 		{"no room and not offloaded", with(plain(), unscheduled), nil, nil, nil, "", "Pod shop/web waits for a node", "", []string{"let it run elsewhere: pelago offload namespace shop"}},
+		{"no room in a namespace that is never offloaded", with(with(plain(), unscheduled), func(p *corev1.Pod) { p.Namespace = "default" }), nil, nil, nil, "", "Pod default/web waits for a node", "", []string{"in a namespace of its own"}},
 		{"gated", anywhere(func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/wait"}} }), offloading("", nil), nil, nil, "",
 			"Pod shop/web waits for a node", "", []string{"its scheduling gate example.com/wait is closed"}},
 		{"Local", with(plain(), func(p *corev1.Pod) { p.Spec.NodeName = "node1" }), offloading(v1alpha1.PodsLocal, nil), []NodeFacts{milan(nil)}, nil, "",

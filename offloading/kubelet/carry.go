@@ -101,8 +101,12 @@ func (s *server) fail(w http.ResponseWriter, err error) {
 	_, _ = io.WriteString(w, refused.text)
 }
 
+// unanswered is the code when the provider does not answer. API servers keep the text of a
+// 503 to themselves, and show this one's.
+const unanswered = http.StatusInternalServerError
+
 func unreachable(peering string) error {
-	return refuse(http.StatusServiceUnavailable, "cluster %s, which runs the pod, does not answer; try again when the peering is reachable", peering)
+	return refuse(unanswered, "cluster %s, which runs the pod, does not answer; try again when the peering is reachable", peering)
 }
 
 // upgradeOf is the protocol to which a request wants to upgrade, of those there are.

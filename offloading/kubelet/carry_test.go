@@ -282,7 +282,7 @@ func TestHostileAnswers(t *testing.T) {
 		{"characters that move a terminal", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403); fmt.Fprint(w, "no\x1b[2J\xff!") }, 403, "no [2J !"},
 		{"no text", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }, 404, "the cluster that runs the pod refused: Not Found"},
 		{"an upgrade nobody wanted", func(w http.ResponseWriter, r *http.Request) { echo(w, r) }, 502, "the cluster that runs the pod gave an answer that is none (status 101)"},
-		{"a connection that breaks", func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, 503,
+		{"a connection that breaks", func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, 500,
 			"cluster milan, which runs the pod, does not answer; try again when the peering is reachable"},
 	}
 	for _, c := range cases {
@@ -335,8 +335,8 @@ func TestWhere(t *testing.T) {
 			s.store.shadows[podUID] = shadow
 			shadow.Status.Ref = &v1alpha1.PodRef{Namespace: "shop-rome", Name: "web-0"}
 			s.link.err = errors.New("away")
-		}, 503, "cluster milan, which runs the pod, does not answer; try again when the peering is reachable"},
-		{"no peering", path, func() { s.link.removed = true }, 503, "there is no connection to cluster milan, which runs the pods of node "},
+		}, 500, "cluster milan, which runs the pod, does not answer; try again when the peering is reachable"},
+		{"no peering", path, func() { s.link.removed = true }, 500, "there is no connection to cluster milan, which runs the pods of node "},
 	}
 	for _, c := range cases {
 		s.store.mu.Lock()

@@ -61,13 +61,13 @@ func (h home) where(ctx context.Context, node, peering string, t target) (Peer, 
 	}
 	peer, ok := h.fleet.Peer(peering)
 	if !ok {
-		return nil, none, refuse(http.StatusServiceUnavailable, "there is no connection to cluster %s, which runs the pods of node %s", peering, node)
+		return nil, none, refuse(unanswered, "there is no connection to cluster %s, which runs the pods of node %s", peering, node)
 	}
 	shadow := &v1alpha1.ShadowPod{}
 	err = peer.Reader().Get(ctx, client.ObjectKey{Namespace: peer.TenantNamespace(), Name: string(pod.UID)}, shadow)
 	switch {
 	case errors.Is(err, fleet.ErrNotSynced):
-		return nil, none, refuse(http.StatusServiceUnavailable, "nothing is known yet of the pods at cluster %s", peering)
+		return nil, none, refuse(unanswered, "nothing is known yet of the pods at cluster %s", peering)
 	case apierrors.IsNotFound(err):
 		return nil, none, t.waiting("it is not known to cluster " + peering + " yet")
 	case err != nil:
