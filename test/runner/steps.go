@@ -147,7 +147,7 @@ var steps = []step{
 	}, {
 		name: "fuzz", kind: kindUnit, lists: []string{listTestAll},
 		proves:  "what a peer sends breaks no reader of it, for a while of trying",
-		command: []string{"bash", "test/fuzz.sh", "10s"}, limit: 20 * time.Minute,
+		command: []string{"bash", "test/fuzz.sh", "10s"}, limit: 30 * time.Minute,
 	}, {
 		name: "bench-peering", kind: kindCluster, lists: []string{listTestAll, listBench}, needs: []string{"kubernetes", "image"},
 		proves:  "peering, unpeering and idling stay within their limits",
