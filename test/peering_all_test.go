@@ -133,7 +133,7 @@ func twenty(t *testing.T, c *continuum) {
 		starting.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			files[i] = bareConsumer(t, c, names[i])
+			files[i] = bareConsumer(t, c, names[i], fmt.Sprintf("127.0.2.%d", i+1))
 		})
 	}
 	starting.Wait()
@@ -185,9 +185,9 @@ func twenty(t *testing.T, c *continuum) {
 }
 
 // bareConsumer starts an API server on loopback with Pelago's objects in it, and a
-// manager beside it as a process of this machine. It returns an administrator's
+// manager beside it as a process of this machine, at a loopback address of its own. It returns an administrator's
 // kubeconfig. Both end with the test.
-func bareConsumer(t *testing.T, c *continuum, name string) string {
+func bareConsumer(t *testing.T, c *continuum, name, address string) string {
 	dir := filepath.Join(t.TempDir(), name)
 	server := exec.Command(kubetest.Program(t), "apiserver", "--dir", dir, "--watch-pid", fmt.Sprint(os.Getpid()))
 	var ready struct{ Kubeconfig string }
@@ -222,7 +222,7 @@ func bareConsumer(t *testing.T, c *continuum, name string) string {
 		t.Error(err)
 		return ""
 	}
-	manager := exec.Command(filepath.Join(filepath.Dir(kubetest.Program(t)), "pelago-manager"), "--metrics-address", "127.0.0.1:0")
+	manager := exec.Command(filepath.Join(filepath.Dir(kubetest.Program(t)), "pelago-manager"), "--metrics-address", address+":0", "--api-address", address+":9443")
 	manager.Env = environment
 	manager.Stdout, manager.Stderr = log, log
 	if err := manager.Start(); err != nil {
