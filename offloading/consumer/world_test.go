@@ -320,10 +320,13 @@ func accepted(value metav1.ConditionStatus, reason, message string) metav1.Condi
 	return metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: value, Reason: reason, Message: message, LastTransitionTime: metav1.Now()}
 }
 
+// began is when all pods of these tests began to run: one time, so that what is told twice
+// is the same.
+var began = metav1.NewTime(time.Now().Add(-time.Minute).Truncate(time.Second))
+
 // running is the status of a pod whose container runs.
 func running() *corev1.PodStatus {
-	at := metav1.NewTime(time.Now().Add(-time.Minute).Truncate(time.Second))
-	yes := true
+	at, yes := began, true
 	return &corev1.PodStatus{
 		Phase: corev1.PodRunning, StartTime: &at,
 		Conditions: []corev1.PodCondition{
