@@ -103,11 +103,11 @@ var steps = []step{
 	}, {
 		name: "api", kind: kindAPI, lists: []string{listTest}, needs: []string{"tools", "kubernetes"},
 		proves:  "what speaks to an API server works with a real one",
-		command: goTest("-race"), packages: rootPackages(withServer), env: race, goTest: true, limit: 15 * time.Minute,
+		command: goTest("-race"), packages: rootPackages(withServer), env: race, goTest: true, limit: 20 * time.Minute,
 	}, {
 		name: "api-all", kind: kindAPI, lists: []string{listTestAll}, needs: []string{"tools", "kubernetes"},
 		proves:  "the same, with a crash at every write",
-		command: goTest("-race", "-timeout", "20m"), packages: rootPackages(withServer), env: append(unsampled, race...), goTest: true, limit: 21 * time.Minute,
+		command: goTest("-race", "-timeout", "30m"), packages: rootPackages(withServer), env: append(unsampled, race...), goTest: true, limit: 40 * time.Minute,
 	}, {
 		name: "cluster", kind: kindCluster, lists: everywhere, needs: []string{"kubernetes"},
 		proves:  "whole clusters behave as users expect",
