@@ -8,9 +8,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -28,19 +26,10 @@ import (
 func TestFollow(t *testing.T) {
 	server := kubetest.Server(t)
 	c := server.Client(t)
-	taken := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: server.Namespace(t), Name: "taken"},
-		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: ptr.To("another"), LeaseDurationSeconds: ptr.To[int32](3600),
-			AcquireTime: &metav1.MicroTime{Time: time.Now()}, RenewTime: &metav1.MicroTime{Time: time.Now()},
-		},
-	}
-	if err := c.Create(t.Context(), taken); err != nil {
-		t.Fatal(err)
-	}
+	namespace := server.Namespace(t)
 	mgr, err := ctrl.NewManager(server.Config, ctrl.Options{
 		Scheme: kubetest.Scheme(), Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"},
-		LeaderElection: true, LeaderElectionNamespace: taken.Namespace, LeaderElectionID: taken.Name,
+		LeaderElection: true, LeaderElectionNamespace: namespace, LeaderElectionID: kubetest.TakenLease(t, c, namespace),
 	})
 	if err != nil {
 		t.Fatal(err)
