@@ -79,10 +79,10 @@ at rome pelago-sandbox kubectl rome -- get pods -n shop -o wide
 at milan pelago-sandbox kubectl milan -- get pods -n shop-rome -o wide
 
 say "From home they are like any other: logs, exec, and why a pod is where it is."
-away=$(pelago-sandbox kubectl rome -- get pods -n shop -l app=web --field-selector spec.nodeName=milan -o name | head -1)
+away=$(pelago-sandbox kubectl rome -- get pods -n shop -l app=web --field-selector spec.nodeName=milan -o 'jsonpath={.items[0].metadata.name}')
 at rome pelago-sandbox kubectl rome -- logs -n shop "$away"
 at rome pelago-sandbox kubectl rome -- exec -n shop "$away" -- sh -c 'echo I am $(hostname)'
-at rome pelago explain pod "${away#pod/}" -n shop
+at rome pelago explain pod "$away" -n shop
 
 say "Labels of clusters are labels of nodes: a pod that wants the region north runs in milan."
 at rome pelago-sandbox kubectl rome -- apply -n shop -f test/demo/north.yaml
