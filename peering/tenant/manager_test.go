@@ -78,7 +78,7 @@ func newManaged(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Register(mgr, Options{QuotaGrace: -1}); err != nil {
+	if err := Register(mgr, Options{QuotaGrace: -time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())

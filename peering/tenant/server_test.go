@@ -61,7 +61,7 @@ func newBench(t testing.TB, change ...func(*v1alpha1.Tenant)) *bench {
 
 // restart is what a new process knows: nothing.
 func (b *bench) restart(c client.Client) {
-	b.reconciler = newReconciler(c, c, Options{Clock: b.clock, QuotaGrace: -1})
+	b.reconciler = newReconciler(c, c, Options{Clock: b.clock, QuotaGrace: -time.Hour})
 	b.events = b.heard
 	b.usage.Complete()
 }
