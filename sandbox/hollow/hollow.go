@@ -41,7 +41,7 @@ type Options struct {
 	Labels map[string]string `json:"labels,omitempty"`
 	// Tainted: no pod lands on the nodes that does not tolerate Taint.
 	Tainted bool `json:"tainted,omitempty"`
-	// Addresses are the nodes' own, the same for all: one per IP family.
+	// Addresses are what pods say of their node's, the same for all: one per IP family.
 	Addresses []netip.Addr `json:"addresses"`
 	// PodRanges are the cluster's, one per IP family; pods get addresses of
 	// their upper halves.

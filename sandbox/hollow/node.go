@@ -145,11 +145,9 @@ func (o Options) node(name string, now time.Time) *corev1.Node {
 				KubeletVersion: o.Version, OperatingSystem: "linux", Architecture: "amd64",
 				OSImage: "hollow", ContainerRuntimeVersion: "hollow://1",
 			},
+			// No internal address: nothing answers for the node, least of all at its node ports.
 			Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: name}},
 		},
-	}
-	for _, a := range o.Addresses {
-		out.Status.Addresses = append(out.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
 	}
 	for _, kind := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure, corev1.NodeReady} {
 		condition := corev1.NodeCondition{

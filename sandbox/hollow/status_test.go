@@ -103,3 +103,12 @@ func TestPatchLeavesOthersAlone(t *testing.T) {
 		}
 	}
 }
+
+func TestNodeHasNoAddress(t *testing.T) {
+	o := Options{Nodes: []string{"h-1"}, Addresses: []netip.Addr{netip.MustParseAddr("198.18.1.2")}, Version: "v1.36.3"}
+	for _, a := range o.node("h-1", time.Unix(0, 0)).Status.Addresses {
+		if a.Type != corev1.NodeHostName {
+			t.Errorf("%s %s: whoever tries a node port there finds nobody", a.Type, a.Address)
+		}
+	}
+}
