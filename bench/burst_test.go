@@ -114,11 +114,7 @@ func (b burst) start(t *testing.T, n int) (all time.Duration, each sample) {
 	limited, cancel := context.WithTimeout(t.Context(), b.limit(n))
 	defer cancel()
 	group, ctx := errgroup.WithContext(limited)
-	running, err := b.c.Clients["rome"].Watch(ctx, &corev1.PodList{}, client.InNamespace(b.namespace), client.MatchingFields{"status.phase": string(corev1.PodRunning)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer running.Stop()
+	running := watchAll(ctx, t, b.c.Clients["rome"], &corev1.PodList{}, client.InNamespace(b.namespace), client.MatchingFields{"status.phase": string(corev1.PodRunning)})
 	made, ran := make([]time.Time, n), map[string]time.Time{}
 	begin := time.Now()
 	spread(group, n, func(i int) error {
@@ -126,7 +122,7 @@ func (b burst) start(t *testing.T, n int) (all time.Duration, each sample) {
 		return b.c.Clients["rome"].Create(ctx, b.pod(i))
 	})
 	for len(ran) < n {
-		e, open := <-running.ResultChan()
+		e, open := <-running
 		if !open { // too late, or one could not be made
 			t.Fatalf("%d of %d pods of %s run after %s: %v", len(ran), n, b.namespace, time.Since(begin), group.Wait())
 		}
@@ -143,6 +139,35 @@ func (b burst) start(t *testing.T, n int) (all time.Duration, each sample) {
 		each = append(each, ran[b.name(i)].Sub(made[i]))
 	}
 	return all, each
+}
+
+// watchAll sends what there is of a list and every change, until the context ends. An
+// API server ends a watch whose reader is slow for a moment; it is begun again then,
+// and sends what there is once more.
+func watchAll(ctx context.Context, t *testing.T, c client.WithWatch, list client.ObjectList, which ...client.ListOption) <-chan watch.Event {
+	t.Helper()
+	changes, err := c.Watch(ctx, list, which...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make(chan watch.Event)
+	go func() {
+		defer close(out)
+		for err == nil {
+			for e := range changes.ResultChan() {
+				select {
+				case out <- e:
+				case <-ctx.Done():
+				}
+			}
+			changes.Stop()
+			if ctx.Err() != nil {
+				return
+			}
+			changes, err = c.Watch(ctx, list, which...)
+		}
+	}()
+	return out
 }
 
 // end deletes n pods and waits until nothing of them is left in either cluster.

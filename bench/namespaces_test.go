@@ -164,16 +164,13 @@ func watchReady(t *testing.T, c client.WithWatch, list client.ObjectList, isRead
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), itemLimit)
 	t.Cleanup(cancel)
-	changes, err := c.Watch(ctx, list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	changes := watchAll(ctx, t, c, list)
 	return func(n int) time.Time {
 		t.Helper()
-		defer changes.Stop()
+		defer cancel()
 		done := map[client.ObjectKey]bool{}
 		for len(done) < n {
-			e, open := <-changes.ResultChan()
+			e, open := <-changes
 			if !open {
 				t.Fatalf("%d of %d are ready after %s", len(done), n, itemLimit)
 			}

@@ -29,8 +29,10 @@ type ShadowObject struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// Spec drops what it does not know: unknown fields would have no bound.
+	// +structType=atomic
 	Spec ShadowObjectSpec `json:"spec"`
 	// +kubebuilder:pruning:PreserveUnknownFields
+	// +structType=atomic
 	Status ShadowObjectStatus `json:"status,omitempty"`
 }
 

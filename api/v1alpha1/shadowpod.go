@@ -24,8 +24,10 @@ type ShadowPod struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// Spec drops what it does not know: unknown fields would have no bound.
+	// +structType=atomic
 	Spec ShadowPodSpec `json:"spec"`
 	// +kubebuilder:pruning:PreserveUnknownFields
+	// +structType=atomic
 	Status ShadowPodStatus `json:"status,omitempty"`
 }
 

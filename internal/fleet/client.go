@@ -25,7 +25,11 @@ func newClient(url string, hc *http.Client, scheme *runtime.Scheme) (client.Clie
 	if err != nil {
 		return nil, err
 	}
-	return bounded{client.WithFieldValidation(c, metav1.FieldValidationStrict)}, nil
+	b, err := newBrief(config, hc, scheme)
+	if err != nil {
+		return nil, err
+	}
+	return bounded{client.WithFieldValidation(c, metav1.FieldValidationStrict), b}, nil
 }
 
 // mapper knows all kinds of the scheme without asking the peer. A consumer sees
@@ -39,7 +43,10 @@ func mapper(scheme *runtime.Scheme) meta.RESTMapper {
 }
 
 // bounded is a client whose calls end, retries included.
-type bounded struct{ client.Client }
+type bounded struct {
+	client.Client
+	brief *brief
+}
 
 func within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, callTimeout)
@@ -66,10 +73,14 @@ func (b bounded) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts
 	return b.Client.Apply(ctx, obj, opts...)
 }
 
-// Create makes an object.
+// Create makes an object. Of one of Pelago's own kinds only the metadata becomes what the
+// peer has.
 func (b bounded) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
 	ctx, cancel := within(ctx)
 	defer cancel()
+	if resource := b.brief.resource(b.Client, obj); resource != "" {
+		return older(b.brief.create(ctx, resource, obj, opts))
+	}
 	return older(b.Client.Create(ctx, obj, opts...))
 }
 
@@ -77,6 +88,9 @@ func (b bounded) Create(ctx context.Context, obj client.Object, opts ...client.C
 func (b bounded) Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
 	ctx, cancel := within(ctx)
 	defer cancel()
+	if resource := b.brief.resource(b.Client, obj); resource != "" {
+		return b.brief.delete(ctx, resource, obj, opts)
+	}
 	return b.Client.Delete(ctx, obj, opts...)
 }
 

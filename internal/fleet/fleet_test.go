@@ -1,8 +1,11 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
+	"net/http"
 	"net/url"
 	"strings"
 	"sync"
@@ -14,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -234,6 +238,67 @@ func TestNothingIsDroppedSilently(t *testing.T) {
 	if err := p.Client().Patch(t.Context(), request, later); err != nil {
 		t.Errorf("a kind that keeps what it does not know: %v", err)
 	}
+}
+
+// TestShortAnswers makes and removes an object that is long: the answers are short, and
+// say what the peer has made of it.
+func TestShortAnswers(t *testing.T) {
+	s := newStage(t)
+	p := s.connect(t)
+	session, ok := p.Client().(bounded)
+	if !ok {
+		t.Fatalf("the client is a %T", p.Client())
+	}
+	home := v1alpha1.HomeObject{Kind: "Secret", Namespace: "shop", Name: "login"}
+	shadow := &v1alpha1.ShadowObject{ObjectMeta: metav1.ObjectMeta{Namespace: p.TenantNamespace(), Name: v1alpha1.ShadowObjectName(home)}}
+	shadow.Spec = v1alpha1.ShadowObjectSpec{Home: home, Object: `{"data":"` + strings.Repeat("x", 10_000) + `"}`}
+	answers := &answers{RESTClient: session.brief.rest.(*rest.RESTClient)}
+	transport := answers.Client.Transport
+	answers.Client.Transport = answers.count(transport)
+	defer func() { answers.Client.Transport = transport }()
+	if err := p.Client().Create(t.Context(), shadow); err != nil {
+		t.Fatal(err)
+	}
+	if shadow.UID == "" || shadow.ResourceVersion == "" || shadow.Spec.Object == "" {
+		t.Errorf("what was made has UID %q and version %q, and %d characters", shadow.UID, shadow.ResourceVersion, len(shadow.Spec.Object))
+	}
+	other := types.UID("other")
+	if err := p.Client().Delete(t.Context(), shadow, client.Preconditions{UID: &other}); !apierrors.IsConflict(err) {
+		t.Errorf("removing another one: %v", err)
+	}
+	if err := p.Client().Create(t.Context(), shadow.DeepCopy(), client.DryRunAll); err == nil {
+		t.Error("an object with a version was made")
+	}
+	if err := p.Client().Delete(t.Context(), shadow, client.Preconditions{UID: &shadow.UID}); err != nil {
+		t.Fatal(err)
+	}
+	if got := answers.bytes.Load(); got == 0 || got > 5000 {
+		t.Errorf("the answers have %d bytes", got)
+	}
+}
+
+// answers counts what comes back.
+type answers struct {
+	*rest.RESTClient
+	bytes atomic.Int64
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func (a *answers) count(base http.RoundTripper) http.RoundTripper {
+	return roundTrip(func(r *http.Request) (*http.Response, error) {
+		answer, err := base.RoundTrip(r)
+		if err != nil {
+			return nil, err
+		}
+		body, err := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		a.bytes.Add(int64(len(body)))
+		answer.Body = io.NopCloser(bytes.NewReader(body))
+		return answer, err
+	})
 }
 
 // TestLink cuts the link in silence and measures how soon that is known, and how

@@ -64,7 +64,7 @@ func (r *reconciler) apply(ctx context.Context, f *facts, peer Peer, p plan) (ti
 		if err := r.status(ctx, f, last); err != nil {
 			return 0, err
 		}
-		p.bury, p.again = last.bury, 0
+		p.bury, p.again = last.bury, last.again
 	}
 	if p.bury {
 		if err := r.bury(ctx, f); err != nil {
@@ -248,6 +248,7 @@ func (r *reconciler) change(ctx, remote context.Context, f *facts, peer Peer, wa
 
 // bury removes the home pod of this UID.
 func (r *reconciler) bury(ctx context.Context, f *facts) error {
+	r.ledger.buries(client.ObjectKeyFromObject(f.pod), f.pod.UID, f.peering, f.now)
 	err := r.client.Delete(ctx, f.pod.DeepCopy(), client.GracePeriodSeconds(0), client.Preconditions{UID: &f.pod.UID})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("removing the pod: %w", err)

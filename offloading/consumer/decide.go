@@ -19,6 +19,8 @@ const (
 	// behind is how long the mirror may not show what was written, before it is written
 	// again.
 	behind = 10 * time.Second
+	// buryAgain is the same of the removal of a home pod.
+	buryAgain = 2 * time.Second
 	// patience is how long an end waits for a provider that is away.
 	patience = time.Minute
 )
@@ -295,6 +297,10 @@ func bury(f facts, p plan) plan {
 	// leaves the pod to whoever asks again.
 	g := f.pod.DeletionGracePeriodSeconds
 	p.bury = g == nil || *g > 0 || len(f.pod.Finalizers) == 0
+	// The 0 comes by while the request still runs.
+	if left := f.memory.buried.Add(buryAgain).Sub(f.now); p.bury && left > 0 && left <= buryAgain {
+		p.bury, p.again = false, left
+	}
 	return p
 }
 

@@ -221,6 +221,12 @@ func TestDecide(t *testing.T) {
 			*f.pod.DeletionGracePeriodSeconds, f.pod.Finalizers = 0, []string{"example.org/look"}
 		}), ""},
 		{"deleted by force, and cut off half way", given(alive, seen, deleted, func(f *facts) { *f.pod.DeletionGracePeriodSeconds = 0 }), "bury"},
+		{"deleted by force, by us a moment ago", given(alive, seen, deleted, func(f *facts) {
+			*f.pod.DeletionGracePeriodSeconds, f.memory.buried = 0, f.now.Add(-500*time.Millisecond)
+		}), "again 1.5s"},
+		{"deleted by force, by us a while ago", given(alive, seen, deleted, func(f *facts) {
+			*f.pod.DeletionGracePeriodSeconds, f.memory.buried = 0, f.now.Add(-buryAgain)
+		}), "bury"},
 		{"deleted, runs once, finished there", given(alive, once, carried, said(ended(corev1.PodSucceeded, 0)), deleted), "status=Succeeded end"},
 		{"deleted, runs always, finished there", given(alive, carried, said(ended(corev1.PodFailed, 0)), deleted), "end"},
 		{"deleted, runs once, gone there", given(alive, once, seen, deleted), "status=Failed bury"},

@@ -20,6 +20,8 @@ type entry struct {
 	seen bool
 	// ended: a terminal phase was written, which the cache may not show yet.
 	ended bool
+	// buried is when its removal was asked for last, which the cache may not show yet.
+	buried time.Time
 	// rejected is the change that was last told to be refused.
 	rejected string
 	// warned is what events said last of what the provider warns of, by its reasons.
@@ -64,6 +66,11 @@ func (l *ledger) created(key types.NamespacedName, uid types.UID, peering string
 	l.put(key, entry{uid: uid, peering: peering, created: now})
 }
 
+// buries remembers that the removal of a pod was asked for.
+func (l *ledger) buries(key types.NamespacedName, uid types.UID, peering string, now time.Time) {
+	l.put(key, entry{uid: uid, peering: peering, buried: now})
+}
+
 // rejects remembers that a change of a pod is refused. It says whether that is news,
 // which it is not if this process has just begun and the pod's status says so already.
 func (l *ledger) rejects(key types.NamespacedName, uid types.UID, change string, said bool) bool {
@@ -106,6 +113,9 @@ func (l *ledger) put(key types.NamespacedName, e entry) {
 		}
 		if e.rejected == "" {
 			e.rejected = old.rejected
+		}
+		if e.buried.Before(old.buried) {
+			e.buried = old.buried
 		}
 		e.warned = old.warned
 	}

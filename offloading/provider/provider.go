@@ -82,6 +82,7 @@ func Register(mgr ctrl.Manager, o Options) error {
 		Watches(&corev1.Namespace{}, w.namespaces()).
 		Watches(&v1alpha1.Tenant{}, w.tenants()).
 		WatchesRawSource(ear.source()).
+		WatchesRawSource(r.turns.source()).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("setting up the controller of shadow pods: %w", err)

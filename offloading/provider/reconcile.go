@@ -19,7 +19,7 @@ import (
 const (
 	// limit bounds one look at a ShadowPod.
 	limit = 20 * time.Second
-	// turnAgain is when a tenant that keeps its share of workers busy is served again.
+	// turnAgain is when a ShadowPod is looked at again that somebody else has just written.
 	turnAgain = 20 * time.Millisecond
 	// warmUp is how long after its start this program does not trust its cache to know
 	// what its predecessor wrote last.
@@ -60,8 +60,8 @@ func (r *reconciler) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	r.first.Do(func() { r.began = r.clock.Now() })
-	if !r.turns.take(tenant) {
-		return ctrl.Result{RequeueAfter: turnAgain + time.Duration(r.jitter()*float64(turnAgain))}, nil
+	if !r.turns.take(tenant, key) {
+		return ctrl.Result{}, nil // it is called when there is a turn
 	}
 	defer r.turns.give(tenant)
 	ctx, cancel := context.WithTimeout(ctx, limit)

@@ -21,9 +21,11 @@ import (
 
 const (
 	// byObject finds pods by KIND/NAMESPACE/NAME of the objects they refer to, byNode by
-	// their node. Only pods are in them that are bound and tolerate our taint.
+	// their node, byLife by their node too, but only those that have not ended. Only pods are
+	// in them that are bound and tolerate our taint.
 	byObject = "pelago.dev/refers-to"
 	byNode   = "pelago.dev/reflected-node"
+	byLife   = "pelago.dev/reflected-life"
 )
 
 // indices are the indices of pods.
@@ -41,6 +43,12 @@ var indices = map[string]client.IndexerFunc{
 	},
 	byNode: func(obj client.Object) []string {
 		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" && tolerates(pod) {
+			return []string{pod.Spec.NodeName}
+		}
+		return nil
+	},
+	byLife: func(obj client.Object) []string {
+		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" && tolerates(pod) && !over(pod) {
 			return []string{pod.Spec.NodeName}
 		}
 		return nil

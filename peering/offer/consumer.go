@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +33,9 @@ type consumer struct {
 	fleet  Fleet
 	events events.EventRecorder
 	copies pace // changes of the copies of offers
+	// known are the copies as they were written last, *unstructured.Unstructured by key of
+	// their requests.
+	known sync.Map
 }
 
 // +kubebuilder:rbac:groups=pelago.dev,resources=resourcerequests,verbs=get;list;watch;patch

@@ -35,8 +35,7 @@ func (c *consumer) keepCopy(ctx context.Context, request *v1alpha1.ResourceReque
 	if offer == nil {
 		return 0, nil
 	}
-	copied := kindOf("ResourceOffer")
-	err := c.client.Get(ctx, key, copied)
+	copied, err := c.readCopy(ctx, key)
 	missing := apierrors.IsNotFound(err)
 	if err != nil && !missing {
 		return 0, fmt.Errorf("reading the copy of the offer: %w", err)
@@ -63,7 +62,26 @@ func (c *consumer) keepCopy(ctx context.Context, request *v1alpha1.ResourceReque
 		return 0, fmt.Errorf("copying the offer: %w", err)
 	}
 	c.copies.note(key, now)
-	return 0, c.decorate(ctx, request, copied)
+	if err := c.decorate(ctx, request, copied); err != nil {
+		return 0, err
+	}
+	c.known.Store(key, copied)
+	return 0, nil
+}
+
+// readCopy reads the copy of an offer with all fields, also those that only a later build
+// knows. The cache has no such ones, so it is asked first whether the copy is still as it
+// was written last; only if not is the API server asked.
+func (c *consumer) readCopy(ctx context.Context, key client.ObjectKey) (*unstructured.Unstructured, error) {
+	if known, ok := c.known.Load(key); ok {
+		cached := &v1alpha1.ResourceOffer{}
+		last, ok := known.(*unstructured.Unstructured)
+		if err := c.client.Get(ctx, key, cached); err == nil && ok && cached.UID == last.GetUID() && cached.ResourceVersion == last.GetResourceVersion() {
+			return last.DeepCopy(), nil
+		}
+	}
+	copied := kindOf("ResourceOffer")
+	return copied, c.client.Get(ctx, key, copied)
 }
 
 // newCopy is an empty copy that goes with its request.
@@ -118,6 +136,7 @@ func (c *consumer) decorate(ctx context.Context, request *v1alpha1.ResourceReque
 
 // dropCopy removes the copy of an offer, if there is one.
 func (c *consumer) dropCopy(ctx context.Context, request *v1alpha1.ResourceRequest) error {
+	c.known.Delete(client.ObjectKeyFromObject(request))
 	copied := &v1alpha1.ResourceOffer{}
 	err := c.client.Get(ctx, client.ObjectKeyFromObject(request), copied)
 	if err == nil {

@@ -1,0 +1,80 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// acceptMetadata asks for the metadata of what was written, and not for all of it: that
+// would come back whole from each call, and comes by the watch anyway.
+const acceptMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+
+// brief makes and removes objects of Pelago's own kinds with short answers.
+type brief struct {
+	rest   rest.Interface
+	params runtime.ParameterCodec
+}
+
+func newBrief(base *rest.Config, hc *http.Client, scheme *runtime.Scheme) (*brief, error) {
+	config := rest.CopyConfig(base)
+	config.APIPath, config.GroupVersion = "/apis", &v1alpha1.GroupVersion
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	c, err := rest.RESTClientForConfigAndClient(config, hc)
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	return &brief{c, runtime.NewParameterCodec(scheme)}, nil
+}
+
+// resource is what the kind of an object is called in paths; empty if it is not of ours.
+func (b *brief) resource(c client.Client, obj client.Object) string {
+	gvk, err := c.GroupVersionKindFor(obj)
+	if err != nil || gvk.GroupVersion() != v1alpha1.GroupVersion {
+		return ""
+	}
+	if _, typed := obj.(runtime.Unstructured); typed {
+		return "" // may hold more than its type knows
+	}
+	mapping, err := c.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return ""
+	}
+	return mapping.Resource.Resource
+}
+
+func (b *brief) create(ctx context.Context, resource string, obj client.Object, opts []client.CreateOption) error {
+	options := client.CreateOptions{FieldValidation: metav1.FieldValidationStrict}
+	options.ApplyOptions(opts)
+	answer, err := b.rest.Post().Namespace(obj.GetNamespace()).Resource(resource).SetHeader("Accept", acceptMetadata).
+		VersionedParams(options.AsCreateOptions(), b.params).Body(obj).Do(ctx).Raw()
+	if err != nil {
+		return err
+	}
+	made := metav1.PartialObjectMetadata{}
+	if err := json.Unmarshal(answer, &made); err != nil {
+		return fmt.Errorf("reading the answer: %w", err)
+	}
+	now, ok := obj.(metav1.ObjectMetaAccessor).GetObjectMeta().(*metav1.ObjectMeta)
+	if !ok {
+		return fmt.Errorf("%T has no metadata", obj)
+	}
+	*now = made.ObjectMeta
+	return nil
+}
+
+func (b *brief) delete(ctx context.Context, resource string, obj client.Object, opts []client.DeleteOption) error {
+	var options client.DeleteOptions
+	options.ApplyOptions(opts)
+	return b.rest.Delete().Namespace(obj.GetNamespace()).Resource(resource).Name(obj.GetName()).SetHeader("Accept", acceptMetadata).
+		Body(options.AsDeleteOptions()).Do(ctx).Error()
+}
