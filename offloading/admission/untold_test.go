@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -36,6 +37,33 @@ func TestPoliciesUntold(t *testing.T) {
 	want(t, "a binding", g.bind(t, unbound, g.node("milan"), false))
 	_, err := g.namespace(t, g.c, strings.Repeat("n", 54), map[string]string{v1alpha1.LabelOffload: "true"})
 	want(t, "a long name", err)
+}
+
+// TestPoliciesMany: the longest lists are within what the API server takes and lets an
+// expression cost.
+func TestPoliciesMany(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t)
+	plain := g.must(t, g.c, "plain", nil)
+	g.inForce(t, plain)
+	last := strings.Repeat("n", 63)
+	nodes := []string{g.node("milan")}
+	for i := range 3000 {
+		nodes = append(nodes, fmt.Sprintf("n%062d", i))
+	}
+	g.tell(t, v1alpha1.AnnotationAdmissionNodes, strings.Join(append(nodes, last), " "))
+	g.tell(t, v1alpha1.AnnotationAdmissionDaemons, strings.Repeat("d", 64<<10-len(plain)-len(" /let"))+" "+plain+"/let")
+	let, kept := simplePod(plain, "let"), simplePod(plain, "kept")
+	create(t, g.c, let)
+	create(t, g.c, kept)
+	eventually(t, "a pod is let through", func() bool { return g.bind(t, let, last, false) == nil })
+	want(t, "another one", g.bind(t, kept, last, false), "is not offloaded")
+	want(t, "to a node of this cluster", g.bind(t, kept, "worker", false))
+	for node, parts := range map[string][]string{last: {"spec.nodeName", "is not offloaded"}, "worker": nil} {
+		pod := simplePod(plain, "on-"+node[:1])
+		pod.Spec.NodeName = node
+		want(t, "a pod with a node", g.c.Create(t.Context(), pod), parts...)
+	}
 }
 
 // TestRolesOfTheManager: it writes the Role of the policies, in Pelago's own namespace; see

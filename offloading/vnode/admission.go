@@ -21,9 +21,13 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
-// maxDaemons bounds how many pods are let through at a time; the oldest come first, and
-// make room when they are bound.
-const maxDaemons = 512
+// maxDaemons and maxDaemonsSize bound how many pods are let through at a time; the oldest
+// come first, and make room when they are bound. All annotations together have at most
+// 256 KiB: the names of three thousand virtual nodes, each as long as can be, find room.
+const (
+	maxDaemons     = 512
+	maxDaemonsSize = 64 << 10
+)
 
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles,verbs=create,namespace=pelago-system
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles,resourceNames=pelago-admission,verbs=get;list;watch;patch,namespace=pelago-system
@@ -147,8 +151,20 @@ func (a *admission) daemons(ctx context.Context, nodes []string) ([]string, erro
 			let = append(let, pod.Namespace+"/"+pod.Name)
 		}
 	}
+	let = fitting(let)
 	slices.Sort(let)
 	return let, nil
+}
+
+// fitting is as much of the beginning of a list as there is room for.
+func fitting(let []string) []string {
+	size := 0
+	for i, pod := range let {
+		if size += len(pod) + 1; size > maxDaemonsSize {
+			return let[:i]
+		}
+	}
+	return let
 }
 
 // exists says whether a namespace that is not offloaded has a DaemonSet of that name and

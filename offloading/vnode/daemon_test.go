@@ -191,3 +191,14 @@ func TestLeftAlone(t *testing.T) {
 		}
 	}
 }
+
+// What is let through leaves room for the names of nodes.
+func TestFitting(t *testing.T) {
+	if few := []string{"a/b", "c/d"}; len(fitting(few)) != 2 {
+		t.Errorf("of %v fit %v", few, fitting(few))
+	}
+	many := slices.Repeat([]string{strings.Repeat("n", 63) + "/" + strings.Repeat("p", 253)}, maxDaemons)
+	if size := len(strings.Join(fitting(many), " ")); size > maxDaemonsSize || size < maxDaemonsSize-400 {
+		t.Errorf("%d bytes are let through, of %d", size, maxDaemonsSize)
+	}
+}
