@@ -66,9 +66,7 @@ func TestInstallAgain(t *testing.T) {
 		if got := s.run("install", "--cluster-name", "rome", "--api-server-url", "https://rome.example:6443"); got.code != 0 {
 			t.Fatalf("installing, round %d: %+v", round, got)
 		}
-		if err := s.tell(manager, node); err != nil {
-			t.Fatal(err)
-		}
+		eventually(t, "the manager may tell of node "+node, func() bool { return s.tell(manager, node) == nil })
 		s.rightsOfTheManager(manager)
 		eventually(t, "the manager's label is let through", func() bool {
 			return s.merged(manager, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: offloaded}}, `{"metadata":{"labels":{"pelago.dev/offloaded":"true"}}}`, "") == nil
