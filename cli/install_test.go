@@ -49,7 +49,7 @@ func TestInstallAndUninstall(t *testing.T) {
 	}
 	s.testUpgrade(t)
 	s.testRefuse(t)
-	if got := s.run("uninstall"); got.code != 0 || got.out != "Pelago is removed.\n" {
+	if got := s.run("uninstall"); got.code != 0 || got.out != "Pelago is removed.\n" || strings.Contains(got.err, "restart") {
 		t.Fatalf("uninstalling: %+v", got)
 	}
 	if left := s.leftovers(t); len(left) > 0 && !onlyKinds(left) {
@@ -70,12 +70,16 @@ func (s *stage) testUpgrade(t *testing.T) {
 	ctx := t.Context()
 	old := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "pelago-of-an-earlier-version", Labels: map[string]string{v1alpha1.LabelManagedBy: "install"}}}
 	foreign := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "of-somebody-else"}}
-	s.create(old, foreign)
-	if got := s.run("install", "--set", "config.offer.reserve=20%", "--labels", "topology.kubernetes.io/region=eu-south", "--auth-service-type", "ClusterIP"); got.code != 0 || !strings.Contains(got.out, "1 removed") {
+	// What the policies were told by before there was a Role of that name.
+	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.AdmissionName, Labels: old.Labels}}
+	s.create(old, foreign, list)
+	if got := s.run("install", "--set", "config.offer.reserve=20%", "--labels", "topology.kubernetes.io/region=eu-south", "--auth-service-type", "ClusterIP"); got.code != 0 || !strings.Contains(got.out, "2 removed") {
 		t.Errorf("changing the installation: %+v", got)
 	}
-	if err := s.c.Get(ctx, client.ObjectKeyFromObject(old), old); !apierrors.IsNotFound(err) {
-		t.Errorf("what an earlier version had is still there: %v", err)
+	for _, object := range []client.Object{old, list} {
+		if err := s.c.Get(ctx, client.ObjectKeyFromObject(object), object); !apierrors.IsNotFound(err) {
+			t.Errorf("what an earlier version had is still there: %T, %v", object, err)
+		}
 	}
 	if err := s.c.Get(ctx, client.ObjectKeyFromObject(foreign), foreign); err != nil {
 		t.Errorf("what is not ours is gone: %v", err)

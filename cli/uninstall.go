@@ -68,7 +68,6 @@ func (u *uninstall) run(ctx context.Context, e *Env, _ []string) error {
 	}
 	progress.Stop()
 	fmt.Fprintln(e.Out, "Pelago is removed.")
-	e.note("Before Pelago is installed here again, restart the API servers of the cluster: until then they judge by what its policies were told before (kubernetes#130887)")
 	if !u.purge {
 		e.note("The definitions of its kinds stay; to remove them too: pelago uninstall --purge")
 	}

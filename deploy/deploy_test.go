@@ -126,6 +126,9 @@ func TestFilledObjectsHaveNoData(t *testing.T) {
 			continue
 		}
 		filled++
+		if rules, _, _ := unstructured.NestedSlice(o.Object, "rules"); len(rules) > 0 || len(o.GetAnnotations()) > 0 {
+			t.Errorf("%s %s has rules %v and annotations %v", o.GetKind(), o.GetName(), rules, o.GetAnnotations())
+		}
 		for _, field := range []string{"data", "stringData", "binaryData", "immutable"} {
 			if _, found := o.Object[field]; found {
 				t.Errorf("%s %s has the field %s", o.GetKind(), o.GetName(), field)

@@ -68,6 +68,16 @@ const (
 	// RFC 3339.
 	AnnotationRenew = "pelago.dev/renew"
 
+	// AnnotationAdmissionCluster, AnnotationAdmissionNodes and AnnotationAdmissionDaemons on
+	// the Role AdmissionName are what the admission policies go by: this cluster's name; the
+	// virtual nodes; and NAMESPACE/NAME of the pods of DaemonSets that may be bound to them.
+	// Lists are separated by spaces.
+	AnnotationAdmissionCluster = "pelago.dev/cluster"
+	// AnnotationAdmissionNodes: see AnnotationAdmissionCluster.
+	AnnotationAdmissionNodes = "pelago.dev/virtual-nodes"
+	// AnnotationAdmissionDaemons: see AnnotationAdmissionCluster.
+	AnnotationAdmissionDaemons = "pelago.dev/daemon-pods"
+
 	// AnnotationForce on a Peering or Tenant that is being deleted: "true" gives up on
 	// the other side, which is then told by a tombstone.
 	AnnotationForce = "pelago.dev/force"

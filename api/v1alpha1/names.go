@@ -43,17 +43,10 @@ const (
 	NamespaceMapName = "namespaces"
 	// RuntimeClass is the name of the RuntimeClass whose pods run at other clusters only.
 	RuntimeClass = "pelago"
-	// AdmissionName is the name of the ConfigMap that the admission policies read: in
-	// AdmissionCluster this cluster's name; in AdmissionNodes the virtual nodes, and in
-	// AdmissionDaemons NAMESPACE/NAME of the pods of DaemonSets that may be bound to them,
-	// separated by spaces.
+	// AdmissionName is the name of the Role that the admission policies read. It gives no
+	// rights: what they go by is in its annotations, beginning with
+	// AnnotationAdmissionCluster.
 	AdmissionName = "pelago-admission"
-	// AdmissionCluster, AdmissionNodes and AdmissionDaemons are keys of that ConfigMap.
-	AdmissionCluster = "cluster"
-	// AdmissionNodes: see AdmissionCluster.
-	AdmissionNodes = "nodes"
-	// AdmissionDaemons: see AdmissionCluster.
-	AdmissionDaemons = "daemons"
 	// ManagerService is the name of the Service by which the API server calls the manager,
 	// and of its webhook configuration.
 	ManagerService = "pelago-manager"

@@ -13,6 +13,9 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -155,6 +158,7 @@ func runRooms(ctx context.Context, config *rest.Config, direct client.Client, s 
 func managerOptions(ctx context.Context, scheme *runtime.Scheme, s settings) ctrl.Options {
 	patience, term, renewal, retry := endLimit, leaseTerm, leaseRenewal, leaseRetry
 	here := cache.ByObject{Namespaces: map[string]cache.Config{s.namespace: {}}}
+	told := cache.ByObject{Namespaces: here.Namespaces, Field: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.AdmissionName)}
 	return ctrl.Options{
 		Scheme: scheme,
 		Logger: logr.FromContextOrDiscard(ctx),
@@ -163,6 +167,7 @@ func managerOptions(ctx context.Context, scheme *runtime.Scheme, s settings) ctr
 			ByObject: bounds(s.rooms, map[client.Object]cache.ByObject{
 				&corev1.Secret{}:    here,
 				&corev1.ConfigMap{}: here,
+				&rbacv1.Role{}:      told,
 				&corev1.Pod{}:       {Transform: trimPod},
 				&corev1.Node{}:      {Transform: trimNode},
 			}),

@@ -30,7 +30,7 @@ type guarded struct {
 	test    string
 	c       client.Client // an administrator
 	manager client.Client // the manager's service account
-	params  *corev1.ConfigMap
+	params  *rbacv1.Role
 }
 
 func newGuarded(t *testing.T) *guarded {
@@ -44,10 +44,9 @@ func newGuarded(t *testing.T) *guarded {
 		t.Fatal(err)
 	}
 	g.manager = manager
-	g.params = &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: server.Namespace(t), Name: v1alpha1.AdmissionName},
-		Data:       map[string]string{v1alpha1.AdmissionCluster: "rome", v1alpha1.AdmissionNodes: "milan-" + g.test + " oslo-" + g.test, v1alpha1.AdmissionDaemons: ""},
-	}
+	g.params = &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: server.Namespace(t), Name: v1alpha1.AdmissionName, Annotations: map[string]string{
+		v1alpha1.AnnotationAdmissionCluster: "rome", v1alpha1.AnnotationAdmissionNodes: "milan-" + g.test + " oslo-" + g.test, v1alpha1.AnnotationAdmissionDaemons: "",
+	}}}
 	create(t, g.c, g.params)
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{testLabel: g.test}}
 	for _, o := range chart(t, "ValidatingAdmissionPolicy") {
@@ -79,6 +78,18 @@ func newGuarded(t *testing.T) *guarded {
 		create(t, g.c, binding)
 	}
 	return g
+}
+
+// tell changes what the policies go by; with no value it takes it away.
+func (g *guarded) tell(t *testing.T, key, value string) {
+	t.Helper()
+	before := g.params.DeepCopy()
+	if g.params.Annotations[key] = value; value == "" {
+		delete(g.params.Annotations, key)
+	}
+	if err := g.c.Patch(t.Context(), g.params, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (g *guarded) node(name string) string { return name + "-" + g.test }
@@ -189,11 +200,7 @@ func TestPolicies(t *testing.T) {
 		create(t, g.c, pod)
 		create(t, g.c, other)
 		want(t, "before it is let through", g.bind(t, pod, milan, false), "is not offloaded")
-		before := g.params.DeepCopy()
-		g.params.Data[v1alpha1.AdmissionDaemons] = "kube-system/other " + plain + "/agent-x1"
-		if err := g.c.Patch(t.Context(), g.params, client.MergeFrom(before)); err != nil {
-			t.Fatal(err)
-		}
+		g.tell(t, v1alpha1.AnnotationAdmissionDaemons, "kube-system/other "+plain+"/agent-x1")
 		eventually(t, "it is let through", func() bool { return g.bind(t, pod, milan, false) == nil })
 		want(t, "one whose name begins alike", g.bind(t, other, milan, false), "is not offloaded")
 	})

@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,12 +21,16 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
-// maxDaemons bounds how many pods are let through at a time; the oldest come first, and
-// make room when they are bound.
-const maxDaemons = 512
+// maxDaemons and maxDaemonsSize bound how many pods are let through at a time; the oldest
+// come first, and make room when they are bound. All annotations together have at most
+// 256 KiB: the names of three thousand virtual nodes, each as long as can be, find room.
+const (
+	maxDaemons     = 512
+	maxDaemonsSize = 64 << 10
+)
 
-// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch;create,namespace=pelago-system
-// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=pelago-admission,verbs=patch,namespace=pelago-system
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles,verbs=create,namespace=pelago-system
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles,resourceNames=pelago-admission,verbs=get;list;watch;patch,namespace=pelago-system
 // +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=get
 // +kubebuilder:rbac:groups="",resources=pods;nodes;namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups=pelago.dev,resources=resourcerequests,verbs=get;list;watch
@@ -43,7 +48,7 @@ func (a *admission) self(context.Context, client.Object) []ctrl.Request {
 	return []ctrl.Request{{NamespacedName: client.ObjectKey{Namespace: a.namespace, Name: v1alpha1.AdmissionName}}}
 }
 
-// Reconcile writes the ConfigMap as it should be.
+// Reconcile writes the Role as it should be.
 func (a *admission) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -56,15 +61,15 @@ func (a *admission) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Resul
 		return ctrl.Result{}, err
 	}
 	want := map[string]string{
-		v1alpha1.AdmissionCluster: a.home.Config().Cluster.Name,
-		v1alpha1.AdmissionNodes:   strings.Join(nodes, " "),
-		v1alpha1.AdmissionDaemons: strings.Join(let, " "),
+		v1alpha1.AnnotationAdmissionCluster: a.home.Config().Cluster.Name,
+		v1alpha1.AnnotationAdmissionNodes:   strings.Join(nodes, " "),
+		v1alpha1.AnnotationAdmissionDaemons: strings.Join(let, " "),
 	}
-	list := &corev1.ConfigMap{}
+	list := &rbacv1.Role{}
 	err = a.client.Get(ctx, key.NamespacedName, list)
 	switch {
 	case apierrors.IsNotFound(err):
-		list = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: ownLabels()}, Data: want}
+		list = &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: ownLabels(), Annotations: want}}
 		if err := a.client.Create(ctx, list); err != nil && !apierrors.IsAlreadyExists(err) {
 			return ctrl.Result{}, fmt.Errorf("making the list of nodes for admission: %w", err)
 		} else if err != nil {
@@ -74,11 +79,11 @@ func (a *admission) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Resul
 	case err != nil:
 		return ctrl.Result{}, fmt.Errorf("reading the list of nodes for admission: %w", err)
 	}
-	maps.DeleteFunc(want, func(k, v string) bool { has, ok := list.Data[k]; return ok && has == v })
+	maps.DeleteFunc(want, func(k, v string) bool { has, ok := list.Annotations[k]; return ok && has == v })
 	if len(want) == 0 {
 		return ctrl.Result{}, nil
 	}
-	patch, err := json.Marshal(map[string]any{"data": want})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": want}})
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("writing a patch: %w", err)
 	}
@@ -146,8 +151,20 @@ func (a *admission) daemons(ctx context.Context, nodes []string) ([]string, erro
 			let = append(let, pod.Namespace+"/"+pod.Name)
 		}
 	}
+	let = fitting(let)
 	slices.Sort(let)
 	return let, nil
+}
+
+// fitting is as much of the beginning of a list as there is room for.
+func fitting(let []string) []string {
+	size := 0
+	for i, pod := range let {
+		if size += len(pod) + 1; size > maxDaemonsSize {
+			return let[:i]
+		}
+	}
+	return let
 }
 
 // exists says whether a namespace that is not offloaded has a DaemonSet of that name and

@@ -109,7 +109,7 @@ func TestDaemonSets(t *testing.T) {
 	pod := w.pod(namespace, "", ownedBy("DaemonSet", "agent", string(set.UID)), aimed(w.name))
 	liar := w.pod(namespace, "", ownedBy("DaemonSet", "agent", "another"), aimed(w.name))
 	w.settle("default")
-	let := w.listed(v1alpha1.AdmissionDaemons)
+	let := w.listed(v1alpha1.AnnotationAdmissionDaemons)
 	if !contains(let, namespace+"/"+pod.Name) || contains(let, namespace+"/"+liar.Name) {
 		t.Fatalf("let through: %v", let)
 	}
@@ -117,7 +117,7 @@ func TestDaemonSets(t *testing.T) {
 	if err := w.client.SubResource("binding").Create(ctx, pod, binding); err != nil {
 		t.Fatal(err)
 	}
-	if w.settle("default"); contains(w.listed(v1alpha1.AdmissionDaemons), namespace+"/"+pod.Name) {
+	if w.settle("default"); contains(w.listed(v1alpha1.AnnotationAdmissionDaemons), namespace+"/"+pod.Name) {
 		t.Error("a bound pod is still let through")
 	}
 	look := func(p *corev1.Pod) {
@@ -189,5 +189,16 @@ func TestLeftAlone(t *testing.T) {
 				t.Errorf("%s, deleted %v: touched", c.reason, deleted)
 			}
 		}
+	}
+}
+
+// What is let through leaves room for the names of nodes.
+func TestFitting(t *testing.T) {
+	if few := []string{"a/b", "c/d"}; len(fitting(few)) != 2 {
+		t.Errorf("of %v fit %v", few, fitting(few))
+	}
+	many := slices.Repeat([]string{strings.Repeat("n", 63) + "/" + strings.Repeat("p", 253)}, maxDaemons)
+	if size := len(strings.Join(fitting(many), " ")); size > maxDaemonsSize || size < maxDaemonsSize-400 {
+		t.Errorf("%d bytes are let through, of %d", size, maxDaemonsSize)
 	}
 }

@@ -39,8 +39,8 @@ func TestLife(t *testing.T) {
 	if l == nil || *l.Spec.HolderIdentity != w.name || *l.Spec.LeaseDurationSeconds != 40 || l.OwnerReferences[0].UID != n.UID {
 		t.Fatalf("lease %+v", l)
 	}
-	if !contains(w.listed(v1alpha1.AdmissionNodes), w.name) || !contains(w.listed(v1alpha1.AdmissionCluster), "rome") {
-		t.Errorf("admission knows %v", w.listed(v1alpha1.AdmissionNodes))
+	if !contains(w.listed(v1alpha1.AnnotationAdmissionNodes), w.name) || !contains(w.listed(v1alpha1.AnnotationAdmissionCluster), "rome") {
+		t.Errorf("admission knows %v", w.listed(v1alpha1.AnnotationAdmissionNodes))
 	}
 	writes := w.writes
 	w.clock.SetTime(w.clock.Now().Add(10 * time.Second))
@@ -80,7 +80,7 @@ func (w *world) gone(request string) {
 		w.t.Errorf("something is left: node %v, lease %v", w.node(request), w.lease(request))
 	}
 	w.look(request)
-	if name := v1alpha1.VirtualNodeName(w.name, request); contains(w.listed(v1alpha1.AdmissionNodes), name) {
+	if name := v1alpha1.VirtualNodeName(w.name, request); contains(w.listed(v1alpha1.AnnotationAdmissionNodes), name) {
 		w.t.Errorf("admission still knows %s", name)
 	}
 }
@@ -134,7 +134,7 @@ func TestForeignNode(t *testing.T) {
 	w.settle("default")
 	w.expect("taken", "default", "False/NameTaken", "")
 	n := w.node("default")
-	if n.ResourceVersion != foreign.ResourceVersion || w.lease("default") != nil || contains(w.listed(v1alpha1.AdmissionNodes), w.name) || held(w.request(w.key("default"))) {
+	if n.ResourceVersion != foreign.ResourceVersion || w.lease("default") != nil || contains(w.listed(v1alpha1.AnnotationAdmissionNodes), w.name) || held(w.request(w.key("default"))) {
 		t.Errorf("a foreign node was taken: %+v", n)
 	}
 	if err := w.client.Delete(ctx, foreign); err != nil {
@@ -156,7 +156,7 @@ func TestForeignNode(t *testing.T) {
 	w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.name}})
 	w.settle("default")
 	w.expect("taken meanwhile", "default", "False/NameTaken", "")
-	if contains(w.listed(v1alpha1.AdmissionNodes), w.name) {
+	if contains(w.listed(v1alpha1.AnnotationAdmissionNodes), w.name) {
 		t.Error("admission keeps pods off a foreign node")
 	}
 	w.drop("default")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -227,12 +228,12 @@ func (r *reconciler) hold(ctx context.Context, request *v1alpha1.ResourceRequest
 
 // listed says whether admission knows a node already.
 func (r *reconciler) listed(ctx context.Context, name string) (bool, error) {
-	list := &corev1.ConfigMap{}
+	list := &rbacv1.Role{}
 	err := r.live.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: v1alpha1.AdmissionName}, list)
 	if client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("reading the list of nodes for admission: %w", err)
 	}
-	return slices.Contains(strings.Fields(list.Data[v1alpha1.AdmissionNodes]), name), nil
+	return slices.Contains(strings.Fields(list.Annotations[v1alpha1.AnnotationAdmissionNodes]), name), nil
 }
 
 // say writes into the request which node it has and how that is. Others write conditions

@@ -82,14 +82,14 @@ func TestRegister(t *testing.T) {
 	t.Logf("last pod to request gone in %s", time.Since(start).Round(time.Millisecond))
 	w.offer(w.key("empty"))
 	eventually(t, "the second node is listed", func() bool {
-		return w.node("empty") != nil && contains(w.listed(v1alpha1.AdmissionNodes), w.name+"-empty")
+		return w.node("empty") != nil && contains(w.listed(v1alpha1.AnnotationAdmissionNodes), w.name+"-empty")
 	})
 	start = time.Now()
 	w.drop("empty")
 	eventually(t, "a node without pods goes", gone("empty"))
 	t.Logf("without pods: request gone in %s", time.Since(start).Round(time.Millisecond))
 	eventually(t, "admission forgets it", func() bool {
-		return len(w.listed(v1alpha1.AdmissionNodes)) == 0 || !contains(w.listed(v1alpha1.AdmissionNodes), w.name+"-empty")
+		return len(w.listed(v1alpha1.AnnotationAdmissionNodes)) == 0 || !contains(w.listed(v1alpha1.AnnotationAdmissionNodes), w.name+"-empty")
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -115,7 +116,7 @@ func registerNodes(mgr ctrl.Manager, o Options) error {
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(ofNode), builder.WithPredicates(nodeMatters())).
 		Watches(&corev1.Pod{}, ofPod(cached), builder.WithPredicates(leaves())).
 		Watches(&v1alpha1.Peering{}, ofPeering(cached), builder.WithPredicates(peeringMatters())).
-		Watches(&corev1.ConfigMap{}, ofList(cached), builder.WithPredicates(isList(o.Namespace))).
+		Watches(&rbacv1.Role{}, ofList(cached), builder.WithPredicates(isList(o.Namespace))).
 		WatchesRawSource(o.Fleet.StateSource(requestsOf(cached))).
 		Complete(r)
 }
@@ -133,7 +134,7 @@ func registerAdmission(mgr ctrl.Manager, o Options) error {
 	toSelf := handler.EnqueueRequestsFromMapFunc(r.self)
 	return ctrl.NewControllerManagedBy(mgr).Named("virtual-node-admission").
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1, RateLimiter: retries()}).
-		For(&corev1.ConfigMap{}, builder.WithPredicates(isList(o.Namespace))).
+		For(&rbacv1.Role{}, builder.WithPredicates(isList(o.Namespace))).
 		Watches(&v1alpha1.ResourceRequest{}, toSelf, builder.WithPredicates(predicate.NewPredicateFuncs(inPeeringNamespace), finalizersChange())).
 		Watches(&corev1.Node{}, toSelf, builder.WithPredicates(comesOrGoes())).
 		Watches(&corev1.Pod{}, toSelf, builder.WithPredicates(waitingChange())).

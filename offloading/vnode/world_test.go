@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -292,12 +293,12 @@ func (w *world) settle(request string) ctrl.Result {
 	return res
 }
 
-// listed is a key of the list for admission.
+// listed is an annotation of the list for admission.
 func (w *world) listed(key string) []string {
 	w.t.Helper()
-	c := &corev1.ConfigMap{}
-	w.exists(client.ObjectKey{Namespace: w.options.Namespace, Name: v1alpha1.AdmissionName}, c)
-	return strings.Fields(c.Data[key])
+	list := &rbacv1.Role{}
+	w.exists(client.ObjectKey{Namespace: w.options.Namespace, Name: v1alpha1.AdmissionName}, list)
+	return strings.Fields(list.Annotations[key])
 }
 
 // expect checks the condition NodeReady, written like "False/PeerUnreachable", and the
