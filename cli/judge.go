@@ -29,6 +29,7 @@ func (s *snapshot) report(now time.Time) Report {
 	s.strays(&r)
 	s.judgeNodes(&r)
 	s.judgeOffloadings(&r)
+	s.judgePods(&r, now)
 	for _, t := range s.tenants {
 		s.judgeTenant(&r, t)
 	}

@@ -77,7 +77,7 @@ type snapshot struct {
 	tombstones  []string
 	nodes       []corev1.Node // virtual ones
 	offloadings []v1alpha1.NamespaceOffloading
-	pods        []corev1.Pod // of offloaded namespaces
+	pods        []corev1.Pod // on virtual nodes, and of offloaded namespaces
 }
 
 // gather reads a snapshot.

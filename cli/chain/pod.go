@@ -266,18 +266,13 @@ var refusals = []string{
 
 func acceptedStep(f PodFacts, n NodeFacts) Step {
 	s := Step{Fact: n.peering() + " runs it", State: Done}
-	reason, message := f.Pod.Status.Reason, f.Pod.Status.Message
-	for _, c := range f.Pod.Status.Conditions {
-		if c.Status == corev1.ConditionFalse && slices.Contains(refusals, c.Reason) {
-			reason, message = c.Reason, c.Message
-		}
-	}
+	reason, message := refusal(f.Pod)
 	switch {
-	case slices.Contains(refusals, reason):
+	case reason != "":
 		s.State, s.Evidence = Broken, strings.TrimSuffix(reason+": "+Plain(reason, message), ": ")
 		s.Remedy = n.at(f.Pod.Namespace).Remedy(reason)
-		if reason == v1alpha1.ReasonNamespaceMissing || reason == v1alpha1.ReasonNameTaken {
-			s.State = Waiting // the earlier pod of that name goes, the namespace comes
+		if yields(reason) {
+			s.State = Waiting
 			s.Remedy = "this takes a moment; if it stays so: pelago explain namespace " + f.Pod.Namespace
 		}
 	case f.Pod.Status.StartTime != nil || f.Pod.Status.Phase == corev1.PodRunning || len(f.Pod.Status.ContainerStatuses) > 0:
