@@ -27,6 +27,9 @@ type PodFacts struct {
 	Mapped *v1alpha1.MappedNamespace
 	// Event is the latest word of Pelago about the pod, empty if there is none.
 	Event string
+	// Referred is what is known of the ConfigMaps and Secrets that it refers to, if it is at
+	// another cluster and not ready.
+	Referred []Referred
 	// Warnings are what events say that its provider warns of, the latest first.
 	Warnings []string
 }
@@ -67,7 +70,7 @@ func Pod(f PodFacts) Chain {
 				b.add(acceptedStep(f, *away))
 			}
 		}
-		b.add(warnedStep(f, runningStep(f)))
+		b.add(warnedStep(f, referredStep(f, runningStep(f))))
 		if s, refused := changeStep(f); refused {
 			b.note(s)
 		}
@@ -317,7 +320,7 @@ func warnedStep(f PodFacts, s Step) Step {
 	}
 	s.State = Broken
 	s.Evidence += "; " + strings.Join(f.Warnings[:min(len(f.Warnings), maxWarnings)], "; ")
-	s.Remedy = cmp.Or(s.Remedy, absentRemedy(f, *f.away()), fmt.Sprintf("see kubectl -n %s describe pod %s", f.Pod.Namespace, f.Pod.Name))
+	s.Remedy = cmp.Or(s.Remedy, fmt.Sprintf("see kubectl -n %s describe pod %s", f.Pod.Namespace, f.Pod.Name))
 	return s
 }
 
@@ -342,14 +345,10 @@ func runningStep(f PodFacts) Step {
 		}
 	}
 	s.State, s.Evidence = Waiting, "it is starting"
-	away := f.away()
 	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		if w := c.State.Waiting; w != nil && w.Reason != "" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
 			s.State, s.Evidence = Broken, strings.TrimSuffix(fmt.Sprintf("container %s: %s: %s", c.Name, w.Reason, Plain("", w.Message)), ": ")
 			s.Remedy = fmt.Sprintf("see kubectl -n %s describe pod %s", p.Namespace, p.Name)
-			if away != nil && w.Reason == "CreateContainerConfigError" {
-				s.Remedy = cmp.Or(absentRemedy(f, *away), s.Remedy)
-			}
 			return s
 		}
 	}
@@ -357,9 +356,6 @@ func runningStep(f PodFacts) Step {
 		if c.Type == corev1.PodReady && c.Message != "" {
 			s.Evidence = Plain(c.Reason, c.Message)
 		}
-	}
-	if away != nil && p.Status.StartTime != nil && f.Now.Sub(p.Status.StartTime.Time) > startsWithin {
-		s.Remedy = absentRemedy(f, *away)
 	}
 	return s
 }
