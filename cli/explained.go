@@ -101,6 +101,7 @@ func (c *Cluster) podChains(ctx context.Context, e *Env, namespace, name string)
 	if len(own) > 0 {
 		f.Event = own[0]
 	}
+	c.referred(ctx, &f)
 	return []chain.Chain{chain.Pod(f)}, nil
 }
 
@@ -229,13 +230,7 @@ func (c *Cluster) words(ctx context.Context, pod *corev1.Pod) (own, warnings []s
 	if err := c.Client.List(ctx, &events, about); err != nil {
 		return nil, nil
 	}
-	when := func(e corev1.Event) time.Time {
-		if e.LastTimestamp.IsZero() {
-			return e.EventTime.Time
-		}
-		return e.LastTimestamp.Time
-	}
-	slices.SortStableFunc(events.Items, func(a, b corev1.Event) int { return when(b).Compare(when(a)) })
+	slices.SortStableFunc(events.Items, func(a, b corev1.Event) int { return said(b).Compare(said(a)) })
 	for _, e := range events.Items {
 		switch {
 		case e.InvolvedObject.UID != pod.UID || !strings.HasPrefix(cmp.Or(e.ReportingController, e.Source.Component), "pelago"):
@@ -246,4 +241,15 @@ func (c *Cluster) words(ctx context.Context, pod *corev1.Pod) (own, warnings []s
 		}
 	}
 	return own, warnings
+}
+
+// said is when an event was last said.
+func said(e corev1.Event) time.Time {
+	if e.Series != nil && !e.Series.LastObservedTime.IsZero() {
+		return e.Series.LastObservedTime.Time
+	}
+	if e.LastTimestamp.IsZero() {
+		return e.EventTime.Time
+	}
+	return e.LastTimestamp.Time
 }

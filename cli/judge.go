@@ -22,6 +22,11 @@ func (s *snapshot) report(now time.Time) Report {
 		VirtualNodes: []VirtualNodeReport{}, OffloadedNamespaces: []OffloadedReport{},
 		Cluster: ClusterReport{Name: s.settings.Cluster.Name, ID: s.id, KubernetesVersion: s.kubernetes, ServerURL: s.settings.APIServer.URL},
 	}
+	for name, at := range s.heard {
+		if at.After(now) {
+			s.heard[name] = now // it is in part the consumer's word
+		}
+	}
 	s.judgeHome(&r)
 	for _, p := range s.peerings {
 		s.judgePeering(&r, p, now)
@@ -29,8 +34,9 @@ func (s *snapshot) report(now time.Time) Report {
 	s.strays(&r)
 	s.judgeNodes(&r)
 	s.judgeOffloadings(&r)
+	s.judgePods(&r, now)
 	for _, t := range s.tenants {
-		s.judgeTenant(&r, t)
+		s.judgeTenant(&r, t, now)
 	}
 	for _, i := range s.invitations {
 		if i.Status.BoundTo == nil && now.Before(i.Spec.Expires.Time) {
@@ -67,7 +73,7 @@ func (s *snapshot) judgeHome(r *Report) {
 }
 
 func (s *snapshot) judgePeering(r *Report, p v1alpha1.Peering, now time.Time) {
-	report := PeeringReport{Name: p.Name, ClusterID: p.Spec.ClusterID, Roles: p.Status.Roles, Remote: p.Status.Remote, Contact: p.Status.LastContact}
+	report := PeeringReport{Name: p.Name, ClusterID: p.Spec.ClusterID, Roles: p.Status.Roles, Remote: p.Status.Remote, Contact: contactOf(&p, s.heard)}
 	if len(report.Roles) == 0 {
 		report.Roles = []v1alpha1.Role{}
 	}
@@ -83,7 +89,7 @@ func (s *snapshot) judgePeering(r *Report, p v1alpha1.Peering, now time.Time) {
 	}
 	report.Requests = s.requestsIn(v1alpha1.PeeringNamespace(p.Name))
 	report.InContact = s.watched() && (meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionReachable) ||
-		meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionConsumerAlive))
+		p.Spec.Provide != nil && meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionConsumerAlive) && !overdue(s.heard[p.Spec.Provide.Tenant], now))
 	r.Peerings = append(r.Peerings, report)
 	object, unmet := "peering "+p.Name, resourcesOnly(p)
 	if said := s.judgeRequests(r, p, report.Ready || unmet); said && unmet {
@@ -103,8 +109,8 @@ func (s *snapshot) judgePeering(r *Report, p v1alpha1.Peering, now time.Time) {
 	}
 }
 
-func (s *snapshot) judgeTenant(r *Report, t v1alpha1.Tenant) {
-	report := TenantReport{Name: t.Name, ClusterID: t.Spec.ClusterID, State: t.Spec.State, Used: t.Status.Used, Contact: t.Status.LastContact}
+func (s *snapshot) judgeTenant(r *Report, t v1alpha1.Tenant, now time.Time) {
+	report := TenantReport{Name: t.Name, ClusterID: t.Spec.ClusterID, State: t.Spec.State, Used: t.Status.Used, Contact: heardOf(&t, s.heard)}
 	if report.State == "" {
 		report.State = v1alpha1.TenantActive
 	}
@@ -113,7 +119,7 @@ func (s *snapshot) judgeTenant(r *Report, t v1alpha1.Tenant) {
 		report.Limits = t.Spec.Limits.Resources
 	}
 	report.Requests = s.requestsIn(v1alpha1.TenantNamespace(t.Name))
-	report.InContact = s.watched() && meta.IsStatusConditionTrue(t.Status.Conditions, v1alpha1.ConditionConsumerAlive)
+	report.InContact = s.watched() && meta.IsStatusConditionTrue(t.Status.Conditions, v1alpha1.ConditionConsumerAlive) && !overdue(s.heard[t.Name], now)
 	r.Tenants = append(r.Tenants, report)
 	pending := Problem{Object: "tenant " + t.Name, Remedy: "to lift that: pelago uncordon tenant " + t.Name}
 	switch report.State {

@@ -35,10 +35,60 @@ func TestUnpeerSaysWhatMoves(t *testing.T) {
 	if err := s.c.Status().Update(t.Context(), tenant); err != nil {
 		t.Fatal(err)
 	}
+	s.realNode("moving-home", "1")
 	got := s.run("unpeer", "turin")
+	if said, done := strings.Index(got.err, "They request 500m cpu, one of them at most 500m cpu; free on the nodes of this cluster is 1 cpu, on one of them at most 1 cpu: there should be room for all."), strings.Index(got.err, "Removing peering"); said < 0 || done < said {
+		t.Errorf("it does not say before whether there is room: %+v", got)
+	}
 	if got.code != 0 || !strings.Contains(got.err, "1 pod of this cluster is bound to turin and will move.") ||
 		!strings.Contains(got.err, "1 pod of this cluster is bound to turin and will be lost: no controller makes it again.") || !strings.Contains(got.err, "1 pod of turin runs here and will end.") {
 		t.Errorf("%+v", got)
+	}
+}
+
+// realNode is one of this cluster's own that is ready.
+func (s *stage) realNode(name, cpu string) {
+	s.t.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	s.create(node)
+	node.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse("1Gi"), "pods": resource.MustParse("10")}
+	node.Status.Capacity = node.Status.Allocatable
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	if err := s.c.Status().Update(s.t.Context(), node); err != nil {
+		s.t.Fatal(err)
+	}
+	node.Spec.Taints = nil // admission takes every new node for one that is not ready yet
+	if err := s.c.Update(s.t.Context(), node); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// TestUnoffloadSaysWhatMoves holds that who brings pods home is told before whether they find
+// room there.
+func TestUnoffloadSaysWhatMoves(t *testing.T) {
+	s := newStage(t, 0)
+	s.install("rome", id2)
+	const name = "homing-shop"
+	s.space(name, nil)
+	s.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "default"}})
+	s.realNode("homing-home", "1500m")
+	node := virtualNode("bari", "bari", corev1.ConditionTrue)
+	s.create(&node, &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: v1alpha1.OffloadingName}})
+	yes := true
+	for pod, at := range map[string]string{"a": "bari", "b": "bari", "c": "bari", "home": "homing-home", "bare": "bari"} {
+		p := podOn(name, pod, at)
+		p.Spec.Containers[0].Name, p.Spec.Containers[0].Image = "c", "c"
+		if pod != "bare" {
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: id1, Controller: &yes}}
+		}
+		s.create(&p)
+	}
+	got := s.run("unoffload", "namespace", name)
+	want := "3 pods of namespace homing-shop are at other clusters and come home.\n" +
+		"They request 1500m cpu, one of them at most 500m cpu; free on the nodes of this cluster is 1 cpu, on one of them at most 1 cpu: there is room for 2 of 3; the others may stay Pending.\n" +
+		"1 pod of namespace homing-shop is at other clusters and will be lost: no controller makes it again.\n"
+	if got.code != 0 || !strings.HasPrefix(got.err, want) || s.offloading(name) != nil {
+		t.Errorf("%+v, want %q", got, want)
 	}
 }
 

@@ -23,9 +23,11 @@ type VirtualNodeReport struct {
 	Reason  string `json:"reason,omitempty"`
 	// Cordoned says that it takes no new pods.
 	Cordoned bool `json:"cordoned"`
-	// Allocatable is its size, Used what the pods of offloaded namespaces on it request.
+	// Allocatable is its size, Used what the pods on it request, but for those of DaemonSets.
 	Allocatable v1alpha1.ResourceList `json:"allocatable,omitempty"`
 	Used        v1alpha1.ResourceList `json:"used,omitempty"`
+	// Pods counts these pods by how they are.
+	Pods PodsReport `json:"pods"`
 }
 
 // OffloadedReport is a namespace that is offloaded.
@@ -35,9 +37,10 @@ type OffloadedReport struct {
 	Phase     v1alpha1.OffloadingPhase       `json:"phase,omitempty"`
 	Clusters  []OffloadedAtReport            `json:"clusters"`
 	// Pods counts those that have not ended, Offloaded those of them at other clusters,
-	// Outdated those that were made under other terms.
+	// Waiting those without a node, Outdated those that were made under other terms.
 	Pods      int `json:"pods"`
 	Offloaded int `json:"offloaded"`
+	Waiting   int `json:"waiting"`
 	Outdated  int `json:"outdated"`
 }
 
@@ -58,26 +61,18 @@ func (c *Cluster) offloadings(ctx context.Context, s *snapshot) error {
 	}
 	s.nodes = nodes.Items
 	var list v1alpha1.NamespaceOffloadingList
-	if err := c.Client.List(ctx, &list); notServed(err) {
-		return nil
-	} else if err != nil {
+	if err := c.Client.List(ctx, &list); err != nil && !notServed(err) {
 		return describe(fmt.Errorf("listing offloadings: %w", err), c)
 	}
 	s.offloadings = list.Items
-	for _, o := range list.Items {
-		var pods corev1.PodList
-		if err := c.Client.List(ctx, &pods, client.InNamespace(o.Namespace)); err != nil {
-			return describe(fmt.Errorf("listing pods: %w", err), c)
-		}
-		s.pods = append(s.pods, pods.Items...)
-	}
-	return nil
+	return c.readPods(ctx, s)
 }
 
 // judgeNodes reports virtual nodes. One that is not ready is a problem unless that of its
 // peering has been told.
 func (s *snapshot) judgeNodes(r *Report) {
 	tenants := tenantNames(s.peerings)
+	on := podsBy(s.pods, func(p *corev1.Pod) string { return p.Spec.NodeName })
 	for i := range s.nodes {
 		n := &s.nodes[i]
 		report := VirtualNodeReport{Name: n.Name, Peering: n.Labels[v1alpha1.LabelPeering], Request: n.Labels[v1alpha1.LabelRequest],
@@ -85,13 +80,17 @@ func (s *snapshot) judgeNodes(r *Report) {
 		for name, quantity := range n.Status.Allocatable {
 			report.Allocatable[string(name)] = quantity
 		}
-		for j := range s.pods {
-			if p := &s.pods[j]; p.Spec.NodeName == n.Name && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
-				for name, quantity := range chain.Requests(p) {
-					sum := report.Used[name]
-					sum.Add(quantity)
-					report.Used[name] = sum
-				}
+		for j := range on[n.Name] {
+			p := &on[n.Name][j]
+			state, _ := chain.StateOf(p)
+			if state == "" {
+				continue
+			}
+			report.Pods.count(state)
+			for name, quantity := range chain.Requests(p) {
+				sum := report.Used[name]
+				sum.Add(quantity)
+				report.Used[name] = sum
 			}
 		}
 		line := Problem{Object: "node " + n.Name, Reason: v1alpha1.ReasonPending, Message: "nobody has said yet how it is",
@@ -121,6 +120,7 @@ func (s *snapshot) judgeOffloadings(r *Report) {
 	for i, n := range s.nodes {
 		nodes[i].Node = n
 	}
+	in := podsBy(s.pods, func(p *corev1.Pod) string { return p.Namespace })
 	for i := range s.offloadings {
 		o := &s.offloadings[i]
 		report := OffloadedReport{Namespace: o.Namespace, Strategy: chain.Strategy(o), Phase: o.Status.Phase, Clusters: []OffloadedAtReport{}}
@@ -132,9 +132,8 @@ func (s *snapshot) judgeOffloadings(r *Report) {
 			one.Ready, one.Reason = readiness(at.Conditions)
 			report.Clusters = append(report.Clusters, one)
 		}
-		own := keep(s.pods, func(p corev1.Pod) bool { return p.Namespace == o.Namespace })
-		p := whereabouts(own, o, nodes)
-		report.Pods, report.Offloaded, report.Outdated = p.here+p.away+p.waiting, p.away, p.outdated
+		p := whereabouts(in[o.Namespace], o, nodes)
+		report.Pods, report.Offloaded, report.Waiting, report.Outdated = p.here+p.away+p.waiting, p.away, p.waiting, p.outdated
 		r.OffloadedNamespaces = append(r.OffloadedNamespaces, report)
 		r.OffloadedPods += p.away
 		s.judgeOffloading(r, o, p.outdated)

@@ -74,9 +74,11 @@ type PeeringReport struct {
 	Offers    []OfferReport         `json:"offers,omitempty"`
 	Requests  []RequestReport       `json:"requests,omitempty"`
 	// InContact says that the remote cluster is heard of now.
-	InContact bool         `json:"inContact"`
-	Contact   *metav1.Time `json:"lastContact,omitempty"`
-	Expires   *metav1.Time `json:"credentialNotAfter,omitempty"`
+	InContact bool `json:"inContact"`
+	// Contact is when it was last heard of, as exactly as is known: to the minute at least,
+	// and never later than it was but for some seconds in which that was not noticed.
+	Contact *metav1.Time `json:"lastContact,omitempty"`
+	Expires *metav1.Time `json:"credentialNotAfter,omitempty"`
 }
 
 // OfferReport is what a provider offers this cluster.
@@ -108,8 +110,9 @@ type TenantReport struct {
 	Limits    v1alpha1.ResourceList `json:"limits,omitempty"`
 	Requests  []RequestReport       `json:"requests,omitempty"`
 	// InContact says that the consumer is heard of now.
-	InContact bool         `json:"inContact"`
-	Contact   *metav1.Time `json:"lastContact,omitempty"`
+	InContact bool `json:"inContact"`
+	// Contact is when it was last heard of: to the second where its Lease can be read.
+	Contact *metav1.Time `json:"lastContact,omitempty"`
 }
 
 // InvitationReport is an Invitation that can still be used.

@@ -172,7 +172,32 @@ func (v view) nodes(nodes []VirtualNodeReport) error {
 		use := TenantReport{Used: n.Used, Limits: n.Allocatable}
 		rows = append(rows, []screen.Cell{{Text: n.Name}, {Text: n.Peering}, ready, {Text: share(use, "cpu")}, {Text: share(use, "memory")}, {Text: share(use, "pods")}})
 	}
-	return screen.Table(v.out, v.paint, v.width, []string{"VIRTUAL NODE", "PEERING", "READY", "CPU", "MEMORY", "PODS"}, rows)
+	if err := screen.Table(v.out, v.paint, v.width, []string{"VIRTUAL NODE", "PEERING", "READY", "CPU", "MEMORY", "PODS"}, rows); err != nil {
+		return err
+	}
+	return v.pods(nodes)
+}
+
+// pods shows how the pods on virtual nodes are.
+func (v view) pods(nodes []VirtualNodeReport) error {
+	var rows [][]screen.Cell
+	number := func(n int, colour screen.Colour) screen.Cell {
+		if n == 0 {
+			colour = screen.Plain
+		}
+		return screen.Cell{Text: strconv.Itoa(n), Colour: colour}
+	}
+	for _, n := range nodes {
+		if p := n.Pods; p != (PodsReport{}) {
+			rows = append(rows, []screen.Cell{{Text: n.Name}, number(p.Running, screen.Plain), number(p.NotReady, screen.Yellow),
+				number(p.Pending, screen.Yellow), number(p.Refused, screen.Red), number(p.Ending, screen.Plain)})
+		}
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	fmt.Fprintln(v.out)
+	return screen.Table(v.out, v.paint, v.width, []string{"PODS AT", "RUNNING", "NOT READY", "PENDING", "REFUSED", "ENDING"}, rows)
 }
 
 // offloaded shows offloaded namespaces.

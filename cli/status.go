@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
@@ -74,10 +75,11 @@ type snapshot struct {
 	invitations []v1alpha1.Invitation
 	requests    []v1alpha1.ResourceRequest
 	offers      []v1alpha1.ResourceOffer
+	heard       map[string]time.Time // by tenant, if Leases can be read
 	tombstones  []string
 	nodes       []corev1.Node // virtual ones
 	offloadings []v1alpha1.NamespaceOffloading
-	pods        []corev1.Pod // of offloaded namespaces
+	pods        []corev1.Pod // on virtual nodes, and of offloaded namespaces
 }
 
 // gather reads a snapshot.
@@ -126,6 +128,7 @@ func (c *Cluster) gather(ctx context.Context) (*snapshot, error) {
 	for _, t := range tombstones.Items {
 		s.tombstones = append(s.tombstones, t.Labels[v1alpha1.LabelTombstone])
 	}
+	c.heartbeats(ctx, s)
 	if err := c.offloadings(ctx, s); err != nil {
 		return nil, err
 	}

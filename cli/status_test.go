@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/cli/screen"
@@ -66,8 +67,19 @@ func busy() *snapshot {
 		tombstones:  []string{"genoa"},
 		nodes:       []corev1.Node{virtualNode("milan", "milan", corev1.ConditionTrue), virtualNode("paris", "paris-with-a-name-of-forty-characters-ok", corev1.ConditionFalse), virtualNode("milan-batch", "milan", corev1.ConditionFalse)},
 		offloadings: offloadings(),
-		pods:        []corev1.Pod{podOn("shop", "a", "milan"), podOn("shop", "b", "milan"), podOn("shop", "c", "node1"), podOn("shop", "d", "")},
+		pods: []corev1.Pod{podOn("shop", "a", "milan"), podOn("shop", "b", "milan"), podOn("shop", "c", "node1"), podOn("shop", "d", ""),
+			sick("shop", "e", "milan", corev1.PodRunning, "ContainersNotReady", -time.Hour), sick("shop", "f", "milan", corev1.PodPending, v1alpha1.ReasonNotAdmitted, -time.Second),
+			sick("shop", "g", "milan", corev1.PodPending, v1alpha1.ReasonNotAdmitted, -time.Second), sick("shop", "h", "milan", corev1.PodPending, "", -time.Second),
+			sick("bare", "i", "milan", corev1.PodPending, "", -time.Hour), sick("shop", "j", "paris", corev1.PodRunning, "NodeNotReady", -time.Hour)},
 	}
+}
+
+// sick is a pod that is not ready since then.
+func sick(namespace, name, node string, phase corev1.PodPhase, reason string, since time.Duration) corev1.Pod {
+	p := podOn(namespace, name, node)
+	p.CreationTimestamp = at(since)
+	p.Status = corev1.PodStatus{Phase: phase, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: reason, LastTransitionTime: at(since)}}}
+	return p
 }
 
 // virtualNode is one with eight CPUs.
@@ -97,12 +109,13 @@ func offloadings() []v1alpha1.NamespaceOffloading {
 	}
 }
 
-// podOn is a pod that asks for half a CPU; those without a node are older than the offloading.
+// podOn is a pod that asks for half a CPU and is well; those without a node are older than the offloading.
 func podOn(namespace, name, node string) corev1.Pod {
-	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: corev1.PodSpec{NodeName: node,
+	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + name)}, Spec: corev1.PodSpec{NodeName: node,
 		Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("500m")}}}}}}
 	if node != "" {
 		p.Spec.Tolerations = []corev1.Toleration{{Key: v1alpha1.TaintVirtualNode, Operator: corev1.TolerationOpExists}}
+		p.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
 	}
 	return p
 }

@@ -28,7 +28,8 @@ func newUnoffload(e *Env) *cobra.Command {
 		Long: `Ends the offloading of a namespace and waits until its pods have left the other clusters
 and its namespaces there are gone. Pods are evicted as their disruption budgets let them for
 a minute, then deleted. Controllers make theirs again, in this cluster; pods without a
-controller are lost. A namespace there that holds volume claims is kept, and said so. A
+controller are lost. It says before how many there are, and whether the nodes of this cluster
+have room for them. A namespace there that holds volume claims is kept, and said so. A
 cluster that does not answer is not waited for longer than a minute: it is told when it is
 back.`,
 		Example:           group.Example,
@@ -49,13 +50,15 @@ func (u *unoffload) run(ctx context.Context, e *Env, args []string) error {
 	ctx, cancel := bound(ctx, u.timeout)
 	defer cancel()
 	name := args[0]
-	labelled, err := unlabel(ctx, c, name)
-	if err != nil {
-		return err
-	}
 	var o v1alpha1.NamespaceOffloading
 	err = c.Client.Get(ctx, client.ObjectKey{Namespace: name, Name: v1alpha1.OffloadingName}, &o)
+	if err == nil {
+		u.notePods(ctx, e, c, name)
+	}
+	labelled, failed := unlabel(ctx, c, name)
 	switch {
+	case failed != nil:
+		return failed
 	case client.IgnoreNotFound(err) != nil:
 		return describe(fmt.Errorf("reading the offloading: %w", err), c)
 	case err != nil && !labelled:
@@ -70,6 +73,28 @@ func (u *unoffload) run(ctx context.Context, e *Env, args []string) error {
 	}
 	fmt.Fprintf(e.Out, "Namespace %s is not offloaded any more.\n", name)
 	return c.noteLeft(ctx, e, name)
+}
+
+// notePods says how many pods come home, and whether there is room for them. What cannot be
+// read is not said.
+func (u *unoffload) notePods(ctx context.Context, e *Env, c *Cluster, namespace string) {
+	nodes, err := c.virtual(ctx, "")
+	if err != nil {
+		return
+	}
+	var m movers
+	for _, n := range nodes {
+		if err := c.eachPod(ctx, m.add, client.InNamespace(namespace), client.MatchingFields{"spec.nodeName": n.Name}); err != nil {
+			return
+		}
+	}
+	if moving := len(m.moving); moving > 0 {
+		e.note("%s of namespace %s %s at other clusters and %s home.", pods(moving), namespace, choose(moving, "is", "are"), choose(moving, "comes", "come"))
+		c.noteRoom(ctx, e, m.moving, false)
+	}
+	if m.lost > 0 {
+		e.note("%s of namespace %s %s at other clusters and will be lost: no controller makes %s again.", pods(m.lost), namespace, choose(m.lost, "is", "are"), choose(m.lost, "it", "them"))
+	}
 }
 
 // unlabel takes the label off a namespace that would offload it again.

@@ -38,7 +38,8 @@ func newUnpeer(e *Env) *cobra.Command {
 		Long: `Ends what this cluster uses of NAME and what it gives to NAME, and waits until both
 sides are as before. Pods of this cluster that run there are evicted first: disruption
 budgets hold them for a minute, then they are deleted. Controllers make theirs again
-elsewhere; pods without a controller are lost. Pods of NAME that run here end.
+elsewhere; pods without a controller are lost. Pods of NAME that run here end. It says before
+how many there are, and whether the nodes of this cluster have room for those that come home.
 NAME is the peering, the remote cluster's own name, or its id.
 
 If the remote cluster does not answer, --force cleans up this side at once and leaves a
@@ -75,12 +76,12 @@ func (u *unpeer) run(ctx context.Context, e *Env, args []string) error {
 		return usage("%s is still peered; --forget is for what was left with --force. To leave and forget it at once, give both", p.Name)
 	}
 	name = p.Name
+	u.notePods(ctx, e, c, p)
 	if u.force {
 		if err := markForce(ctx, c, p); err != nil {
 			return describe(err, c)
 		}
 	}
-	u.notePods(ctx, e, c, p)
 	if err := u.wait(ctx, e, c, name); err != nil {
 		return err
 	}
@@ -97,32 +98,24 @@ func (u *unpeer) run(ctx context.Context, e *Env, args []string) error {
 	return nil
 }
 
-// notePods says whose pods will move. What cannot be read is not said.
+// notePods says whose pods will move, and whether there is room for them at home. What
+// cannot be read is not said.
 func (u *unpeer) notePods(ctx context.Context, e *Env, c *Cluster, p *v1alpha1.Peering) {
-	var nodes corev1.NodeList
-	if err := c.Client.List(ctx, &nodes, client.MatchingLabels{v1alpha1.LabelType: v1alpha1.TypeVirtualNode, v1alpha1.LabelPeering: p.Name}); err != nil {
+	nodes, err := c.virtual(ctx, p.Name)
+	if err != nil {
 		return
 	}
-	moving, lost := 0, 0
-	for _, n := range nodes.Items {
-		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
-		if err := c.Client.List(ctx, list, client.MatchingFields{"spec.nodeName": n.Name}); err != nil {
+	var m movers
+	for _, n := range nodes {
+		if err := c.eachPod(ctx, m.add, client.MatchingFields{"spec.nodeName": n.Name}); err != nil {
 			return
 		}
-		for i := range list.Items {
-			switch owner := metav1.GetControllerOf(&list.Items[i]); {
-			case owner == nil:
-				lost++
-			case owner.Kind != "DaemonSet": // whose pods are of the node
-				moving++
-			}
-		}
 	}
-	if moving > 0 {
+	if moving := len(m.moving); moving > 0 {
 		e.note("%s of this cluster %s bound to %s and will move.", pods(moving), choose(moving, "is", "are"), p.Name)
+		c.noteRoom(ctx, e, m.moving, true)
 	}
-	if lost > 0 {
+	if lost := m.lost; lost > 0 {
 		e.note("%s of this cluster %s bound to %s and will be lost: no controller makes %s again.", pods(lost), choose(lost, "is", "are"), p.Name, choose(lost, "it", "them"))
 	}
 	var t v1alpha1.Tenant

@@ -6,26 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/bin:$PATH"
 
-bold='' dim='' plain=''
-if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then
-  bold=$'\e[1m' dim=$'\e[2m' plain=$'\e[0m'
-fi
-
-say() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
-
-# show prints a command as one could type it, then runs it.
-show() {
-  printf '%s$ %s%s\n' "$dim" "$(printf '%q ' "$@")" "$plain"
-  "$@"
-}
-
-# at CLUSTER COMMAND…: as its owner would, with his kubeconfig.
-at() {
-  local cluster=$1
-  shift
-  printf '%s%s$ %s%s\n' "$dim" "$cluster" "$(printf '%q ' "$@")" "$plain"
-  KUBECONFIG=$keys/$cluster "$@"
-}
+. test/demo/words.sh
 
 if [ "$(id -u)" -ne 0 ]; then
   echo "The demo starts Kubernetes nodes, which needs root: sudo make demo" >&2
@@ -37,7 +18,7 @@ trap 'rm -rf "$keys"' EXIT
 say "Two complete Kubernetes clusters on this machine, with Pelago in both. The first time, Kubernetes is compiled: some minutes."
 show pelago-sandbox up --file test/demo/sandbox.yaml --pelago
 for cluster in rome milan; do
-  pelago-sandbox kubeconfig "$cluster" >"$keys/$cluster" # mktemp made the folder ours alone
+  key "$cluster"
 done
 
 say "They belong to different people and know nothing of each other. Both use the same addresses for their pods."
@@ -50,7 +31,7 @@ else
   say "Milan's owner invites a consumer: one line, good for one cluster, once, for an hour."
   printf '%smilan$ pelago generate peer-command --ttl 1h%s\n' "$dim" "$plain"
   line=$(KUBECONFIG=$keys/milan pelago generate peer-command --ttl 1h)
-  echo "$line"
+  clean "$line"
   say "Rome's owner runs that line, nothing else."
   KUBECONFIG=$keys/rome sh -c "$line"
 fi
@@ -107,7 +88,7 @@ at rome pelago status
 
 cat <<TEXT
 
-${bold}Try${plain}   (export PATH=$PWD/bin:\$PATH; pelago-sandbox kubeconfig rome > rome.kubeconfig; the same for milan)
+${bold}Try${plain}   (export PATH=$PWD/bin:\$PATH; umask 077; pelago-sandbox kubeconfig rome > rome.kubeconfig; the same for milan)
   pelago-sandbox kubectl rome -- scale -n shop deployment/web --replicas=10
   pelago-sandbox link cut rome milan                           rome notices in seconds, the pods run on; heal ends it
   KUBECONFIG=rome.kubeconfig pelago unoffload namespace shop   the pods come home

@@ -27,6 +27,9 @@ type PodFacts struct {
 	Mapped *v1alpha1.MappedNamespace
 	// Event is the latest word of Pelago about the pod, empty if there is none.
 	Event string
+	// Referred is what is known of the ConfigMaps and Secrets that it refers to, if it is at
+	// another cluster and not ready.
+	Referred []Referred
 	// Warnings are what events say that its provider warns of, the latest first.
 	Warnings []string
 }
@@ -67,7 +70,7 @@ func Pod(f PodFacts) Chain {
 				b.add(acceptedStep(f, *away))
 			}
 		}
-		b.add(warnedStep(f, runningStep(f)))
+		b.add(warnedStep(f, referredStep(f, runningStep(f))))
 		if s, refused := changeStep(f); refused {
 			b.note(s)
 		}
@@ -266,18 +269,13 @@ var refusals = []string{
 
 func acceptedStep(f PodFacts, n NodeFacts) Step {
 	s := Step{Fact: n.peering() + " runs it", State: Done}
-	reason, message := f.Pod.Status.Reason, f.Pod.Status.Message
-	for _, c := range f.Pod.Status.Conditions {
-		if c.Status == corev1.ConditionFalse && slices.Contains(refusals, c.Reason) {
-			reason, message = c.Reason, c.Message
-		}
-	}
+	reason, message := refusal(f.Pod)
 	switch {
-	case slices.Contains(refusals, reason):
+	case reason != "":
 		s.State, s.Evidence = Broken, strings.TrimSuffix(reason+": "+Plain(reason, message), ": ")
 		s.Remedy = n.at(f.Pod.Namespace).Remedy(reason)
-		if reason == v1alpha1.ReasonNamespaceMissing || reason == v1alpha1.ReasonNameTaken {
-			s.State = Waiting // the earlier pod of that name goes, the namespace comes
+		if yields(reason) {
+			s.State = Waiting
 			s.Remedy = "this takes a moment; if it stays so: pelago explain namespace " + f.Pod.Namespace
 		}
 	case f.Pod.Status.StartTime != nil || f.Pod.Status.Phase == corev1.PodRunning || len(f.Pod.Status.ContainerStatuses) > 0:
@@ -322,7 +320,7 @@ func warnedStep(f PodFacts, s Step) Step {
 	}
 	s.State = Broken
 	s.Evidence += "; " + strings.Join(f.Warnings[:min(len(f.Warnings), maxWarnings)], "; ")
-	s.Remedy = cmp.Or(s.Remedy, absentRemedy(f, *f.away()), fmt.Sprintf("see kubectl -n %s describe pod %s", f.Pod.Namespace, f.Pod.Name))
+	s.Remedy = cmp.Or(s.Remedy, fmt.Sprintf("see kubectl -n %s describe pod %s", f.Pod.Namespace, f.Pod.Name))
 	return s
 }
 
@@ -347,14 +345,10 @@ func runningStep(f PodFacts) Step {
 		}
 	}
 	s.State, s.Evidence = Waiting, "it is starting"
-	away := f.away()
 	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		if w := c.State.Waiting; w != nil && w.Reason != "" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
 			s.State, s.Evidence = Broken, strings.TrimSuffix(fmt.Sprintf("container %s: %s: %s", c.Name, w.Reason, Plain("", w.Message)), ": ")
 			s.Remedy = fmt.Sprintf("see kubectl -n %s describe pod %s", p.Namespace, p.Name)
-			if away != nil && w.Reason == "CreateContainerConfigError" {
-				s.Remedy = cmp.Or(absentRemedy(f, *away), s.Remedy)
-			}
 			return s
 		}
 	}
@@ -362,9 +356,6 @@ func runningStep(f PodFacts) Step {
 		if c.Type == corev1.PodReady && c.Message != "" {
 			s.Evidence = Plain(c.Reason, c.Message)
 		}
-	}
-	if away != nil && p.Status.StartTime != nil && f.Now.Sub(p.Status.StartTime.Time) > startsWithin {
-		s.Remedy = absentRemedy(f, *away)
 	}
 	return s
 }

@@ -203,9 +203,10 @@ func TestPodThatJustStarts(t *testing.T) {
 	pod := admitted(all{virtual}, all{local})
 	pod.Spec.NodeName = "milan"
 	needsSettings(at(-time.Second))(pod)
-	c := Pod(PodFacts{Now: now, Pod: pod, Offloading: offloading("", nil), Nodes: []NodeFacts{milan(nil)}})
+	c := Pod(PodFacts{Now: now, Pod: pod, Offloading: offloading("", nil), Nodes: []NodeFacts{milan(nil)},
+		Referred: []Referred{{Reference: Reference{Kind: "ConfigMap", Name: "settings"}}}})
 	for _, s := range c.Steps {
-		if strings.Contains(s.Remedy, "settings") {
+		if strings.Contains(s.Evidence+s.Remedy, "settings") {
 			t.Errorf("a pod that is a second old: %+v", s)
 		}
 	}
@@ -305,8 +306,6 @@ func TestPod(t *testing.T) {
 			p.Status.Conditions = nil
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}}}}
 		}), offloading("", nil), []NodeFacts{milan(nil)}, ready, "", "Pod shop/web is at milan", "", []string{"container c: ImagePullBackOff: no such image", "kubectl -n shop describe pod web"}},
-		{"its ConfigMap may be missing there", atMilan(needsSettings(at(-2 * time.Minute))), offloading("", nil), []NodeFacts{milan(nil)}, ready, "", "Pod shop/web is at milan", "",
-			[]string{"perhaps ConfigMap settings is missing at milan, in namespace shop-rome: see whether it is there at home, and its events (NotReflected)"}},
 		{"its provider warns of something", atMilan(starts("milan: FailedMount: no configmap", "milan: B: b", "milan: C: c", "milan: D: d")), offloading("", nil), []NodeFacts{milan(nil)}, ready, "", "Pod shop/web is at milan",
 			"D namespace shop is offloaded\nD it was made under today's terms\nD it is bound to a node\nD node milan is ready\nD namespace shop is there at milan\nD milan runs it\nB it runs and is ready\n",
 			[]string{"it is starting; milan: FailedMount: no configmap; milan: B: b; milan: C: c\n", "kubectl -n shop describe pod web"}},
