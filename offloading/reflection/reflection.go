@@ -15,6 +15,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,6 +46,12 @@ const (
 type Options struct {
 	// Fleet is the connections to providers; see Connections.
 	Fleet Fleet
+	// Addresses says by which addresses providers reach what is here. Without it no
+	// EndpointSlice travels, and none is watched.
+	Addresses Addresses
+	// Allowed says which addresses tenants may give their Services here. Without it none,
+	// and every EndpointSlice is refused.
+	Allowed Allowed
 	// Clock tells the time; the real one if nil.
 	Clock clock.PassiveClock
 }
@@ -82,18 +89,18 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 	}
 	r := &consumer{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), fleet: o.Fleet, clock: o.Clock,
-		pods: indexedPods(mgr.GetClient()), spaces: indexedSpaces(mgr.GetClient()), events: mgr.GetEventRecorder(component), meter: m, notes: newNotes[note](),
+		pods: indexedPods(mgr.GetClient()), spaces: indexedSpaces(mgr.GetClient()), addresses: o.Addresses, events: mgr.GetEventRecorder(component), meter: m, notes: newNotes[note](),
 	}
-	w := wakers{cache: mgr.GetClient(), fleet: o.Fleet, spaces: r.spaces}
+	w := wakers{cache: mgr.GetClient(), fleet: o.Fleet, spaces: r.spaces, addresses: o.Addresses != nil}
 	chosen := make(chan event.TypedGenericEvent[reconcile.Request])
 	if err := registerLister(mgr, r, chosen); err != nil {
 		return err
 	}
 	state := func(peering string) []reconcile.Request {
 		r.left(peering)
-		return w.ofPeer(peering)
+		return append(w.ofPeer(peering), w.beyond(peering)...)
 	}
-	return ctrl.NewControllerManagedBy(mgr).Named("shadow-object-consumer").
+	b := ctrl.NewControllerManagedBy(mgr).Named("shadow-object-consumer").
 		Watches(&corev1.Pod{}, w.pods()).
 		Watches(&corev1.Node{}, w.nodes()).
 		Watches(&v1alpha1.NamespaceOffloading{}, w.offloadings()).
@@ -101,12 +108,15 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 		WatchesMetadata(&corev1.Service{}, w.ofHome(kindService)).
 		WatchesMetadata(&policyv1.PodDisruptionBudget{}, w.ofHome(kindBudget)).
 		WatchesMetadata(&networkingv1.Ingress{}, w.ofHome(kindIngress)).
-		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowObject{}, ofShadow)).
+		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowObject{}, w.ofShadow)).
 		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowPod{}, ofShadowPod)).
 		WatchesRawSource(o.Fleet.StateSourceAt(pace, state)).
 		WatchesRawSource(source.TypedChannel(chosen, passOn)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: newLimiter()}).
-		Complete(r)
+		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: newLimiter()})
+	if w.addresses {
+		b = b.WatchesMetadata(&discoveryv1.EndpointSlice{}, w.ofHome(kindSlice))
+	}
+	return b.Complete(r)
 }
 
 // registerLister adds who finds what rules send, and says so by a channel.
@@ -119,10 +129,11 @@ func registerLister(mgr ctrl.Manager, r *consumer, to chan<- event.TypedGenericE
 }
 
 func registerProvider(mgr ctrl.Manager, o Options, m *meter) error {
-	r := &provider{client: mgr.GetClient(), live: mgr.GetAPIReader(), clock: o.Clock, meter: m, notes: newNotes[made]()}
+	r := &provider{client: mgr.GetClient(), live: mgr.GetAPIReader(), clock: o.Clock, allowed: o.Allowed, meter: m, notes: newNotes[made]()}
 	w := &watcher{client: mgr.GetClient(), pace: newPacer(o.Clock)}
 	err := ctrl.NewControllerManagedBy(mgr).Named("shadow-object-provider").
 		WatchesMetadata(&v1alpha1.ShadowObject{}, w.shadows()).
+		WatchesMetadata(&corev1.Service{}, w.services(r.notes)).
 		Watches(&v1alpha1.ShadowPod{}, w.pods()).
 		Watches(&v1alpha1.NamespaceMap{}, w.maps()).
 		Watches(&v1alpha1.Tenant{}, w.tenants()).
