@@ -142,6 +142,7 @@ func newSlices(t *testing.T) *world {
 	w := newWorld(t)
 	w.addresses, w.allowed = network{}, network{}
 	w.restart()
+	w.build(v1alpha1.FeatureOfKind(kindService), v1alpha1.FeatureOfKind(kindSlice))
 	w.create(service(w.home, "web"))
 	w.pod("web")
 	w.as(kindService, "web")
@@ -295,6 +296,22 @@ func TestSliceOfAbsent(t *testing.T) {
 	w.says("it does not", "web-1", "10.201.0.1, 10.201.0.2 ready serving")
 	w.others[oslo] = fleet.State{Reachable: true}
 	w.says("it answers again", "web-1", "10.201.0.1 ready serving, 10.201.0.2 ready serving")
+}
+
+// TestSliceOfOlderBuild: a provider that does not know slices gets none.
+func TestSliceOfOlderBuild(t *testing.T) {
+	t.Parallel()
+	w := newSlices(t)
+	w.build(v1alpha1.FeatureOfKind(kindService))
+	w.create(sliceOf(w.home, "web-1", "web", endpoint("10.1.0.1", "node-1")))
+	w.create(sliceOf(w.home, "web-2", "web", endpoint("10.1.0.2", w.name)))
+	w.says("an older build", "web-1", "no slice")
+	w.says("an older build, and nothing to tell it", "web-2", "no slice")
+	if n := w.told("reflection.endpointslice/v1"); w.shadow("web-1") != nil || n != 1 {
+		t.Errorf("sent to an older build, or told %d times", n)
+	}
+	w.build(v1alpha1.FeatureOfKind(kindService), v1alpha1.FeatureOfKind(kindSlice))
+	w.says("upgraded", "web-1", "10.201.0.1 ready serving")
 }
 
 // TestSliceLoop: what Pelago has made goes nowhere again.
