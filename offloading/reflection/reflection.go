@@ -3,7 +3,15 @@
 // refer to, or the owner of the namespace sends by a rule, and for the Services, Ingresses
 // and PodDisruptionBudgets of their namespaces, and takes them back when no pod needs them
 // any more. As a provider it makes the objects in the namespaces mapped for a tenant. It
-// owns the kind ShadowObject; how each kind travels is said by content. It never carries a
+// owns the kind ShadowObject; how each kind travels is said by content.
+//
+// A Service travels with its selector, so that the provider's own controllers put the pods
+// that run there behind it, as fast as these change and while home cannot be reached. Its
+// EndpointSlices therefore travel without these pods: no address is listed twice. The other
+// endpoints travel by their addresses over there, which only a network between the clusters
+// gives; without one no slice does.
+//
+// It never carries a
 // Secret or ConfigMap that no pod over there refers to and no rule sends; never touches an
 // object that it has not made for that tenant; keeps no content in a cache; and never lets
 // content into a log, an event, a condition or an error.
