@@ -153,6 +153,8 @@ func (w *world) slicesInManager(connect func(oslo string), cable *cable) {
 	until := func(what, want string) {
 		w.t.Helper()
 		w.await(what, func() bool { return shown(w.slice("web-1")) == want })
+		since := time.Now() // what was written comes back, and is looked at at the next second
+		w.await("all of that is over", func() bool { return time.Since(since) > 2*readEvery })
 	}
 	until("a slice of a Service that is there is made", "10.201.0.1 ready serving")
 	cable.cut(true)

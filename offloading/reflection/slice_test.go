@@ -1,14 +1,19 @@
 package reflection
 
 import (
+	"context"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/fleet"
@@ -419,4 +424,49 @@ func TestSliceIsPaced(t *testing.T) {
 	if shadows > seconds || shadows < 2 {
 		t.Errorf("%d writes in %d seconds", shadows, seconds)
 	}
+}
+
+// indexed reads pods by their node as a cache does.
+type indexed struct{ client.Reader }
+
+func (r indexed) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	o := (&client.ListOptions{}).ApplyOptions(opts)
+	by := o.FieldSelector
+	o.FieldSelector = nil
+	err := r.Reader.List(ctx, list, o)
+	if pods, ok := list.(*corev1.PodList); ok && by != nil {
+		pods.Items = slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool {
+			return !slices.ContainsFunc(indices[byNode](&p), func(node string) bool { return by.Matches(fields.Set{byNode: node}) })
+		})
+	}
+	return err
+}
+
+// TestBeyond: what is looked at when another provider begins or ceases to answer.
+func TestBeyond(t *testing.T) {
+	t.Parallel()
+	w := newSlices(t)
+	oslo := w.name + "-oslo"
+	node := &corev1.Node{ObjectMeta: objectMeta("", oslo)}
+	node.Labels = map[string]string{v1alpha1.LabelType: v1alpha1.TypeVirtualNode, v1alpha1.LabelPeering: oslo}
+	w.create(node)
+	w.create(sliceOf(w.home, "web-1", "web", endpoint("10.1.0.1", oslo)))
+	made := sliceOf(w.home, "made", "web", endpoint("10.1.0.1", oslo))
+	made.Labels[v1alpha1.LabelManagedBy] = manager
+	w.create(made)
+	wakers := wakers{cache: indexed{w.raw}, fleet: w, spaces: w.consumer.spaces, addresses: true}
+	ours := func(reason string, want ...reconcile.Request) {
+		t.Helper()
+		got := slices.DeleteFunc(wakers.beyond(oslo), func(r reconcile.Request) bool { // others use the same server
+			return !strings.HasPrefix(r.Namespace, w.name)
+		})
+		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s: %s", reason, diff)
+		}
+	}
+	ours("no pod is there")
+	w.podWith("beyond", func(spec *corev1.PodSpec) { spec.NodeName = oslo })
+	ours("a pod is there", at(w.name, w.of("web-1")))
+	wakers.addresses = false
+	ours("there is no network")
 }
