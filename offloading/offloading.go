@@ -2,8 +2,8 @@
 // agrees with providers on namespaces; admission, which gives pods of these namespaces
 // their terms and keeps all others off virtual nodes; vnode, the virtual nodes; consumer,
 // which carries home pods to providers as ShadowPods and their status home; provider,
-// which runs them; reflection, which carries the Secrets and ConfigMaps they refer to,
-// and content, what travels of each kind; shadow, the pure table of what becomes of each
+// which runs them; reflection, which carries the Secrets and ConfigMaps they refer to and
+// what else their namespaces have for them, and content, what travels of each kind; shadow, the pure table of what becomes of each
 // field of a pod on the way; kubelet, the API by which logs are read and commands run; and stats, what pods use.
 // This package puts them together, with the listener that the API server calls. It never
 // touches a pod of a namespace that is not offloaded.

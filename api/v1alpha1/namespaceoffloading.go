@@ -95,7 +95,7 @@ const (
 type ReflectionRule struct {
 	// Kind of the objects.
 	//
-	// +kubebuilder:validation:Enum=Secret;ConfigMap;Service;Ingress;PodDisruptionBudget
+	// +kubebuilder:validation:Enum=Secret;ConfigMap;Service;EndpointSlice;Ingress;PodDisruptionBudget
 	Kind string `json:"kind"`
 	// Policy: Deny, they stay home; Referred, for Secrets and ConfigMaps, they travel if a
 	// pod refers to them; All, they travel while a pod of the namespace runs elsewhere,

@@ -219,7 +219,7 @@ func FuzzDecode(f *testing.F) {
 }
 
 // generous rules allow all there is.
-var generous = Rules{NodePorts: true, LoadBalancers: true, Budgets: true, IngressHosts: []string{"example"}, IngressClass: "x", Ranges: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}}
+var generous = Rules{NodePorts: true, LoadBalancers: true, Budgets: true, IngressHosts: []string{"example"}, IngressClass: "x", Allows: func(netip.Addr) bool { return true }}
 
 // seeds are texts for the fuzzer.
 var seeds = []string{

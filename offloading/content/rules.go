@@ -19,8 +19,9 @@ type Rules struct {
 	IngressClass string
 	// Budgets lets PodDisruptionBudgets be taken: any of them can hold up drains for ever.
 	Budgets bool
-	// Ranges are where addresses of EndpointSlices may be.
-	Ranges []netip.Prefix
+	// Allows says whether an address is the tenant's in the network between the clusters,
+	// so that EndpointSlices may have it. None may if nil: there is no network.
+	Allows func(netip.Addr) bool
 }
 
 // RulesOf are the rules that the terms of a tenant make.

@@ -1,7 +1,6 @@
 package reflection
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -37,9 +36,12 @@ type consumer struct {
 	clock  clock.PassiveClock
 	pods   podFinder
 	spaces spaceFinder
-	events events.EventRecorder
-	meter  *meter
-	notes  *notes[note]
+	// addresses says by which addresses providers reach what is here; nil while there is no
+	// network.
+	addresses Addresses
+	events    events.EventRecorder
+	meter     *meter
+	notes     *notes[note]
 }
 
 // note is what is remembered of one object and one provider.
@@ -97,7 +99,7 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		return ctrl.Result{RequeueAfter: f.early}, nil
 	}
 	p := decide(*f)
-	if !kind.Referred && p.again == rereadEvery {
+	if !kind.Referred && p.again == rereadEvery && !f.lost {
 		p.again = watchedEvery
 	}
 	p, err = r.apply(ctx, peer, home, f, p)
@@ -217,14 +219,29 @@ func (r *consumer) read(ctx context.Context, f *facts, peering string, kind cont
 			return nil // since a moment ago; the next look sees it
 		}
 		f.found, f.home = present, r.nameOf(kind, obj)
-		if f.wrong = cmp.Or(kept, unknown(there, kind.Name)); f.wrong == "" {
-			f.text, f.wrong = kind.Encode(obj)
+		if f.wrong = kept; f.wrong == "" {
+			return r.encode(ctx, f, peering, there, kind, obj)
 		}
 	case apierrors.IsNotFound(err):
 		f.found = absent
 	case apierrors.IsForbidden(err): // the right comes with the label, or a moment later
 	default:
 		return plain("reading the object", err)
+	}
+	return nil
+}
+
+// encode puts into the facts the text that carries an object, or why there is none.
+func (r *consumer) encode(ctx context.Context, f *facts, peering string, there v1alpha1.ClusterInfo, kind content.Kind, obj client.Object) error {
+	told, err := r.abroad(ctx, f, peering, obj)
+	if err != nil {
+		return err
+	}
+	if f.empty = told == nil; f.empty {
+		return nil
+	}
+	if f.wrong = unknown(there, kind.Name); f.wrong == "" {
+		f.text, f.wrong = kind.Encode(told)
 	}
 	return nil
 }

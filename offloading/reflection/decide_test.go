@@ -2,6 +2,7 @@ package reflection
 
 import (
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/offloading/content"
 )
 
 func shadowOf(home v1alpha1.HomeObject, object string) *v1alpha1.ShadowObject {
@@ -57,6 +59,9 @@ func TestDecide(t *testing.T) {
 		{reason: "it was deleted", facts: facts{wanted: true, offloaded: true, found: absent, there: there}, want: plan{remove: true, again: rereadEvery}, told: "no such Secret"},
 		{reason: "it does not travel", facts: facts{wanted: true, offloaded: true, found: present, wrong: "no"}, want: plan{again: rereadEvery}, told: "no"},
 		{reason: "it travels no more", facts: facts{wanted: true, offloaded: true, found: present, wrong: "no", there: there}, want: plan{remove: true, again: rereadEvery}, told: "no"},
+		{reason: "nothing of it means anything there", facts: facts{wanted: true, offloaded: true, found: present, empty: true}, want: plan{again: rereadEvery}},
+		{reason: "nothing of it means anything there any more", facts: facts{wanted: true, offloaded: true, found: present, empty: true, there: there}, want: plan{remove: true, again: rereadEvery}},
+		{reason: "it waits for another object", facts: facts{wanted: true, offloaded: true, found: present, text: "new", there: said("Waiting", 2)}, want: plan{again: rereadEvery}},
 		{reason: "refused", facts: facts{wanted: true, offloaded: true, found: present, text: "new", there: said("Refused", 2)}, want: plan{again: rereadEvery}, told: "refuses it"},
 		{reason: "the name is taken", facts: facts{wanted: true, offloaded: true, found: present, text: "new", there: said("NameTaken", 2)}, want: plan{again: rereadEvery}, told: "another name"},
 		{reason: "it waits for its namespace", facts: facts{wanted: true, offloaded: true, found: present, text: "new", there: said("NamespaceMissing", 2)}, want: plan{again: rereadEvery}},
@@ -96,6 +101,10 @@ func TestJudge(t *testing.T) {
 		s.Name = name
 		return s
 	}
+	slice, endpoints := v1alpha1.HomeObject{Kind: kindSlice, Namespace: "shop", Name: "registry"}, sliceText("10.201.0.7")
+	network := content.Rules{Allows: func(netip.Addr) bool { return true }}
+	ours := service("shop-rome", "web")
+	mark(ours, "rome", "shop")
 	for _, c := range []struct {
 		reason string
 		claim  claim
@@ -120,7 +129,10 @@ func TestJudge(t *testing.T) {
 		{"but nothing foreign", claim{shadow: shadowOf(home, text(tokenType, "a", nil)), place: here, have: pullSecret("shop-rome", "registry", "a")}, "", "Refused", nil},
 		{"another kind", claim{shadow: shadowOf(v1alpha1.HomeObject{Kind: "ClusterRoleBinding", Namespace: "shop", Name: "x"}, good), place: here}, "", "Refused", nil},
 		{"a name of its own choice", claim{shadow: named("secret-"+strings.Repeat("0", 40), home), place: here}, "", "Refused", nil},
-		{"a kind that does not travel yet", claim{shadow: shadowOf(v1alpha1.HomeObject{Kind: "EndpointSlice", Namespace: "shop", Name: "x"}, good), place: here}, "", "Refused", nil},
+		{"a slice without a network", claim{shadow: shadowOf(slice, endpoints), place: here, service: ours}, "", "Refused", nil},
+		{"a slice", claim{shadow: shadowOf(slice, endpoints), place: here, service: ours, rules: network}, "create", "Ready", nil},
+		{"its Service has not come", claim{shadow: shadowOf(slice, endpoints), place: here, rules: network}, "", "Waiting", nil},
+		{"its Service is somebody else's", claim{shadow: shadowOf(slice, endpoints), place: here, service: service("shop-rome", "web"), rules: network}, "", "Refused", nil},
 		{"the cluster's own", claim{shadow: shadowOf(v1alpha1.HomeObject{Kind: "ConfigMap", Namespace: "shop", Name: "kube-root-ca.crt"}, "{}"), place: here}, "", "Refused", nil},
 		{"a path", claim{shadow: shadowOf(v1alpha1.HomeObject{Kind: "Secret", Namespace: "shop", Name: "../../kube-system/secrets/x"}, good), place: here}, "", "Refused", nil},
 		{"a path as namespace", claim{shadow: shadowOf(v1alpha1.HomeObject{Kind: "Secret", Namespace: "../x", Name: "x"}, good), place: here}, "", "Refused", nil},

@@ -1,6 +1,7 @@
 package reflection
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -22,6 +23,8 @@ func FuzzJudge(f *testing.F) {
 	f.Add("Secret", "shop", "registry", "", `{"content":{"type":"Opaque","data":{"a":"eA=="}}}`, 2)
 	f.Add("Secret", "a/b", "..", "", good, 2)
 	f.Add("ConfigMap", "shop", "x", "", `{"content":{"data":{"a":"b"}}}`, 3)
+	f.Add("EndpointSlice", "shop", "web-x", "", sliceText("10.201.0.7"), 4)
+	f.Add("EndpointSlice", "shop", "web-x", "", sliceText("127.0.0.1"), 8)
 	f.Add("Service", "shop", "web", "", `{"content":{"ports":[{"port":80}]}}`, 0)
 	f.Fuzz(func(t *testing.T, kind, namespace, name, object, said string, around int) {
 		home := v1alpha1.HomeObject{Kind: kind, Namespace: namespace, Name: name}
@@ -38,6 +41,15 @@ func FuzzJudge(f *testing.F) {
 			c.have = known.New()
 			c.have.SetNamespace("shop-rome")
 			c.have.SetName(name)
+		}
+		if around&4 != 0 {
+			c.rules.Allows = func(netip.Addr) bool { return true }
+		}
+		if around&8 != 0 {
+			c.service = service("shop-rome", "web")
+			if around&16 != 0 {
+				mark(c.service, "rome", namespace)
+			}
 		}
 		switch around & 3 {
 		case 2:
@@ -61,6 +73,9 @@ func FuzzJudge(f *testing.F) {
 		if w.GetNamespace() != "shop-rome" || w.GetName() != name || !travels || len(validation.IsDNS1123Subdomain(name)) > 0 ||
 			w.GetLabels()[v1alpha1.LabelTenant] != "rome" || len(w.GetFinalizers())+len(w.GetOwnerReferences()) > 0 {
 			t.Fatalf("makes %s %s/%s", kind, w.GetNamespace(), w.GetName())
+		}
+		if kind == kindSlice && (c.rules.Allows == nil || c.service == nil || !owned(c.service, "rome", namespace)) {
+			t.Fatal("a slice without a network, or for a Service that is not the tenant's")
 		}
 		if c.have != nil && !owned(c.have, "rome", namespace) {
 			t.Fatal("an object of somebody else is written")

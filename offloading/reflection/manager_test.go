@@ -2,11 +2,16 @@ package reflection
 
 import (
 	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -57,9 +62,9 @@ func TestManager(t *testing.T) {
 		Scheme: kubetest.Scheme(), Logger: logr.Discard(), Metrics: server.Options{BindAddress: "0"},
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{ // others use the same server
 			&corev1.Pod{}: in(w.home), &corev1.Secret{}: in("no-such-namespace"), &corev1.ConfigMap{}: in("no-such-namespace"),
-			&corev1.Service{}: in(w.home), &networkingv1.Ingress{}: in(w.home), &policyv1.PodDisruptionBudget{}: in(w.home),
+			&corev1.Service{}: in(w.home, w.remote), &discoveryv1.EndpointSlice{}: in(w.home), &networkingv1.Ingress{}: in(w.home), &policyv1.PodDisruptionBudget{}: in(w.home),
 			&v1alpha1.NamespaceMap{}: in(w.TenantNamespace()), &v1alpha1.NamespaceOffloading{}: in(w.home), &v1alpha1.ShadowObject{}: in(w.TenantNamespace()),
-			&corev1.Node{}:      {Field: fields.OneTermEqualSelector("metadata.name", w.name)},
+			&corev1.Node{}:      {Label: labels.SelectorFromSet(labels.Set{"world": w.name})},
 			&v1alpha1.Tenant{}:  {Field: fields.OneTermEqualSelector("metadata.name", w.name)},
 			&corev1.Namespace{}: {Label: labels.SelectorFromSet(labels.Set{"world": w.name})},
 		}},
@@ -69,8 +74,13 @@ func TestManager(t *testing.T) {
 	}
 	w.label(w.home, map[string]string{v1alpha1.LabelOffloaded: "true", "world": w.name})
 	w.label(w.remote, map[string]string{v1alpha1.LabelManagedBy: component, v1alpha1.LabelTenant: w.name, v1alpha1.LabelHomeNamespace: w.home, "world": w.name})
-	links := fleet.New(fleet.Options{Scheme: kubetest.Scheme()})
-	if err := Register(mgr, Options{Fleet: Connections(links)}); err != nil {
+	cable := &cable{}
+	links := fleet.New(fleet.Options{Scheme: kubetest.Scheme(), Dial: cable.dial})
+	w.build(v1alpha1.FeatureOfKind(kindSecret), v1alpha1.FeatureOfKind(kindConfigMap), v1alpha1.FeatureOfKind(kindService), v1alpha1.FeatureOfKind(kindSlice))
+	node := get(w, "", w.name, &corev1.Node{})
+	node.Labels["world"] = w.name
+	w.update(node)
+	if err := Register(mgr, Options{Fleet: Connections(links), Addresses: network{}, Allowed: network{}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := mgr.Add(links); err != nil {
@@ -93,12 +103,17 @@ func TestManager(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if err := links.Set(ctx, fleet.Connection{
-		Peering: w.name, ClusterID: "x", ServerURL: config.Host, CA: config.CAData,
-		Certificate: config.CertData, Key: config.KeyData, TenantNamespace: w.TenantNamespace(),
-	}); err != nil {
-		t.Fatal(err)
+	connect := func(peering, url string) {
+		t.Helper()
+		err := links.Set(ctx, fleet.Connection{
+			Peering: peering, ClusterID: peering, ServerURL: url, CA: config.CAData,
+			Certificate: config.CertData, Key: config.KeyData, TenantNamespace: v1alpha1.TenantNamespace(peering),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
+	connect(w.name, config.Host)
 	w.await("the Secret of a pod that was there is made", func() bool { return w.password("early") == "early" })
 	w.await("what was left behind is swept", func() bool { return w.made("stray") == nil })
 	w.await("so is the Service of its namespace", func() bool { return get(w, w.remote, "web", &corev1.Service{}) != nil })
@@ -118,6 +133,80 @@ func TestManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.await("a ShadowObject deleted at the provider is made again", func() bool { return w.shadow("late") != nil && w.answer("late") == "True/Ready" })
+	w.slicesInManager(func(oslo string) { connect(oslo, strings.Replace(config.Host, "127.0.0.1", "localhost", 1)) }, cable)
 	w.mapped(v1alpha1.MappedNamespace{Name: w.remote, Phase: v1alpha1.MappingTerminating})
 	w.await("a namespace that ends loses them", func() bool { return w.made("late") == nil && w.made("early") == nil })
+}
+
+// slicesInManager: the slices of a Service follow what is done at home, at the provider and
+// at another provider, as soon as it is done.
+func (w *world) slicesInManager(connect func(oslo string), cable *cable) {
+	oslo := w.name + "-oslo"
+	w.namespace(v1alpha1.TenantNamespace(oslo), nil)
+	node := &corev1.Node{ObjectMeta: objectMeta("", oslo)}
+	node.Labels = map[string]string{v1alpha1.LabelType: v1alpha1.TypeVirtualNode, v1alpha1.LabelPeering: oslo, "world": w.name}
+	w.create(node)
+	connect(oslo)
+	w.podWith("beyond", func(spec *corev1.PodSpec) { spec.NodeName = oslo })
+	s := sliceOf(w.home, "web-1", "web", endpoint("10.1.0.1", oslo))
+	w.create(s)
+	until := func(what, want string) {
+		w.t.Helper()
+		w.await(what, func() bool { return shown(w.slice("web-1")) == want })
+		since := time.Now() // what was written comes back, and is looked at at the next second
+		w.await("all of that is over", func() bool { return time.Since(since) > 2*readEvery })
+	}
+	until("a slice of a Service that is there is made", "10.201.0.1 ready serving")
+	cable.cut(true)
+	until("the pod is at a provider that does not answer", "10.201.0.1")
+	cable.cut(false)
+	until("it answers again", "10.201.0.1 ready serving")
+	s.Endpoints = append(s.Endpoints, endpoint("10.1.0.2", "node-1"))
+	w.update(s)
+	until("a pod more", "10.201.0.1 ready serving, 10.201.0.2 ready serving")
+	if err := w.raw.Delete(ctx, get(w, w.remote, "web", &corev1.Service{})); err != nil {
+		w.t.Fatal(err)
+	}
+	until("the Service is deleted at the provider by hand", "no slice")
+	w.rules(ruleOf(kindService, v1alpha1.ReflectDeny))
+	for _, home := range []v1alpha1.HomeObject{{Kind: kindService, Namespace: w.home, Name: "web"}, {Kind: kindSlice, Namespace: w.home, Name: "web-1"}} {
+		w.await("a rule takes back the "+home.Kind, func() bool {
+			return get(w, w.TenantNamespace(), v1alpha1.ShadowObjectName(home), &v1alpha1.ShadowObject{}) == nil
+		})
+	}
+	w.rules()
+	until("the Service is made again, and its slices", "10.201.0.1 ready serving, 10.201.0.2 ready serving")
+}
+
+// cable is what connects to providers. Those at localhost can be cut off.
+type cable struct {
+	mu    sync.Mutex
+	is    bool // cut
+	conns []net.Conn
+}
+
+var errCut = errors.New("the cable is cut")
+
+func (c *cable) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil || !strings.HasPrefix(address, "localhost:") {
+		return conn, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.is {
+		return nil, errors.Join(errCut, conn.Close())
+	}
+	c.conns = append(c.conns, conn)
+	return conn, nil
+}
+
+func (c *cable) cut(is bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.is = is
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+	c.conns = nil
 }

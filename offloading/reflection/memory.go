@@ -37,6 +37,19 @@ func (n *notes[V]) forget(key types.NamespacedName) {
 	delete(n.of, key)
 }
 
+// find lists the requests that are picked by what is remembered of them.
+func (n *notes[V]) find(pick func(V) bool) []types.NamespacedName {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var all []types.NamespacedName
+	for key, v := range n.of {
+		if pick(v) {
+			all = append(all, key)
+		}
+	}
+	return all
+}
+
 // forgetAll forgets all requests that are picked.
 func (n *notes[V]) forgetAll(pick func(types.NamespacedName) bool) {
 	n.mu.Lock()

@@ -3,12 +3,14 @@ package reflection
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,8 +26,10 @@ type provider struct {
 	client client.Client
 	live   client.Reader
 	clock  clock.PassiveClock
-	meter  *meter
-	notes  *notes[made]
+	// allowed says which addresses are whose; nil while there is no network.
+	allowed Allowed
+	meter   *meter
+	notes   *notes[made]
 }
 
 // made is what is remembered of one ShadowObject.
@@ -34,6 +38,8 @@ type made struct {
 	// kind and ref are of its object, which is there or may be.
 	kind string
 	ref  *v1alpha1.ObjectRef
+	// service is the one that it looked for, of a slice.
+	service types.NamespacedName
 	// refused counts refusals of the API server in a row.
 	refused int
 }
@@ -49,6 +55,7 @@ const longestRetry = 5 * time.Minute
 // In namespaces that are mapped for tenants, by a RoleBinding made with them:
 //
 // +kubebuilder:rbac:groups="",resources=secrets;configmaps;services,verbs=get;list;create;patch;delete,roleName=pelago-manager-mapped
+// +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=get;list;create;patch;delete,roleName=pelago-manager-mapped
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=ingresses,verbs=get;list;create;patch;delete,roleName=pelago-manager-mapped
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;list;create;patch;delete,roleName=pelago-manager-mapped
 
@@ -119,6 +126,9 @@ func (r *provider) gather(ctx context.Context, s *v1alpha1.ShadowObject, tenant 
 	c := &claim{shadow: s, tenant: tenant, past: n.ref}
 	c.kind, _ = kindOf(s.Spec.Home.Kind)
 	c.rules = content.RulesOf(t.Spec.TenantTerms)
+	if r.allowed != nil {
+		c.rules.Allows = func(a netip.Addr) bool { return r.allowed.Allows(tenant, a) }
+	}
 	if badHome(s) != "" {
 		return c, nil
 	}
@@ -130,6 +140,11 @@ func (r *provider) gather(ctx context.Context, s *v1alpha1.ShadowObject, tenant 
 	}
 	if c.place, err = r.place(ctx, s, tenant); err != nil || c.place.name == "" {
 		return c, err
+	}
+	if c.kind.Name == kindSlice {
+		if c.service, err = r.serviceOf(ctx, c, n); err != nil {
+			return nil, err
+		}
 	}
 	target := &v1alpha1.ObjectRef{Namespace: c.place.name, Name: s.Spec.Home.Name}
 	if same(n.ref, target) {

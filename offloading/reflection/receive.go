@@ -33,6 +33,8 @@ type claim struct {
 	rules  content.Rules
 	have   client.Object // of the name that is wanted, in the place
 	runs   bool          // of tokens: the pod does, here
+	// service is the metadata of the one that a slice names, in the place.
+	service client.Object
 	// past is where the object was made before, if not in the place.
 	past *v1alpha1.ObjectRef
 }
@@ -74,6 +76,9 @@ func judge(c claim) deed {
 		}
 		d.reason, d.message = v1alpha1.ReasonNamespaceMissing, "the namespace mapped for "+home.Namespace+" is not ready"
 		return d
+	}
+	if reason, message := unserved(c, want); reason != "" {
+		return refuse(reason, message)
 	}
 	mark(want, c.tenant, home.Namespace)
 	want.SetNamespace(c.place.name)

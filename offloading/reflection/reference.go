@@ -10,14 +10,14 @@ import (
 	"github.com/pelago-dev/pelago/offloading/shadow"
 )
 
-// carried are the kinds that travel. EndpointSlices do not before there is a range whose
-// addresses mean the same on both sides.
-var carried = []string{kindSecret, kindConfigMap, kindService, kindIngress, kindBudget}
+// carried are the kinds that travel.
+var carried = []string{kindSecret, kindConfigMap, kindService, kindSlice, kindIngress, kindBudget}
 
 const (
 	kindSecret    = "Secret"
 	kindConfigMap = "ConfigMap"
 	kindService   = "Service"
+	kindSlice     = "EndpointSlice"
 	kindIngress   = "Ingress"
 	kindBudget    = "PodDisruptionBudget"
 )

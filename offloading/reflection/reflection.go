@@ -3,7 +3,15 @@
 // refer to, or the owner of the namespace sends by a rule, and for the Services, Ingresses
 // and PodDisruptionBudgets of their namespaces, and takes them back when no pod needs them
 // any more. As a provider it makes the objects in the namespaces mapped for a tenant. It
-// owns the kind ShadowObject; how each kind travels is said by content. It never carries a
+// owns the kind ShadowObject; how each kind travels is said by content.
+//
+// A Service travels with its selector, so that the provider's own controllers put the pods
+// that run there behind it, as fast as these change and while home cannot be reached. Its
+// EndpointSlices therefore travel without these pods: no address is listed twice. The other
+// endpoints travel by their addresses over there, which only a network between the clusters
+// gives; without one no slice does.
+//
+// It never carries a
 // Secret or ConfigMap that no pod over there refers to and no rule sends; never touches an
 // object that it has not made for that tenant; keeps no content in a cache; and never lets
 // content into a log, an event, a condition or an error.
@@ -15,6 +23,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,6 +54,12 @@ const (
 type Options struct {
 	// Fleet is the connections to providers; see Connections.
 	Fleet Fleet
+	// Addresses says by which addresses providers reach what is here. Without it no
+	// EndpointSlice travels, and none is watched.
+	Addresses Addresses
+	// Allowed says which addresses tenants may give their Services here. Without it none,
+	// and every EndpointSlice is refused.
+	Allowed Allowed
 	// Clock tells the time; the real one if nil.
 	Clock clock.PassiveClock
 }
@@ -82,18 +97,18 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 	}
 	r := &consumer{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), fleet: o.Fleet, clock: o.Clock,
-		pods: indexedPods(mgr.GetClient()), spaces: indexedSpaces(mgr.GetClient()), events: mgr.GetEventRecorder(component), meter: m, notes: newNotes[note](),
+		pods: indexedPods(mgr.GetClient()), spaces: indexedSpaces(mgr.GetClient()), addresses: o.Addresses, events: mgr.GetEventRecorder(component), meter: m, notes: newNotes[note](),
 	}
-	w := wakers{cache: mgr.GetClient(), fleet: o.Fleet, spaces: r.spaces}
+	w := wakers{cache: mgr.GetClient(), fleet: o.Fleet, spaces: r.spaces, addresses: o.Addresses != nil}
 	chosen := make(chan event.TypedGenericEvent[reconcile.Request])
 	if err := registerLister(mgr, r, chosen); err != nil {
 		return err
 	}
 	state := func(peering string) []reconcile.Request {
 		r.left(peering)
-		return w.ofPeer(peering)
+		return append(w.ofPeer(peering), w.beyond(peering)...)
 	}
-	return ctrl.NewControllerManagedBy(mgr).Named("shadow-object-consumer").
+	b := ctrl.NewControllerManagedBy(mgr).Named("shadow-object-consumer").
 		Watches(&corev1.Pod{}, w.pods()).
 		Watches(&corev1.Node{}, w.nodes()).
 		Watches(&v1alpha1.NamespaceOffloading{}, w.offloadings()).
@@ -101,12 +116,15 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 		WatchesMetadata(&corev1.Service{}, w.ofHome(kindService)).
 		WatchesMetadata(&policyv1.PodDisruptionBudget{}, w.ofHome(kindBudget)).
 		WatchesMetadata(&networkingv1.Ingress{}, w.ofHome(kindIngress)).
-		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowObject{}, ofShadow)).
+		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowObject{}, w.ofShadow)).
 		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowPod{}, ofShadowPod)).
 		WatchesRawSource(o.Fleet.StateSourceAt(pace, state)).
 		WatchesRawSource(source.TypedChannel(chosen, passOn)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: newLimiter()}).
-		Complete(r)
+		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: newLimiter()})
+	if w.addresses {
+		b = b.WatchesMetadata(&discoveryv1.EndpointSlice{}, w.ofHome(kindSlice))
+	}
+	return b.Complete(r)
 }
 
 // registerLister adds who finds what rules send, and says so by a channel.
@@ -119,10 +137,11 @@ func registerLister(mgr ctrl.Manager, r *consumer, to chan<- event.TypedGenericE
 }
 
 func registerProvider(mgr ctrl.Manager, o Options, m *meter) error {
-	r := &provider{client: mgr.GetClient(), live: mgr.GetAPIReader(), clock: o.Clock, meter: m, notes: newNotes[made]()}
+	r := &provider{client: mgr.GetClient(), live: mgr.GetAPIReader(), clock: o.Clock, allowed: o.Allowed, meter: m, notes: newNotes[made]()}
 	w := &watcher{client: mgr.GetClient(), pace: newPacer(o.Clock)}
 	err := ctrl.NewControllerManagedBy(mgr).Named("shadow-object-provider").
 		WatchesMetadata(&v1alpha1.ShadowObject{}, w.shadows()).
+		WatchesMetadata(&corev1.Service{}, w.services(r.notes)).
 		Watches(&v1alpha1.ShadowPod{}, w.pods()).
 		Watches(&v1alpha1.NamespaceMap{}, w.maps()).
 		Watches(&v1alpha1.Tenant{}, w.tenants()).

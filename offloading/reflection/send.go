@@ -44,6 +44,8 @@ type facts struct {
 	found     found
 	text      string                        // of a present one
 	wrong     string                        // why a present one does not travel
+	empty     bool                          // a present one has nothing to tell this provider
+	lost      bool                          // some of it has no address there, yet
 	home      *metav1.PartialObjectMetadata // a present one, without content
 	there     *v1alpha1.ShadowObject
 	unwanted  time.Time // since when no pod needs it
@@ -76,6 +78,8 @@ func decide(f facts) plan {
 		return plan{remove: f.there != nil, told: "there is no such " + f.kind + " in this namespace", again: rereadEvery}
 	case f.wrong != "":
 		return plan{remove: f.there != nil, told: f.wrong, again: rereadEvery}
+	case f.empty:
+		return plan{remove: f.there != nil, again: rereadEvery}
 	case f.there == nil:
 		return plan{create: true, again: f.again()}
 	case f.there.DeletionTimestamp != nil:
@@ -110,7 +114,7 @@ func answer(kind string, s *v1alpha1.ShadowObject) string {
 		return ""
 	}
 	switch c.Reason {
-	case v1alpha1.ReasonNamespaceMissing:
+	case v1alpha1.ReasonNamespaceMissing, v1alpha1.ReasonWaiting:
 		return "" // it waits
 	case v1alpha1.ReasonNameTaken:
 		return "the provider has a " + kind + " of this name that is not this cluster's; give yours another name"

@@ -415,7 +415,7 @@ func TestHostileProvider(t *testing.T) {
 		{},
 		shadowOf(v1alpha1.HomeObject{Kind: "Secret", Namespace: "../x", Name: "y"}, ""),
 		shadowOf(v1alpha1.HomeObject{Kind: "Secret", Namespace: strings.Repeat("x", 1000), Name: "y"}, ""),
-		shadowOf(v1alpha1.HomeObject{Kind: "EndpointSlice", Namespace: "x", Name: "y"}, ""),
+		shadowOf(v1alpha1.HomeObject{Kind: "Role", Namespace: "x", Name: "y"}, ""),
 		{ObjectMeta: metav1.ObjectMeta{Name: "secret-x"}, Spec: v1alpha1.ShadowObjectSpec{Home: v1alpha1.HomeObject{Kind: "Secret", Namespace: "x", Name: "y"}}},
 	} {
 		if got := ofShadow("milan", s); got != nil {

@@ -69,6 +69,9 @@ func (r *consumer) wanted(ctx context.Context, peering string, home v1alpha1.Hom
 	kind, _ := kindOf(home.Kind)
 	if !kind.Referred {
 		in, err := r.spaces(ctx, peering, home.Namespace)
+		if err == nil && in && kind.Name == kindSlice {
+			return r.sliceWanted(ctx, peering, home)
+		}
 		return want{is: in && !slices.Contains(kind.Never, home.Name)}, err
 	}
 	pods, err := r.referring(ctx, peering, home)
@@ -100,6 +103,9 @@ func (w wakers) objects(ctx context.Context, namespace string) []v1alpha1.HomeOb
 			}
 			return nil
 		})
+	}
+	if w.addresses {
+		all = append(all, w.slices(ctx, namespace)...)
 	}
 	return all
 }

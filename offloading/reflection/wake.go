@@ -109,6 +109,8 @@ type wakers struct {
 	cache  client.Reader
 	fleet  Fleet
 	spaces spaceFinder
+	// addresses: some mean something elsewhere, so EndpointSlices travel.
+	addresses bool
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]

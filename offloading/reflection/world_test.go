@@ -56,11 +56,14 @@ type world struct {
 	writes    int
 	dieAfter  int // writes; -1 is never
 	fail      func(verb string, obj client.Object) error
-	reads     int                   // of content at home
-	lists     int                   // of Secrets and ConfigMaps at home
-	forbidden bool                  // reading Secrets and ConfigMaps at home
-	woken     []v1alpha1.HomeObject // by the lister
-	minted    int                   // tokens
+	reads     int                    // of content at home
+	lists     int                    // of Secrets and ConfigMaps at home
+	forbidden bool                   // reading Secrets and ConfigMaps at home
+	woken     []v1alpha1.HomeObject  // by the lister
+	minted    int                    // tokens
+	others    map[string]fleet.State // of other providers
+	addresses Addresses
+	allowed   Allowed
 
 	consumer *consumer
 	provider *provider
@@ -75,13 +78,26 @@ func (w *world) State() fleet.State      { return w.state }
 
 func (w *world) WatchWithin(client.Object, fleet.Bounds) error { return nil }
 func (w *world) Watch(client.Object) error                     { return nil }
-func (w *world) Peer(string) (Peer, bool)                      { return w, true }
+func (w *world) Peer(peering string) (Peer, bool) {
+	if state, ok := w.others[peering]; ok {
+		return other{w, state}, true
+	}
+	return w, true
+}
 func (w *world) Source(client.Object, func(string, client.Object) []reconcile.Request) source.Source {
 	return nil
 }
 func (w *world) StateSourceAt(fleet.Pace, func(string) []reconcile.Request) source.Source {
 	return nil
 }
+
+// other is another provider, of which only the state matters.
+type other struct {
+	*world
+	state fleet.State
+}
+
+func (o other) State() fleet.State { return o.state }
 
 // mirror reads as the fleet's does: without content, and only this tenant's.
 type mirror struct{ w *world }
@@ -193,8 +209,8 @@ func (w *world) restart() {
 		err := w.raw.List(ctx, all, client.InNamespace(namespace))
 		return slices.ContainsFunc(all.Items, func(p corev1.Pod) bool { return p.Spec.NodeName == w.name && !over(&p) }), err
 	}
-	w.consumer = &consumer{client: w.client, live: w.client, fleet: w, clock: w.clock, pods: list, spaces: spaces, events: w.recorded, meter: m, notes: newNotes[note]()}
-	w.provider = &provider{client: w.client, live: w.client, clock: w.clock, meter: m, notes: newNotes[made]()}
+	w.consumer = &consumer{client: w.client, live: w.client, fleet: w, clock: w.clock, pods: list, spaces: spaces, addresses: w.addresses, events: w.recorded, meter: m, notes: newNotes[note]()}
+	w.provider = &provider{client: w.client, live: w.client, clock: w.clock, allowed: w.allowed, meter: m, notes: newNotes[made]()}
 	w.sweeper = &sweeper{client: w.client, live: w.client}
 	wake := func(_ context.Context, r reconcile.Request) {
 		if peering, home, _ := split(r); peering == w.name { // other worlds have nodes here, too

@@ -1,0 +1,266 @@
+package reflection
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/offloading/content"
+)
+
+// EndpointSlices travel with their Service, each by itself, as far as its endpoints are
+// not at the provider already and have an address there. Only their metadata is in the
+// cache, and not even that while no address means anything elsewhere.
+
+// +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=get;list;watch
+
+var sliceKind = discoveryv1.SchemeGroupVersion.WithKind("EndpointSliceList")
+
+// Addresses says by which addresses providers reach what has one here. It may be asked at
+// any time, by many at once; a new answer is noticed within a minute where there was none,
+// else within ten.
+type Addresses interface {
+	// Translate is the address by which pods at the provider of a peering reach what has an
+	// address here; false if they cannot.
+	Translate(peering string, here netip.Addr) (there netip.Addr, ok bool)
+}
+
+// Allowed says which addresses a tenant may give its Services here. It may be asked at any
+// time, by many at once; a new answer is noticed within five minutes.
+type Allowed interface {
+	// Allows says whether an address is one by which this cluster reaches what is a tenant's,
+	// and nothing else.
+	Allows(tenant string, address netip.Addr) bool
+}
+
+// abroad is what one provider is told of a slice: the endpoints that are not there, by
+// their addresses there, in the order of these. On is, for each endpoint, the peering on
+// whose virtual node it is, "" here; away are peerings that do not answer, whose endpoints
+// are not ready. Lost counts endpoints without an address there. Names are no addresses,
+// and stay for the check to refuse.
+func abroad(s *discoveryv1.EndpointSlice, peering string, on []string, away map[string]bool, of Addresses) (told *discoveryv1.EndpointSlice, lost int) {
+	if s.AddressType == discoveryv1.AddressTypeFQDN {
+		return s, 0
+	}
+	told = &discoveryv1.EndpointSlice{ObjectMeta: s.ObjectMeta, AddressType: s.AddressType, Ports: s.Ports}
+	for i, e := range s.Endpoints {
+		if on[i] == peering || len(e.Addresses) == 0 {
+			continue
+		}
+		there, ok := translated(peering, s.AddressType, e.Addresses[0], of)
+		if !ok {
+			lost++
+			continue
+		}
+		next := discoveryv1.Endpoint{Addresses: []string{there}, Hostname: e.Hostname, Conditions: e.Conditions}
+		if away[on[i]] {
+			next.Conditions.Ready, next.Conditions.Serving = new(false), new(false)
+		}
+		told.Endpoints = append(told.Endpoints, next)
+	}
+	slices.SortStableFunc(told.Endpoints, func(a, b discoveryv1.Endpoint) int { return cmp.Compare(a.Addresses[0], b.Addresses[0]) })
+	return told, lost
+}
+
+// translated is an address as a provider is told it, of the same type.
+func translated(peering string, kind discoveryv1.AddressType, address string, of Addresses) (string, bool) {
+	here, err := netip.ParseAddr(address)
+	if err != nil {
+		return "", false
+	}
+	there, ok := of.Translate(peering, here.Unmap())
+	there = there.Unmap()
+	if !ok || content.Special(there) || there.Zone() != "" || there.Is4() != (kind == discoveryv1.AddressTypeIPv4) {
+		return "", false
+	}
+	return there.String(), true
+}
+
+// abroad says what a provider is told of an object, nil if nothing: of most kinds, all.
+func (r *consumer) abroad(ctx context.Context, f *facts, peering string, obj client.Object) (client.Object, error) {
+	s, ok := obj.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return obj, nil
+	}
+	on, away, err := r.whereabouts(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	told, lost := abroad(s, peering, on, away, r.addresses)
+	f.lost = lost > 0
+	if len(told.Endpoints) == 0 {
+		return nil, nil
+	}
+	return told, nil
+}
+
+// whereabouts is, for each endpoint of a slice, the peering on whose virtual node it is,
+// and which of these peerings do not answer.
+func (r *consumer) whereabouts(ctx context.Context, s *discoveryv1.EndpointSlice) (on []string, away map[string]bool, err error) {
+	of, away := map[string]string{"": ""}, map[string]bool{}
+	for i := range s.Endpoints {
+		node, err := r.nodeOf(ctx, s.Namespace, &s.Endpoints[i])
+		if err != nil {
+			return nil, nil, err
+		}
+		if _, known := of[node]; !known {
+			if of[node], err = peeringOf(ctx, r.client, node); err != nil {
+				return nil, nil, err
+			}
+		}
+		on = append(on, of[node])
+	}
+	for _, peering := range of {
+		if peer, ok := r.fleet.Peer(peering); peering != "" && (!ok || !peer.State().Reachable) {
+			away[peering] = true
+		}
+	}
+	return on, away, nil
+}
+
+// nodeOf is the node of an endpoint, "" if it says none and its pod is not known.
+func (r *consumer) nodeOf(ctx context.Context, namespace string, e *discoveryv1.Endpoint) (string, error) {
+	if e.NodeName != nil || e.TargetRef == nil || e.TargetRef.Kind != "Pod" {
+		return ptr.Deref(e.NodeName, ""), nil
+	}
+	pod := &corev1.Pod{}
+	err := r.client.Get(ctx, client.ObjectKey{Namespace: cmp.Or(e.TargetRef.Namespace, namespace), Name: e.TargetRef.Name}, pod)
+	if client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("reading the pod of an endpoint: %w", err)
+	}
+	return pod.Spec.NodeName, nil
+}
+
+// sliceWanted says whether a slice should be at a provider. One that should not goes at
+// once: what it says would go on to be believed.
+func (r *consumer) sliceWanted(ctx context.Context, peering string, home v1alpha1.HomeObject) (want, error) {
+	if r.addresses == nil {
+		return want{found: present}, nil
+	}
+	kind, _ := kindOf(kindSlice)
+	m, err := r.metadata(kind)
+	if err != nil {
+		return want{}, err
+	}
+	if err := r.client.Get(ctx, client.ObjectKey{Namespace: home.Namespace, Name: home.Name}, m); apierrors.IsNotFound(err) {
+		return want{found: absent}, nil
+	} else if err != nil {
+		return want{}, fmt.Errorf("reading the metadata of the slice: %w", err)
+	}
+	service := v1alpha1.HomeObject{Kind: kindService, Namespace: home.Namespace, Name: m.Labels[discoveryv1.LabelServiceName]}
+	if madeByUs(m) || badName(service) != "" {
+		return want{found: present}, nil
+	}
+	if is, err := r.serviceTravels(ctx, peering, service); err != nil || is {
+		return want{is: is}, err
+	}
+	return want{found: present}, nil
+}
+
+// madeByUs says whether Pelago has made a slice, on whichever side: it never goes back.
+func madeByUs(slice client.Object) bool {
+	return slice.GetLabels()[discoveryv1.LabelManagedBy] == v1alpha1.GroupVersion.Group || slice.GetLabels()[v1alpha1.LabelManagedBy] != ""
+}
+
+// serviceTravels says whether a Service goes to a provider: it may, and its ShadowObject is
+// there and not refused. What a provider shows is not enough, as it can show anything.
+func (r *consumer) serviceTravels(ctx context.Context, peering string, home v1alpha1.HomeObject) (bool, error) {
+	kind, _ := kindOf(kindService)
+	peer, ok := r.fleet.Peer(peering)
+	if !ok || slices.Contains(kind.Never, home.Name) {
+		return false, nil
+	}
+	m, err := r.metadata(kind)
+	if err != nil {
+		return false, err
+	}
+	if err := r.client.Get(ctx, client.ObjectKey{Namespace: home.Namespace, Name: home.Name}, m); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	rules, err := r.rules(ctx, home.Namespace)
+	if err != nil {
+		return false, err
+	}
+	if policy, _ := ruled(rules, kindService, m); policy == v1alpha1.ReflectDeny {
+		return false, nil
+	}
+	s := &v1alpha1.ShadowObject{}
+	if err := peer.Reader().Get(ctx, client.ObjectKey{Namespace: peer.TenantNamespace(), Name: v1alpha1.ShadowObjectName(home)}, s); err != nil {
+		return false, nil // not there, or not known yet: when it comes, its slices are looked at
+	}
+	return s.DeletionTimestamp == nil && answer(kindService, s) == "", nil
+}
+
+// ofShadow asks for the object of a ShadowObject that a provider shows and, of a Service,
+// for its slices.
+func (w wakers) ofShadow(peering string, obj client.Object) []reconcile.Request {
+	all := ofShadow(peering, obj)
+	if s, ok := obj.(*v1alpha1.ShadowObject); ok && len(all) > 0 && w.addresses && s.Spec.Home.Kind == kindService {
+		for _, home := range w.slices(context.Background(), s.Spec.Home.Namespace, client.MatchingLabels{discoveryv1.LabelServiceName: s.Spec.Home.Name}) {
+			all = append(all, at(peering, home))
+		}
+	}
+	return all
+}
+
+// slices are those of a namespace that travel, perhaps.
+func (w wakers) slices(ctx context.Context, namespace string, some ...client.ListOption) []v1alpha1.HomeObject {
+	list := metadataList(sliceKind)
+	if err := w.cache.List(ctx, list, append(some, client.InNamespace(namespace), client.UnsafeDisableDeepCopy)...); err != nil {
+		return nil // the cache is not there yet: its first events come
+	}
+	var all []v1alpha1.HomeObject
+	_ = apimeta.EachListItem(list, func(o runtime.Object) error {
+		if m, ok := o.(*metav1.PartialObjectMetadata); ok && !madeByUs(m) {
+			all = append(all, v1alpha1.HomeObject{Kind: kindSlice, Namespace: namespace, Name: m.Name})
+		}
+		return nil
+	})
+	return all
+}
+
+// beyond asks, when a provider begins or ceases to answer, for the slices that tell others
+// of pods that are there.
+func (w wakers) beyond(peering string) []reconcile.Request {
+	ctx := context.Background()
+	nodes := &corev1.NodeList{}
+	if !w.addresses || w.cache.List(ctx, nodes, client.MatchingLabels{v1alpha1.LabelType: v1alpha1.TypeVirtualNode}, client.UnsafeDisableDeepCopy) != nil {
+		return nil
+	}
+	others, spaces := map[string]bool{}, map[string]bool{}
+	for i := range nodes.Items {
+		if of := virtual(&nodes.Items[i]); of != peering {
+			others[of] = true
+			continue
+		}
+		pods := &corev1.PodList{}
+		if err := w.cache.List(ctx, pods, client.MatchingFields{byNode: nodes.Items[i].Name}, client.UnsafeDisableDeepCopy); err != nil {
+			return nil // the cache is ending
+		}
+		for i := range pods.Items {
+			spaces[pods.Items[i].Namespace] = true
+		}
+	}
+	var all []reconcile.Request
+	for namespace := range spaces {
+		for _, home := range w.slices(ctx, namespace) {
+			for other := range others {
+				all = append(all, at(other, home))
+			}
+		}
+	}
+	return all
+}
