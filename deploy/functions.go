@@ -74,7 +74,7 @@ func plain(err error) error {
 // order is the kinds in the order in which to apply them; others follow, and last those
 // by which the API server asks our programs or refuses what others do.
 var order = []string{
-	"Namespace", "CustomResourceDefinition", "PriorityLevelConfiguration", "ServiceAccount",
+	"Namespace", "CustomResourceDefinition", "PriorityLevelConfiguration", "FlowSchema", "ServiceAccount",
 	"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ConfigMap", "Secret",
 	"NetworkPolicy", "PodDisruptionBudget", "Service", "Deployment",
 }

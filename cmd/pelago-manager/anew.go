@@ -13,7 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// anewPause is how long the program waits before it begins anew.
+// anewPause is how long the program waits before it begins anew, if the API server did
+// not answer.
 const anewPause = 2 * time.Second
 
 // leaseLost is how controller-runtime says that it ends because this replica leads no
@@ -26,6 +27,15 @@ const leaseLost = "leader election lost"
 type interruption struct{ cause error }
 
 func (i *interruption) Error() string { return i.cause.Error() }
+
+// pause is how long to wait: not at all if only the Lease was lost, as the API server goes
+// on to call this replica about pods.
+func (i *interruption) pause() time.Duration {
+	if strings.Contains(i.Error(), leaseLost) {
+		return 0
+	}
+	return anewPause
+}
 
 // Unwrap is the cause.
 func (i *interruption) Unwrap() error { return i.cause }
@@ -46,11 +56,11 @@ func away(err error) error {
 // Were it to end instead, the kubelet would wait longer before each restart, up to five
 // minutes, and an API server that has been away would be back long before this program.
 // It returns if ctx ends, or with an error.
-func anew(ctx context.Context) error {
+func anew(ctx context.Context, pause time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-time.After(anewPause):
+	case <-time.After(pause):
 	}
 	program, err := os.Executable()
 	if err != nil {

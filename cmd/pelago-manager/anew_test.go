@@ -32,6 +32,7 @@ func TestAway(t *testing.T) {
 		{"its database is slow", apierrors.NewTimeoutError("no", 1), true},
 		{"it has too much to do", apierrors.NewTooManyRequests("no", 1), true},
 		{"its database is away", apierrors.NewInternalError(io.EOF), true},
+		{"another replica leads", errors.New("running the controllers: " + leaseLost), true},
 		{"no right", apierrors.NewForbidden(maps, "pelago-config", nil), false},
 		{"no settings", apierrors.NewNotFound(maps, "pelago-config"), false},
 		{"bad settings", errors.New("cluster.name: is missing"), false},
@@ -39,6 +40,9 @@ func TestAway(t *testing.T) {
 		var why *interruption
 		if got := errors.As(fmt.Errorf("reading: %w", away(c.err)), &why); got != c.anew {
 			t.Errorf("%s: anew is %v", c.reason, got)
+		}
+		if lost := c.reason == "another replica leads"; c.anew && (why.pause() == 0) != lost {
+			t.Errorf("%s: it waits %s", c.reason, why.pause())
 		}
 		if !errors.Is(away(c.err), c.err) {
 			t.Errorf("%s: the cause is lost", c.reason)

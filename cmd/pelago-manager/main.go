@@ -20,7 +20,7 @@ func main() {
 	err := start(ctx, os.Args[1:])
 	if why := (*interruption)(nil); errors.As(err, &why) {
 		fmt.Fprintln(os.Stderr, "Beginning anew:", err)
-		err = anew(ctx)
+		err = anew(ctx, why.pause())
 	}
 	stop()
 	switch {
