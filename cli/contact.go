@@ -43,7 +43,7 @@ func renewed(l *coordinationv1.Lease) time.Time {
 		return time.Time{}
 	}
 	for _, f := range l.ManagedFields {
-		if f.Time != nil && f.FieldsV1 != nil && strings.Contains(string(f.FieldsV1.Raw), `"f:renewTime"`) {
+		if f.Time != nil && f.FieldsV1 != nil && strings.Contains(string(f.FieldsV1.GetRawBytes()), `"f:renewTime"`) {
 			return f.Time.Time
 		}
 	}
