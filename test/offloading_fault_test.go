@@ -1,7 +1,6 @@
 package test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -313,45 +312,6 @@ func managersRestart(t *testing.T, c *continuum) {
 	if !slices.ContainsFunc(now, func(pod corev1.Pod) bool { return pod.UID == pods[2].UID }) {
 		t.Error("a pod that nothing happened to was replaced")
 	}
-}
-
-// rollOut holds that pods can be made all the time while the managers of both clusters are
-// replaced one by one, as in an upgrade.
-func rollOut(t *testing.T, c *continuum) {
-	s := c.offloaded(t, "rome", "--pod-offloading-strategy", "Remote")
-	s.create(t, s.deployment("web", 1))
-	web := s.runningAll(t, "web", 1)[0]
-	ctx, stop := context.WithCancel(t.Context())
-	made, ended := 0, make(chan error, 1)
-	go func() {
-		for tick := time.NewTicker(50 * time.Millisecond); ; made++ {
-			select {
-			case <-ctx.Done():
-				ended <- nil
-				return
-			case <-tick.C:
-			}
-			pod := web.DeepCopy()
-			pod.ObjectMeta = metav1.ObjectMeta{Namespace: s.name, Name: "another"}
-			pod.Spec.NodeName = ""
-			if err := c.Clients["rome"].Create(ctx, pod, client.DryRunAll); err != nil && ctx.Err() == nil {
-				ended <- fmt.Errorf("pod %d: %w", made, err)
-				return
-			}
-		}
-	}()
-	for _, cluster := range []string{"rome", "milan"} {
-		c.Kubectl(t, cluster, "-n", v1alpha1.SystemNamespace, "rollout", "restart", "deployment/pelago-manager")
-		c.Kubectl(t, cluster, "-n", v1alpha1.SystemNamespace, "rollout", "status", "deployment/pelago-manager", "--timeout=2m")
-	}
-	stop()
-	if err := <-ended; err != nil || made < 10 {
-		t.Errorf("pods while the managers are replaced: %d were made, then %v", made, err)
-	}
-	if now, err := get[corev1.Pod](c, "rome", s.name, web.Name); err != nil || now.UID != web.UID || isReady(now) != nil {
-		t.Errorf("a pod that nothing happened to: %v", err)
-	}
-	c.settle(t, "rome")
 }
 
 // podsInPartition holds what home shows of a peer it cannot reach, and how fast all is

@@ -44,7 +44,7 @@ func newBench(t testing.TB, change ...func(*v1alpha1.Tenant)) *bench {
 	t.Helper()
 	server := kubetest.Server(t)
 	b := &bench{t: t, server: server, c: server.Client(t), name: server.Name(t, "rome"),
-		clock: clocktesting.NewFakePassiveClock(time.Now().Add(5*time.Second)), heard: events.NewFakeRecorder(1000)}
+		clock: clocktesting.NewFakePassiveClock(time.Now().Add(5 * time.Second)), heard: events.NewFakeRecorder(1000)}
 	b.restart(b.c)
 	tenant := &v1alpha1.Tenant{
 		ObjectMeta: metav1.ObjectMeta{Name: b.name},
