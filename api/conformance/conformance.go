@@ -162,8 +162,10 @@ func removal(ctx context.Context, p program) error {
 const listenFor = 1500 * time.Millisecond
 
 func subscriptions(ctx context.Context, p program) error {
-	bounded, cancel := context.WithTimeout(ctx, listenFor)
+	// No deadline: the program would hear of it, and might end a moment before it.
+	bounded, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer time.AfterFunc(listenFor, cancel).Stop()
 	found := make([]error, 2)
 	var both sync.WaitGroup
 	for i := range found {
