@@ -98,13 +98,7 @@ func TestStatusOfOffloading(t *testing.T) {
 	s.install("rome", id2)
 	s.space("seen-shop", nil)
 	s.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "seen-shop", Name: "default"}})
-	node := virtualNode("genoa", "genoa", corev1.ConditionTrue)
-	status := node.Status
-	s.create(&node)
-	node.Status = status
-	if err := s.c.Status().Update(t.Context(), &node); err != nil {
-		t.Fatal(err)
-	}
+	s.genoa()
 	pod := podOn("seen-shop", "a", "genoa")
 	pod.Spec.Containers[0].Name, pod.Spec.Containers[0].Image = "c", "c"
 	s.create(&pod, &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "seen-shop", Name: v1alpha1.OffloadingName}})

@@ -72,19 +72,25 @@ func TestReadPods(t *testing.T) {
 	}
 }
 
+// genoa makes the virtual node of a provider called so.
+func (s *stage) genoa() {
+	s.t.Helper()
+	node := virtualNode("genoa", "genoa", corev1.ConditionTrue)
+	status := node.Status
+	s.create(&node)
+	node.Status = status
+	if err := s.c.Status().Update(s.t.Context(), &node); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 // TestStatusOfPods holds that status never says that all is well while a pod is not.
 func TestStatusOfPods(t *testing.T) {
 	s := newStage(t, 0)
 	s.install("rome", id2)
 	s.space("sick-shop", nil)
 	s.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "sick-shop", Name: "default"}})
-	node := virtualNode("genoa", "genoa", corev1.ConditionTrue)
-	status := node.Status
-	s.create(&node)
-	node.Status = status
-	if err := s.c.Status().Update(t.Context(), &node); err != nil {
-		t.Fatal(err)
-	}
+	s.genoa()
 	s.create(&v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "sick-shop", Name: v1alpha1.OffloadingName}})
 	for _, name := range []string{"a", "b", "c"} {
 		pod := podOn("sick-shop", name, map[string]string{"a": "genoa", "b": "genoa"}[name])

@@ -158,6 +158,16 @@ func newSlices(t *testing.T) *world {
 	return w
 }
 
+// another is the virtual node of another provider, called as its peering is.
+func (w *world) another() string {
+	w.t.Helper()
+	name := w.name + "-oslo"
+	node := &corev1.Node{ObjectMeta: objectMeta("", name)}
+	node.Labels = map[string]string{v1alpha1.LabelType: v1alpha1.TypeVirtualNode, v1alpha1.LabelPeering: name}
+	w.create(node)
+	return name
+}
+
 // slice is the one at the provider, nil if there is none.
 func (w *world) slice(name string) *discoveryv1.EndpointSlice {
 	return get(w, w.remote, name, &discoveryv1.EndpointSlice{})
@@ -290,10 +300,7 @@ func TestSliceWithoutNetwork(t *testing.T) {
 func TestSliceOfAbsent(t *testing.T) {
 	t.Parallel()
 	w := newSlices(t)
-	oslo := w.name + "-oslo"
-	node := &corev1.Node{ObjectMeta: objectMeta("", oslo)}
-	node.Labels = map[string]string{v1alpha1.LabelType: v1alpha1.TypeVirtualNode, v1alpha1.LabelPeering: oslo}
-	w.create(node)
+	oslo := w.another()
 	w.create(sliceOf(w.home, "web-1", "web", endpoint("10.1.0.1", oslo), endpoint("10.1.0.2", "node-1")))
 	w.others = map[string]fleet.State{oslo: {Reachable: true}}
 	w.says("it answers", "web-1", "10.201.0.1 ready serving, 10.201.0.2 ready serving")
@@ -446,10 +453,7 @@ func (r indexed) List(ctx context.Context, list client.ObjectList, opts ...clien
 func TestBeyond(t *testing.T) {
 	t.Parallel()
 	w := newSlices(t)
-	oslo := w.name + "-oslo"
-	node := &corev1.Node{ObjectMeta: objectMeta("", oslo)}
-	node.Labels = map[string]string{v1alpha1.LabelType: v1alpha1.TypeVirtualNode, v1alpha1.LabelPeering: oslo}
-	w.create(node)
+	oslo := w.another()
 	w.create(sliceOf(w.home, "web-1", "web", endpoint("10.1.0.1", oslo)))
 	made := sliceOf(w.home, "made", "web", endpoint("10.1.0.1", oslo))
 	made.Labels[v1alpha1.LabelManagedBy] = manager
