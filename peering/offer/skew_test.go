@@ -36,3 +36,25 @@ func TestLaterFields(t *testing.T) {
 		t.Error("the copy of the offer has lost a condition that a later build has written")
 	}
 }
+
+// TestCopiesAreRead: the API server is asked for the copy of an offer only if somebody
+// else has written it, or this process has not yet.
+func TestCopiesAreRead(t *testing.T) {
+	w := newWorld(t)
+	w.ask(w.here("default"), v1alpha1.ResourceRequestSpec{Resources: list(cpu, "2", memory, "20"), Acceptance: v1alpha1.AcceptanceManual})
+	w.settle("default")
+	if w.reads == 0 {
+		t.Error("the first copy is written without a look")
+	}
+	w.reads = 0
+	w.patch(&v1alpha1.ResourceRequest{}, w.here("default"), `{"spec":{"resources":{"cpu":"3"}}}`)
+	w.settle("default")
+	if got := w.offer(w.here("default")).Spec.Resources[cpu]; w.reads != 0 || got.String() != "3" {
+		t.Errorf("%d reads until the copy offers %s", w.reads, got.String())
+	}
+	w.patch(&v1alpha1.ResourceOffer{}, w.here("default"), `{"metadata":{"labels":{"by":"somebody"}}}`)
+	w.settle("default")
+	if w.reads == 0 {
+		t.Error("what somebody else wrote is not looked at")
+	}
+}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/tools/events"
@@ -34,6 +35,7 @@ type world struct {
 	client   client.WithWatch
 	clock    *testingclock.FakeClock
 	writes   int    // calls that write, whatever came of them
+	reads    int    // of copies of offers, all fields, which no cache has
 	name     string // of the tenant, and of the peering
 	reader   *fakeReader
 	settings home.Config
@@ -75,6 +77,12 @@ func newWorld(t *testing.T) *world {
 		name: server.Name(t, "rome"), reader: &fakeReader{answer: ample()}, recorded: events.NewFakeRecorder(100),
 	}
 	w.client = interceptor.NewClient(server.Client(t), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			if u, whole := obj.(*unstructured.Unstructured); whole && u.GetKind() == "ResourceOffer" && key.Namespace == v1alpha1.PeeringNamespace(w.name) {
+				w.reads++
+			}
+			return c.Get(ctx, key, obj, opts...)
+		},
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 			w.writes++
 			return c.Create(ctx, obj, opts...)
