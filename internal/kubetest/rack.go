@@ -23,10 +23,11 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
-// rackRange is where the replicas of a rack have their addresses: one set aside for
-// examples, all of which a route makes this machine's own. Addresses of loopback would
-// need no route, and are refused in EndpointSlices.
-const rackRange = "203.0.113.0/24"
+// rackRange is where the replicas of a rack have their addresses: of those set aside for
+// testing networks (RFC 2544) a part that no sandbox uses, all of which a route makes this
+// machine's own. Addresses of loopback would need no route, and are refused in
+// EndpointSlices; those set aside for examples may be real ones of somebody's laboratory.
+const rackRange = "198.19.254.0/24"
 
 const (
 	rackParallel = 4 // clusters that are prepared at once
