@@ -73,14 +73,17 @@ func hasRoom(t *testing.T, c *kubetest.Continuum, pods int) {
 	})
 }
 
-// burst makes many pods at once in a namespace of rome. They are bare pods, made by many
-// clients: the controllers of Deployments and Jobs make 20 a second at most, and any
+// burst makes many pods at once in a namespace of a cluster. They are bare pods, made by
+// many clients: the controllers of Deployments and Jobs make 20 a second at most, and any
 // way of running pods would look equally fast behind them.
 type burst struct {
-	c         *kubetest.Continuum
-	namespace string
-	// plain pods run on hollow nodes of rome; others go where their namespace sends them.
+	c                  *kubetest.Continuum
+	cluster, namespace string
+	// plain pods run on hollow nodes of the cluster; others go where their namespace
+	// sends them.
 	plain bool
+	// real pods have a container that runs until it is killed.
+	real bool
 }
 
 func (b burst) name(i int) string { return fmt.Sprintf("p-%05d", i) }
@@ -95,6 +98,11 @@ func (b burst) pod(i int) *corev1.Pod {
 			}},
 		}}},
 	}
+	if b.real {
+		grace, token := int64(0), false // no token: mounting one takes time of its own
+		pod.Spec.TerminationGracePeriodSeconds, pod.Spec.AutomountServiceAccountToken = &grace, &token
+		pod.Spec.Containers[0].Command = []string{"sleep", "1000"}
+	}
 	if b.plain {
 		pod.Spec.NodeSelector = map[string]string{hollowMark: "true"}
 		pod.Spec.Tolerations = []corev1.Toleration{{Key: hollowMark, Operator: corev1.TolerationOpExists}}
@@ -107,19 +115,19 @@ func (b burst) limit(n int) time.Duration {
 	return 2*time.Minute + time.Duration(n)*150*time.Millisecond
 }
 
-// start makes n pods and waits until rome shows all of them Running. It returns how long
+// start makes n pods and waits until their cluster shows all of them Running. It returns how long
 // that took, and how long each took from the request that made it.
 func (b burst) start(t *testing.T, n int) (all time.Duration, each sample) {
 	t.Helper()
 	limited, cancel := context.WithTimeout(t.Context(), b.limit(n))
 	defer cancel()
 	group, ctx := errgroup.WithContext(limited)
-	running := watchAll(ctx, t, b.c.Clients["rome"], &corev1.PodList{}, client.InNamespace(b.namespace), client.MatchingFields{"status.phase": string(corev1.PodRunning)})
+	running := watchAll(ctx, t, b.c.Clients[b.cluster], &corev1.PodList{}, client.InNamespace(b.namespace), client.MatchingFields{"status.phase": string(corev1.PodRunning)})
 	made, ran := make([]time.Time, n), map[string]time.Time{}
 	begin := time.Now()
 	spread(group, n, func(i int) error {
 		made[i] = time.Now()
-		return b.c.Clients["rome"].Create(ctx, b.pod(i))
+		return b.c.Clients[b.cluster].Create(ctx, b.pod(i))
 	})
 	for len(ran) < n {
 		e, open := <-running
@@ -177,13 +185,13 @@ func (b burst) end(t *testing.T, n int) {
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
 	spread(group, n, func(i int) error {
-		return b.c.Clients["rome"].Delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: b.name(i), Namespace: b.namespace}})
+		return b.c.Clients[b.cluster].Delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: b.name(i), Namespace: b.namespace}})
 	})
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
 	poll(t, time.Second, b.limit(n), "the pods are gone", func() error {
-		if err := none(t, b.c, "rome", &corev1.PodList{}, client.InNamespace(b.namespace)); err != nil {
+		if err := none(t, b.c, b.cluster, &corev1.PodList{}, client.InNamespace(b.namespace)); err != nil {
 			return err
 		}
 		if err := none(t, b.c, "milan", &v1alpha1.ShadowPodList{}, client.InNamespace(v1alpha1.TenantNamespace("rome"))); err != nil {

@@ -46,7 +46,7 @@ func TestOffload(t *testing.T) {
 	}
 	c := hollowContinuum(t)
 	hasRoom(t, c, slices.Max(sizes))
-	plain, away := burst{c: c, namespace: "plain", plain: true}, burst{c: c, namespace: "away"}
+	plain, away := burst{c: c, cluster: "rome", namespace: "plain", plain: true}, burst{c: c, cluster: "rome", namespace: "away"}
 	for _, b := range []burst{plain, away} {
 		if err := c.Clients["rome"].Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b.namespace}}); err != nil {
 			t.Fatal(err)

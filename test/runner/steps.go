@@ -141,6 +141,14 @@ var steps = []step{
 		proves:  "whatever users do while whatever breaks, what must never be true never is, and in the end all is as they want it",
 		command: goTest("-v", "-timeout", "4h", "-run", "^TestTorture$", "./test"), env: cluster, goTest: true, limit: 4*time.Hour + time.Minute,
 	}, {
+		name: "storm", kind: kindCluster, lists: []string{listTest}, needs: []string{"kubernetes", "image"},
+		proves:  "three minutes of one storm: users do this and that while this and that breaks, and in the end all is as they want it",
+		command: goTest("-v", "-timeout", "12m", "-run", "^TestTorture$", "./test"), env: append([]string{"SEED=7", "TIME=3m"}, cluster...), goTest: true, limit: 13 * time.Minute,
+	}, {
+		name: "storm-all", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
+		proves:  "the same storm for an hour",
+		command: goTest("-v", "-timeout", "95m", "-run", "^TestTorture$", "./test"), env: append([]string{"SEED=7", "TIME=60m"}, cluster...), goTest: true, limit: 96 * time.Minute,
+	}, {
 		name: "cluster-mixed", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes"},
 		proves:  "clusters of other networks and of different kinds stand side by side",
 		command: goTest("-v", "-timeout", "20m", "-run", "^TestMixedClusters$", "./test"), env: cluster, goTest: true, limit: 21 * time.Minute,
@@ -153,9 +161,9 @@ var steps = []step{
 		proves:  "peering, unpeering and idling stay within their limits",
 		command: goTest("-v", "-timeout", "30m", "-run", "^TestPeering$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 31 * time.Minute,
 	}, {
-		name: "bench-offloading", kind: kindCluster, lists: []string{listTestAll, listBench}, needs: []string{"kubernetes", "image"},
-		proves:  "an offloaded pod starts nearly as fast as a plain one, and home soon knows",
-		command: goTest("-v", "-timeout", "15m", "-run", "^TestOffloading$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 16 * time.Minute,
+		name: "bench-start", kind: kindCluster, lists: []string{listTestAll, listBench}, needs: []string{"kubernetes", "image"},
+		proves:  "an offloaded pod starts nearly as fast as a plain one, twenty at once too, and home soon knows",
+		command: goTest("-v", "-timeout", "15m", "-run", "^TestStart$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 16 * time.Minute,
 	}, {
 		name: "bench-namespaces", kind: kindCluster, lists: []string{listTestAll, listBench}, needs: []string{"kubernetes", "image"},
 		proves:  "namespaces, their peers and virtual nodes do not take longer each when they are many",
@@ -168,6 +176,10 @@ var steps = []step{
 		name: "bench-offload-all", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
 		proves:  "the same of five thousand, and at 50 ms",
 		command: goTest("-v", "-timeout", "80m", "-run", "^TestOffload(Plan|Charts)?$", "./bench"), env: append(unsampled, cluster...), goTest: true, show: "limit: ", limit: 81 * time.Minute,
+	}, {
+		name: "bench-churn", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
+		proves:  "an hour of pods and namespaces that come and go leaves nothing in the managers' memory",
+		command: goTest("-v", "-timeout", "80m", "-run", "^TestChurn$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 81 * time.Minute,
 	}, {
 		name: "helm-build", kind: kindPrepare, lists: []string{listTestAll},
 		proves:  "Helm compiles, to compare with",

@@ -21,13 +21,16 @@ const (
 	// What the product promises, on 2 cores, both clusters on the same machine.
 	startMore  = 0.15 // seconds that an offloaded pod may take longer, p50
 	statusMost = 1.0  // seconds from Running there to Running here, p90
+	batchLeast = 0.8  // pods a second of a batch, of as many plain ones
 	benchImage = "pelago.test/bench:1"
+	// So many pods are made at once, so many times.
+	batch, batches = 20, 7
 )
 
-// TestOffloading measures one pod alone, from its creation to Running: at home and
-// offloaded in turn, with real containers, so that what differs is ours; and how long
-// after it runs there home knows.
-func TestOffloading(t *testing.T) {
+// TestStart measures pods from their creation to Running: at home and offloaded in turn,
+// with real containers, so that what differs is ours. One alone, and how long after it
+// runs there home knows; then a batch at once.
+func TestStart(t *testing.T) {
 	c := continuum(t, smallClusters)
 	c.Run(t, "image", "build", benchImage, "--from-packages", "busybox-static")
 	c.Run(t, "image", "load", benchImage, "rome", "milan")
@@ -61,6 +64,30 @@ func TestOffloading(t *testing.T) {
 	t.Logf("ratio to the faster plain one %.2f", away.quantile(0.5).Seconds()/plain.Seconds())
 	atMost(t, "an offloaded pod's start, longer than a plain one's, p50", (away.quantile(0.5) - plain).Seconds(), startMore, "s")
 	atMost(t, "status home, p90", lag.quantile(0.9).Seconds(), statusMost, "s")
+	t.Run("Batch", func(t *testing.T) { startBatches(t, c) })
+}
+
+// startBatches measures batches at home, at the provider and offloaded in turn, and holds
+// the offloaded ones against the faster of the others.
+func startBatches(t *testing.T, c *kubetest.Continuum) {
+	bursts := []burst{
+		{c: c, cluster: "rome", namespace: "plain", real: true},
+		{c: c, cluster: "milan", namespace: "plain", real: true},
+		{c: c, cluster: "rome", namespace: "away", real: true},
+	}
+	took := make([]sample, len(bursts))
+	for i := range batches + 1 {
+		for k, b := range bursts {
+			all, _ := b.start(t, batch)
+			b.end(t, batch)
+			if i > 0 { // the first of each fills caches
+				took[k] = append(took[k], all)
+			}
+		}
+	}
+	plain, away := min(took[0].quantile(0.5), took[1].quantile(0.5)), took[2].quantile(0.5)
+	t.Logf("%d at once, until the last is Running: plain at home %s; plain at the provider %s; offloaded %s", batch, took[0], took[1], took[2])
+	atLeast(t, fmt.Sprintf("%d pods at once, pods a second, of plain ones", batch), plain.Seconds()/away.Seconds(), batchLeast, "×")
 }
 
 // start makes a pod in a namespace of a cluster, waits until it is Running and removes it.
