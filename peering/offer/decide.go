@@ -24,10 +24,11 @@ const (
 	writeEvery = time.Second
 	// tinyEvery is the same for changes that hardly matter.
 	tinyEvery = 30 * time.Second
-	// maxRequests is how many requests of one tenant are looked at, the oldest ones.
-	maxRequests = 64
+	// maxRequests is how many requests of one tenant are looked at, the oldest ones. A
+	// tenant may have 16 unless its owner says otherwise.
+	maxRequests = 256
 	// surplusMessage is said of the others.
-	surplusMessage = "only the 64 oldest requests of a consumer are looked at; delete some of the others"
+	surplusMessage = "only the 256 oldest requests of a consumer are looked at; delete some of the others"
 	// cordonedMessage is said of all offers of a cordoned tenant.
 	cordonedMessage = "the provider accepts nothing new from this consumer now"
 	// tiny is the share of an amount that hardly matters.

@@ -115,7 +115,7 @@ func TestFlippingProvider(t *testing.T) {
 // Of too many requests the oldest are looked at, and the next one when one of them goes.
 func TestTooManyRequests(t *testing.T) {
 	w := newWorld(t)
-	w.reader.set(func() { w.reader.answer.Free = list(cpu, "8", memory, "500", pods, "100") })
+	w.reader.set(func() { w.reader.answer.Free = list(cpu, "8", memory, "1000", pods, "1000") })
 	for i := range maxRequests + 2 {
 		w.ask(w.there(fmt.Sprintf("r%02d", i)), v1alpha1.ResourceRequestSpec{Resources: list(cpu, "1m", memory, "1", pods, "1")})
 	}
