@@ -55,8 +55,12 @@ func (b *brief) resource(c client.Client, obj client.Object) string {
 func (b *brief) create(ctx context.Context, resource string, obj client.Object, opts []client.CreateOption) error {
 	options := client.CreateOptions{FieldValidation: metav1.FieldValidationStrict}
 	options.ApplyOptions(opts)
-	answer, err := b.rest.Post().Namespace(obj.GetNamespace()).Resource(resource).SetHeader("Accept", acceptMetadata).
-		VersionedParams(options.AsCreateOptions(), b.params).Body(obj).Do(ctx).Raw()
+	result := b.rest.Post().Namespace(obj.GetNamespace()).Resource(resource).SetHeader("Accept", acceptMetadata).
+		VersionedParams(options.AsCreateOptions(), b.params).Body(obj).Do(ctx)
+	if err := result.Error(); err != nil { // of Raw it would not say what the API server says
+		return err
+	}
+	answer, err := result.Raw()
 	if err != nil {
 		return err
 	}
