@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -146,6 +147,8 @@ func (b burst) start(t *testing.T, n int) (all time.Duration, each sample) {
 	for i := range n {
 		each = append(each, ran[b.name(i)].Sub(made[i]))
 	}
+	last := slices.MaxFunc(made, time.Time.Compare)
+	t.Logf("%d pods of %s: the last was asked for after %.1f s and all ran after %.1f; each took %s", n, b.namespace, last.Sub(begin).Seconds(), all.Seconds(), each)
 	return all, each
 }
 
