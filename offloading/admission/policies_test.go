@@ -221,6 +221,7 @@ func TestPolicies(t *testing.T) {
 	t.Run("manager and pods", func(t *testing.T) { managersPods(t, g, plain, offloaded) })
 	t.Run("manager and evictions", func(t *testing.T) { managersEvictions(t, g, plain, offloaded) })
 	t.Run("manager and tokens", func(t *testing.T) { managersTokens(t, g, plain, offloaded) })
+	t.Run("sparing", func(t *testing.T) { sparing(t, g, plain, offloaded) })
 }
 
 // relabel changes the labels of an object by a patch; subresource may be empty.
@@ -258,6 +259,14 @@ func labelsOfTheManager(t *testing.T, g *guarded, plain, offloaded string) {
 	fake := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: g.node("fake"), Labels: map[string]string{testLabel: g.test, v1alpha1.LabelType: v1alpha1.TypeVirtualNode}}}
 	want(t, "a node made as virtual", g.c.Create(t.Context(), fake.DeepCopy()), "set by Pelago only")
 	create(t, g.manager, fake)
+	for _, sub := range []string{"", "status"} {
+		want(t, "a virtual node that is none any more "+sub, relabel(t, g.c, fake, v1alpha1.LabelType, nil, sub), "set by Pelago only")
+		want(t, "a virtual node of another type "+sub, relabel(t, g.c, fake, v1alpha1.LabelType, "real", sub), "set by Pelago only")
+		want(t, "another label of a virtual node "+sub, relabel(t, g.c, fake, "disk", "ssd", sub))
+		want(t, "by the manager "+sub, relabel(t, g.manager, fake, "zone", "z1", sub))
+	}
+	want(t, "taken off by the manager", relabel(t, g.manager, fake, v1alpha1.LabelType, nil, ""))
+	want(t, "and given again", relabel(t, g.manager, fake, v1alpha1.LabelType, v1alpha1.TypeVirtualNode, ""), "only virtual nodes")
 }
 
 func namesThatFit(t *testing.T, g *guarded) {
@@ -398,6 +407,7 @@ func managerWithin(t *testing.T, g *guarded, plain, offloaded string) {
 			want(t, fmt.Sprintf("%T in %s", obj, namespace), g.manager.Create(t.Context(), obj, client.DryRunAll), parts...)
 		}
 	}
+	leasesOfNodes(t, g)
 }
 
 // managersTokens: the manager mints tokens only of offloaded namespaces and for pods.
@@ -435,6 +445,15 @@ func managersPods(t *testing.T, g *guarded, plain, offloaded string) {
 		want(t, what+": labels", relabel(t, g.manager, pod, "a", "b", ""), c.parts...)
 		want(t, what+": status", relabel(t, g.manager, pod, "a", "b", "status"), c.parts...)
 		want(t, what+": the end", g.manager.Delete(t.Context(), pod, client.GracePeriodSeconds(0)), c.parts...)
+	}
+	for _, key := range []string{v1alpha1.LabelTenant, v1alpha1.LabelHomeNamespace} {
+		half := g.must(t, g.manager, "half", map[string]string{v1alpha1.LabelTenant: "rome", v1alpha1.LabelHomeNamespace: "shop"})
+		want(t, "making one in a tenant's", g.manager.Create(t.Context(), simplePod(half, "made"), client.DryRunAll))
+		want(t, "taking it away from the tenant", relabel(t, g.c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: half}}, key, nil, ""))
+		eventually(t, "making one without "+key+" is refused", func() bool {
+			return g.manager.Create(t.Context(), simplePod(half, "made"), client.DryRunAll) != nil
+		})
+		want(t, "making one without "+key, g.manager.Create(t.Context(), simplePod(half, "made"), client.DryRunAll), no)
 	}
 	waiting := simplePod(offloaded, "waiting-m")
 	create(t, g.c, waiting)

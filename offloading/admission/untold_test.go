@@ -57,6 +57,7 @@ func TestPoliciesMany(t *testing.T) {
 	create(t, g.c, let)
 	create(t, g.c, kept)
 	eventually(t, "a pod is let through", func() bool { return g.bind(t, let, last, false) == nil })
+	want(t, "its status by the manager", relabel(t, g.manager, let, "a", "b", "status"))
 	want(t, "another one", g.bind(t, kept, last, false), "is not offloaded")
 	want(t, "to a node of this cluster", g.bind(t, kept, "worker", false))
 	for node, parts := range map[string][]string{last: {"spec.nodeName", "is not offloaded"}, "worker": nil} {
