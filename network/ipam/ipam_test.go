@@ -113,6 +113,8 @@ func TestAllocate(t *testing.T) {
 				"add a pool of /8 or larger, or let the peer publish the smaller ranges that its pods really have\n"},
 		{"no pool of the family", small, []Peering{peer("a", 2020, "2001:db8::/64", "")},
 			"a:\n  2001:db8::/64 is not of private addresses, and there is no pool of IPv6: add one with a /64 that nobody here uses\n"},
+		{"pools and prefixes vouched for are taken as they are meant", with(rome, func(o *Own) { o.Pools, o.AsIs = ps("10.81.7.7/16"), ps("::ffff:8.8.8.8/112") }),
+			[]Peering{peer("a", 2020, "10.42.0.0/16 8.8.4.0/24", "")}, "a: 8.8.4.0/24=8.8.4.0/24 10.42.0.0/16=10.81.0.0/16\n"},
 		{"one key, two peerings", rome, []Peering{peer("a", 2020, "10.44.0.0/16", ""), peer("a", 2021, "10.45.0.0/16", "")},
 			"a:\n  2 peerings have the key \"a\"\na:\n  2 peerings have the key \"a\"\n"},
 		{"nothing of ours is a prefix, or everything is taken", Own{Pods: []netip.Prefix{{}}, Pools: []netip.Prefix{{}}, Nodes: ps("::ffff:10.44.0.1/128"), Reserved: ps("172.16.0.1/12")},
@@ -132,6 +134,7 @@ func with(o Own, change func(*Own)) Own {
 }
 
 // TestGivenBack: with the pool used up, a peering that leaves makes room for exactly one.
+// Of those that take as much as others, the oldest is named.
 func TestGivenBack(t *testing.T) {
 	own := Own{Pods: ps("10.0.0.0/8"), Pools: ps("192.168.0.0/22")}
 	var peerings []Peering
@@ -143,7 +146,7 @@ func TestGivenBack(t *testing.T) {
 		for i, p := range peerings {
 			peerings[i].Before = results[p.Key].Views
 			views += len(results[p.Key].Views)
-			if none := new(PoolError); len(results[p.Key].Errs) > 0 && (!errors.As(results[p.Key].Errs[0], &none) || none.Pools[0] != own.Pools[0]) {
+			if none := new(PoolError); len(results[p.Key].Errs) > 0 && (!errors.As(results[p.Key].Errs[0], &none) || none.Pools[0] != own.Pools[0] || none.Most != "p0") {
 				t.Fatalf("%s: %v", p.Key, results[p.Key].Errs)
 			}
 		}

@@ -49,6 +49,7 @@ type RangeError struct {
 	Reason, Remedy string
 }
 
+// Error names the range, the reason and the remedy.
 func (e *RangeError) Error() string {
 	if e.Range == "" {
 		return e.Reason + ": " + e.Remedy
@@ -67,6 +68,7 @@ type PoolError struct {
 	Most string
 }
 
+// Error names the range, the pools, the reason and the remedy.
 func (e *PoolError) Error() string {
 	family, length := "IPv6", e.Range.Bits()
 	if e.Range.Addr().Is4() {
