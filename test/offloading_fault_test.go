@@ -1,6 +1,7 @@
 package test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -190,10 +191,15 @@ func jobsEndOnce(t *testing.T, c *continuum) {
 	}
 }
 
-// strike deletes the manager's pods of a cluster and waits for new ones.
+// strikeGrace is what a pod of Pelago gets that is to go at once. With none only the object
+// does, and the kubelet lets the program answer on for as long as it may.
+const strikeGrace client.GracePeriodSeconds = 1
+
+// strike deletes the manager's pods of a cluster and waits until they are gone and others
+// are there.
 func (c *continuum) strike(t *testing.T, cluster string) {
 	t.Helper()
-	c.Kubectl(t, cluster, "delete", "pods", "-n", v1alpha1.SystemNamespace, "-l", "app.kubernetes.io/name=pelago-manager", "--wait=false")
+	c.Kubectl(t, cluster, "delete", "pods", "-n", v1alpha1.SystemNamespace, "-l", "app.kubernetes.io/name=pelago-manager", fmt.Sprintf("--grace-period=%d", strikeGrace), "--timeout=60s")
 	c.Kubectl(t, cluster, "rollout", "status", "-n", v1alpha1.SystemNamespace, "deploy/pelago-manager", "--timeout=60s")
 }
 
@@ -312,6 +318,45 @@ func managersRestart(t *testing.T, c *continuum) {
 	if !slices.ContainsFunc(now, func(pod corev1.Pod) bool { return pod.UID == pods[2].UID }) {
 		t.Error("a pod that nothing happened to was replaced")
 	}
+}
+
+// rollOut holds that pods can be made all the time while the managers of both clusters are
+// replaced one by one, as in an upgrade.
+func rollOut(t *testing.T, c *continuum) {
+	s := c.offloaded(t, "rome", "--pod-offloading-strategy", "Remote")
+	s.create(t, s.deployment("web", 1))
+	web := s.runningAll(t, "web", 1)[0]
+	ctx, stop := context.WithCancel(t.Context())
+	made, ended := 0, make(chan error, 1)
+	go func() {
+		for tick := time.NewTicker(50 * time.Millisecond); ; made++ {
+			select {
+			case <-ctx.Done():
+				ended <- nil
+				return
+			case <-tick.C:
+			}
+			pod := web.DeepCopy()
+			pod.ObjectMeta = metav1.ObjectMeta{Namespace: s.name, Name: "another"}
+			pod.Spec.NodeName = ""
+			if err := c.Clients["rome"].Create(ctx, pod, client.DryRunAll); err != nil && ctx.Err() == nil {
+				ended <- fmt.Errorf("pod %d: %w", made, err)
+				return
+			}
+		}
+	}()
+	for _, cluster := range []string{"rome", "milan"} {
+		c.Kubectl(t, cluster, "-n", v1alpha1.SystemNamespace, "rollout", "restart", "deployment/pelago-manager")
+		c.Kubectl(t, cluster, "-n", v1alpha1.SystemNamespace, "rollout", "status", "deployment/pelago-manager", "--timeout=2m")
+	}
+	stop()
+	if err := <-ended; err != nil || made < 10 {
+		t.Errorf("pods while the managers are replaced: %d were made, then %v", made, err)
+	}
+	if now, err := get[corev1.Pod](c, "rome", s.name, web.Name); err != nil || now.UID != web.UID || isReady(now) != nil {
+		t.Errorf("a pod that nothing happened to: %v", err)
+	}
+	c.settle(t, "rome")
 }
 
 // podsInPartition holds what home shows of a peer it cannot reach, and how fast all is
