@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -321,7 +322,7 @@ func managersRestart(t *testing.T, c *continuum) {
 }
 
 // rollOut holds that pods can be made all the time while the managers of both clusters are
-// replaced one by one, as in an upgrade.
+// replaced one by one, as in an upgrade, and while a leader loses its Lease.
 func rollOut(t *testing.T, c *continuum) {
 	s := c.offloaded(t, "rome", "--pod-offloading-strategy", "Remote")
 	s.create(t, s.deployment("web", 1))
@@ -349,9 +350,25 @@ func rollOut(t *testing.T, c *continuum) {
 		c.Kubectl(t, cluster, "-n", v1alpha1.SystemNamespace, "rollout", "restart", "deployment/pelago-manager")
 		c.Kubectl(t, cluster, "-n", v1alpha1.SystemNamespace, "rollout", "status", "deployment/pelago-manager", "--timeout=2m")
 	}
+	c.settle(t, "rome")
+	lease, err := get[coordinationv1.Lease](c, "rome", v1alpha1.SystemNamespace, "pelago-manager")
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, nobody := lease.DeepCopy(), "nobody"
+	lease.Spec.HolderIdentity = &nobody
+	if err := c.Clients["rome"].Patch(t.Context(), lease, client.MergeFrom(held)); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually(t, 2*takeoverLimit, "somebody leads again", func() error {
+		if now := c.leader(t, "rome"); now.holder == nobody || now.holder == "" {
+			return fmt.Errorf("it is %q", now.holder)
+		}
+		return nil
+	})
 	stop()
 	if err := <-ended; err != nil || made < 10 {
-		t.Errorf("pods while the managers are replaced: %d were made, then %v", made, err)
+		t.Errorf("pods while the managers are replaced or begin anew: %d were made, then %v", made, err)
 	}
 	if now, err := get[corev1.Pod](c, "rome", s.name, web.Name); err != nil || now.UID != web.UID || isReady(now) != nil {
 		t.Errorf("a pod that nothing happened to: %v", err)
