@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+	"io"
 	"strings"
 	"testing"
 
@@ -14,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/cli/setup"
 	"github.com/pelago-dev/pelago/internal/home"
 )
 
@@ -49,6 +52,7 @@ func TestInstallAndUninstall(t *testing.T) {
 	}
 	s.testUpgrade(t)
 	s.testRefuse(t)
+	s.testStillRuns(t)
 	if got := s.run("uninstall"); got.code != 0 || got.out != "Pelago is removed.\n" || strings.Contains(got.err, "restart") {
 		t.Fatalf("uninstalling: %+v", got)
 	}
@@ -183,6 +187,66 @@ func (s *stage) testRefuse(t *testing.T) {
 	stuck := &v1alpha1.Invitation{ObjectMeta: metav1.ObjectMeta{Name: "stuck", Finalizers: []string{"pelago.dev/nobody-is-left"}},
 		Spec: v1alpha1.InvitationSpec{TokenSHA256: hash, Expires: metav1.Now()}}
 	s.create(stuck)
+}
+
+// testStillRuns holds that what programs have stays as long as one of them has not ended,
+// or may still begin.
+func (s *stage) testStillRuns(t *testing.T) {
+	about := metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "pelago-manager-x", Labels: map[string]string{v1alpha1.LabelManagedBy: setup.Installed, "app": "x"}}
+	yes, no, user := true, false, int64(65532)
+	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: about.Labels}, Spec: corev1.PodSpec{
+		NodeName: "n1", AutomountServiceAccountToken: &no,
+		SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: &yes, RunAsUser: &user, SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
+		Containers: []corev1.Container{{Name: "manager", Image: "x", SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: &no, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}}},
+	}}
+	pod := &corev1.Pod{ObjectMeta: about, Spec: template.Spec}
+	set := &appsv1.ReplicaSet{ObjectMeta: about, Spec: appsv1.ReplicaSetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}}, Template: template}}
+	s.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: about.Namespace, Name: "default"}}, set, pod)
+	for _, left := range []struct {
+		object       client.Object
+		what, remedy string
+	}{
+		{pod, "pod pelago-manager-x of node n1", "if that node is gone for good: kubectl delete pod -n pelago-system --force pelago-manager-x"},
+		{set, "ReplicaSet pelago-manager-x", "see whether the cluster's controller-manager runs"},
+	} {
+		got := s.runUntil("Waiting until "+left.what, "uninstall")
+		if got.code != 1 || !strings.Contains(got.err, left.what+" is still there; "+left.remedy+"; then run pelago uninstall again") {
+			t.Errorf("uninstalling while there is %T: %+v", left.object, got)
+		}
+		if err := s.c.Get(t.Context(), inSystem("pelago-manager"), &corev1.ServiceAccount{}); err != nil {
+			t.Errorf("while there is %T the ServiceAccount: %v", left.object, err)
+		}
+		s.drop(left.object)
+	}
+	var deployments appsv1.DeploymentList
+	if err := s.c.List(t.Context(), &deployments, client.InNamespace(about.Namespace)); err != nil || len(deployments.Items) > 0 {
+		t.Errorf("%d Deployments are left, %v", len(deployments.Items), err)
+	}
+}
+
+// runUntil runs the program and interrupts it when it says something.
+func (s *stage) runUntil(said string, args ...string) result {
+	ctx, cancel := context.WithTimeout(s.t.Context(), 2*limit)
+	defer cancel()
+	return programWith(ctx, func(e *Env) {
+		e.Connect = func(Access) (*Cluster, error) { return Connect(s.access) }
+		e.Err = listener{e.Err, said, cancel}
+	}, args...)
+}
+
+// listener calls heard when it is written what it waits for.
+type listener struct {
+	io.Writer
+	waits string
+	heard func()
+}
+
+func (l listener) Write(text []byte) (int, error) {
+	if strings.Contains(string(text), l.waits) {
+		l.heard()
+	}
+	return l.Writer.Write(text)
 }
 
 // asks makes objects by which the API server asks programs, or refuses, as an installation has them.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -64,7 +65,11 @@ func (u *uninstall) run(ctx context.Context, e *Env, _ []string) error {
 	defer progress.Stop()
 	site := setup.Site{Client: c.Client, Clock: e.Clock, Say: progress.Step}
 	if err := site.Remove(ctx, rendered, u.purge); err != nil {
-		return ended(describe(err, c), "removing Pelago", u.timeout, "", "see what is left with: kubectl get namespace pelago-system -o yaml; then run pelago uninstall again")
+		state, remedy := "", "see what is left with: kubectl get namespace pelago-system -o yaml"
+		if runs := (*setup.StillRunsError)(nil); errors.As(err, &runs) {
+			state, remedy = runs.Error(), runs.Remedy
+		}
+		return ended(describe(err, c), "removing Pelago", u.timeout, state, remedy+"; then run pelago uninstall again")
 	}
 	progress.Stop()
 	fmt.Fprintln(e.Out, "Pelago is removed.")

@@ -49,6 +49,8 @@ type Options struct {
 	// Listen is the address for what the API server calls, like :9443. Ports of virtual
 	// nodes are opened at its host.
 	Listen string
+	// Socket is what listens there.
+	Socket *serving.Socket
 }
 
 // Register adds all of offloading to a manager, before the fleet runs.
@@ -111,7 +113,7 @@ func registerServer(mgr ctrl.Manager, o Options, authorities *access.Authorities
 	mux.Handle(admission.KeepHomePath, pods)
 	mux.Handle(stats.Path+"/", usage)
 	mux.Handle(stats.Path, usage)
-	server := &serving.Server{Address: o.Listen, Authority: authority, Handler: mux}
+	server := &serving.Server{Address: o.Listen, Socket: o.Socket, Authority: authority, Handler: mux}
 	if err := mgr.Add(server); err != nil {
 		return fmt.Errorf("adding the server for the API server: %w", err)
 	}

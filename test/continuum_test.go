@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -92,18 +93,25 @@ func condition(conditions []metav1.Condition, kind string) string {
 	return kind + "=absent"
 }
 
-// settle waits until no namespace of Pelago's is on its way out: Kubernetes takes five
-// seconds for an empty one.
+// settle waits until no namespace and no pod of Pelago's is on its way out: Kubernetes
+// takes five seconds for an empty namespace, and a replica answers for as long.
 func (c *continuum) settle(t *testing.T, cluster string) {
 	t.Helper()
-	eventually(t, 30*time.Second, "no namespace of Pelago in "+cluster+" is terminating", func() error {
-		var list corev1.NamespaceList
-		if err := c.Clients[cluster].List(context.Background(), &list); err != nil {
+	eventually(t, 30*time.Second, "nothing of Pelago in "+cluster+" is terminating", func() error {
+		var namespaces corev1.NamespaceList
+		var pods corev1.PodList
+		if err := errors.Join(c.Clients[cluster].List(context.Background(), &namespaces),
+			c.Clients[cluster].List(context.Background(), &pods, client.InNamespace(v1alpha1.SystemNamespace))); err != nil {
 			return err
 		}
-		for _, n := range list.Items {
+		for _, n := range namespaces.Items {
 			if n.DeletionTimestamp != nil && strings.HasPrefix(n.Name, "pelago") {
 				return fmt.Errorf("%s is", n.Name)
+			}
+		}
+		for _, p := range pods.Items {
+			if p.DeletionTimestamp != nil {
+				return fmt.Errorf("pod %s is", p.Name)
 			}
 		}
 		return nil

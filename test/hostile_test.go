@@ -28,6 +28,7 @@ func hostileShadowPods(t *testing.T, c *continuum) {
 		c.Kubectl(t, "rome", "rollout", "status", "-n", v1alpha1.SystemNamespace, "deploy/pelago-manager", "--timeout=60s")
 	}
 	scale("0")
+	c.Kubectl(t, "rome", "wait", "--for=delete", "pods", "-n", v1alpha1.SystemNamespace, "-l", "app.kubernetes.io/name=pelago-manager", "--timeout=60s")
 	t.Cleanup(func() { scale("2") })
 	config := c.consumerConfig(t, "rome", "milan")
 	peer, err := client.New(config, client.Options{Scheme: kubetest.Scheme()})

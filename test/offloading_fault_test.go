@@ -1,6 +1,7 @@
 package test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -190,10 +192,15 @@ func jobsEndOnce(t *testing.T, c *continuum) {
 	}
 }
 
-// strike deletes the manager's pods of a cluster and waits for new ones.
+// strikeGrace is what a pod of Pelago gets that is to go at once. With none only the object
+// does, and the kubelet lets the program answer on for as long as it may.
+const strikeGrace client.GracePeriodSeconds = 1
+
+// strike deletes the manager's pods of a cluster and waits until they are gone and others
+// are there.
 func (c *continuum) strike(t *testing.T, cluster string) {
 	t.Helper()
-	c.Kubectl(t, cluster, "delete", "pods", "-n", v1alpha1.SystemNamespace, "-l", "app.kubernetes.io/name=pelago-manager", "--wait=false")
+	c.Kubectl(t, cluster, "delete", "pods", "-n", v1alpha1.SystemNamespace, "-l", "app.kubernetes.io/name=pelago-manager", fmt.Sprintf("--grace-period=%d", strikeGrace), "--timeout=60s")
 	c.Kubectl(t, cluster, "rollout", "status", "-n", v1alpha1.SystemNamespace, "deploy/pelago-manager", "--timeout=60s")
 }
 
@@ -312,6 +319,61 @@ func managersRestart(t *testing.T, c *continuum) {
 	if !slices.ContainsFunc(now, func(pod corev1.Pod) bool { return pod.UID == pods[2].UID }) {
 		t.Error("a pod that nothing happened to was replaced")
 	}
+}
+
+// rollOut holds that pods can be made all the time while the managers of both clusters are
+// replaced one by one, as in an upgrade, and while a leader loses its Lease.
+func rollOut(t *testing.T, c *continuum) {
+	s := c.offloaded(t, "rome", "--pod-offloading-strategy", "Remote")
+	s.create(t, s.deployment("web", 1))
+	web := s.runningAll(t, "web", 1)[0]
+	ctx, stop := context.WithCancel(t.Context())
+	made, ended := 0, make(chan error, 1)
+	go func() {
+		for tick := time.NewTicker(50 * time.Millisecond); ; made++ {
+			select {
+			case <-ctx.Done():
+				ended <- nil
+				return
+			case <-tick.C:
+			}
+			pod := web.DeepCopy()
+			pod.ObjectMeta = metav1.ObjectMeta{Namespace: s.name, Name: "another"}
+			pod.Spec.NodeName = ""
+			if err := c.Clients["rome"].Create(ctx, pod, client.DryRunAll); err != nil && ctx.Err() == nil {
+				ended <- fmt.Errorf("pod %d: %w", made, err)
+				return
+			}
+		}
+	}()
+	for _, cluster := range []string{"rome", "milan"} {
+		c.Kubectl(t, cluster, "-n", v1alpha1.SystemNamespace, "rollout", "restart", "deployment/pelago-manager")
+		c.Kubectl(t, cluster, "-n", v1alpha1.SystemNamespace, "rollout", "status", "deployment/pelago-manager", "--timeout=2m")
+	}
+	c.settle(t, "rome")
+	lease, err := get[coordinationv1.Lease](c, "rome", v1alpha1.SystemNamespace, "pelago-manager")
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, nobody := lease.DeepCopy(), "nobody"
+	lease.Spec.HolderIdentity = &nobody
+	if err := c.Clients["rome"].Patch(t.Context(), lease, client.MergeFrom(held)); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually(t, 2*takeoverLimit, "somebody leads again", func() error {
+		if now := c.leader(t, "rome"); now.holder == nobody || now.holder == "" {
+			return fmt.Errorf("it is %q", now.holder)
+		}
+		return nil
+	})
+	stop()
+	if err := <-ended; err != nil || made < 10 {
+		t.Errorf("pods while the managers are replaced or begin anew: %d were made, then %v", made, err)
+	}
+	if now, err := get[corev1.Pod](c, "rome", s.name, web.Name); err != nil || now.UID != web.UID || isReady(now) != nil {
+		t.Errorf("a pod that nothing happened to: %v", err)
+	}
+	c.settle(t, "rome")
 }
 
 // podsInPartition holds what home shows of a peer it cannot reach, and how fast all is

@@ -172,7 +172,7 @@ func (c *continuum) strikeWhen(ctx context.Context, events watch.Interface, reac
 				continue
 			}
 			for _, cluster := range clusters {
-				err := c.Clients[cluster].DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(v1alpha1.SystemNamespace), client.GracePeriodSeconds(0))
+				err := c.Clients[cluster].DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(v1alpha1.SystemNamespace), strikeGrace)
 				if err != nil {
 					return err
 				}

@@ -212,7 +212,7 @@ func (r *rack) fault(ctx context.Context, s torture.Step) {
 		one, end := context.WithTimeout(ctx, callWait)
 		defer end()
 		err = r.Clients[s.Place()].DeleteAllOf(one, &corev1.Pod{}, client.InNamespace(v1alpha1.SystemNamespace),
-			client.MatchingLabels{"app.kubernetes.io/name": s.Name()}, client.GracePeriodSeconds(0))
+			client.MatchingLabels{"app.kubernetes.io/name": s.Name()}, strikeGrace)
 	case torture.Lose:
 		err = r.lose(ctx, s)
 	default:

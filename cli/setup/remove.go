@@ -2,9 +2,12 @@ package setup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -15,6 +18,7 @@ import (
 
 var (
 	definitionKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
+	deploymentKind = appsv1.SchemeGroupVersion.WithKind("Deployment")
 	namespaceKind  = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
 )
 
@@ -34,6 +38,11 @@ func (s Site) Remove(ctx context.Context, rendered []*unstructured.Unstructured,
 		for i := range found {
 			s.Say("Removing %s %s", kind.Kind, found[i].GetName())
 			if err := s.delete(ctx, &found[i]); err != nil {
+				return err
+			}
+		}
+		if kind == deploymentKind {
+			if err := s.ended(ctx); err != nil {
 				return err
 			}
 		}
@@ -71,6 +80,52 @@ func (s Site) Remove(ctx context.Context, rendered []*unstructured.Unstructured,
 		}
 	}
 	return nil
+}
+
+// StillRunsError says which of our programs has not ended.
+type StillRunsError struct {
+	// What is there, and what to do if it stays.
+	What, Remedy string
+	// Cause is how the wait ended.
+	Cause error
+}
+
+// Error is a sentence.
+func (e *StillRunsError) Error() string { return e.What + " is still there" }
+
+// Unwrap returns how the wait ended.
+func (e *StillRunsError) Unwrap() error { return e.Cause }
+
+// ended waits until our programs have ended, whose Deployments are deleted: they work
+// until then, and what they make must not come after what is removed.
+func (s Site) ended(ctx context.Context) error {
+	ours := []client.ListOption{client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{v1alpha1.LabelManagedBy: Installed}}
+	left := StillRunsError{}
+	err := s.until(ctx, func() (bool, error) {
+		var sets appsv1.ReplicaSetList
+		var pods corev1.PodList
+		if err := errors.Join(s.Client.List(ctx, &sets, ours...), s.Client.List(ctx, &pods, ours...)); err != nil {
+			return false, fmt.Errorf("listing the pods of our programs: %w", err)
+		}
+		switch {
+		case len(pods.Items) > 0:
+			pod := pods.Items[0]
+			left.What = fmt.Sprintf("pod %s of node %s", pod.Name, pod.Spec.NodeName)
+			left.Remedy = "if that node is gone for good: kubectl delete pod -n " + pod.Namespace + " --force " + pod.Name
+		case len(sets.Items) > 0: // which may make more
+			left.What = "ReplicaSet " + sets.Items[0].Name
+			left.Remedy = "see whether the cluster's controller-manager runs"
+		default:
+			return true, nil
+		}
+		s.Say("Waiting until %s is gone", left.What)
+		return false, nil
+	})
+	if ctx.Err() != nil && left.What != "" {
+		left.Cause = err
+		return &left
+	}
+	return err
 }
 
 // namespaces are ours by name and label; Pelago's own is ours by name.

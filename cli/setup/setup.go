@@ -167,7 +167,7 @@ var pruned = []schema.GroupVersionKind{
 	{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingAdmissionPolicyBinding"},
 	{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingAdmissionPolicy"},
 	{Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"},
-	{Group: "apps", Version: "v1", Kind: "Deployment"},
+	deploymentKind,
 	{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"},
 	{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"},
 	{Version: "v1", Kind: "Service"},

@@ -11,11 +11,17 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/pelago-dev/pelago/internal/serving"
 )
 
 // anewPause is how long the program waits before it begins anew, if the API server did
 // not answer.
 const anewPause = 2 * time.Second
+
+// socketVariable holds, after the program began anew, the number of the socket that the
+// API server calls.
+const socketVariable = "PELAGO_API_SOCKET"
 
 // leaseLost is how controller-runtime says that it ends because this replica leads no
 // more; it has no value for that.
@@ -55,12 +61,23 @@ func away(err error) error {
 // anew begins the program anew in its own process, which has then forgotten everything.
 // Were it to end instead, the kubelet would wait longer before each restart, up to five
 // minutes, and an API server that has been away would be back long before this program.
-// It returns if ctx ends, or with an error.
-func anew(ctx context.Context, pause time.Duration) error {
+// Without a pause it keeps the socket, so that calls wait for the beginning. It returns if
+// ctx ends, or with an error.
+func anew(ctx context.Context, pause time.Duration, socket *serving.Socket) error {
 	select {
 	case <-ctx.Done():
 		return nil
 	case <-time.After(pause):
+	}
+	number := ""
+	if pause == 0 {
+		var err error
+		if number, err = socket.Pass(); err != nil {
+			return err
+		}
+	}
+	if err := os.Setenv(socketVariable, number); err != nil {
+		return fmt.Errorf("noting the socket for the API server: %w", err)
 	}
 	program, err := os.Executable()
 	if err != nil {

@@ -8,10 +8,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/serving"
 	"github.com/pelago-dev/pelago/peering/reader"
 )
 
-// settings are what the command line says.
+// settings are what the command line says, and what the program had before it began anew.
 type settings struct {
 	rooms     []room
 	address   string
@@ -20,6 +21,7 @@ type settings struct {
 	level     string
 	reader    reader.Options
 	registry  metrics.RegistererGatherer
+	socket    *serving.Socket
 }
 
 func parse(args []string) (settings, error) {

@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/pelago-dev/pelago/internal/serving"
 )
 
 // version is set when the program is built from a checkout with a history.
@@ -17,10 +19,14 @@ var version = "dev"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := start(ctx, os.Args[1:])
+	socket, err := serving.Inherit(os.Getenv(socketVariable))
+	if err == nil {
+		context.AfterFunc(ctx, socket.Close)
+		err = start(ctx, os.Args[1:], socket)
+	}
 	if why := (*interruption)(nil); errors.As(err, &why) {
 		fmt.Fprintln(os.Stderr, "Beginning anew:", err)
-		err = anew(ctx, why.pause())
+		err = anew(ctx, why.pause(), socket)
 	}
 	stop()
 	switch {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pelago-dev/pelago/internal/fleet"
 	"github.com/pelago-dev/pelago/internal/home"
+	"github.com/pelago-dev/pelago/internal/serving"
 	"github.com/pelago-dev/pelago/offloading"
 	"github.com/pelago-dev/pelago/offloading/provider"
 	"github.com/pelago-dev/pelago/peering"
@@ -41,6 +42,8 @@ type deps struct {
 	// listen is where the API server calls, or strangers do, address the one that it
 	// reaches us by.
 	listen, address string
+	// socket is what the API server calls, and outlives the program when that begins anew.
+	socket *serving.Socket
 	// fleet is the connections to providers, usage what tenants are counted for.
 	fleet *fleet.Fleet
 	usage *tenant.Usage
@@ -91,7 +94,7 @@ func externalReader(mgr ctrl.Manager, o reader.Options) (offer.External, error) 
 func registerOffloading(mgr ctrl.Manager, d deps) error {
 	return offloading.Register(mgr, offloading.Options{
 		Home: d.home, Fleet: d.fleet, Limits: limits{d.usage}, Direct: d.direct,
-		Namespace: d.namespace, Version: version, Address: d.address, Listen: d.listen,
+		Namespace: d.namespace, Version: version, Address: d.address, Listen: d.listen, Socket: d.socket,
 	})
 }
 

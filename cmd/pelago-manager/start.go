@@ -30,6 +30,7 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/fleet"
 	"github.com/pelago-dev/pelago/internal/home"
+	"github.com/pelago-dev/pelago/internal/serving"
 	"github.com/pelago-dev/pelago/internal/vitals"
 	"github.com/pelago-dev/pelago/peering/tenant"
 )
@@ -53,11 +54,12 @@ const addressVariable = "POD_IP"
 const endLimit = 10 * time.Second
 
 // start runs the program until ctx ends.
-func start(ctx context.Context, args []string) error {
+func start(ctx context.Context, args []string, socket *serving.Socket) error {
 	s, err := parse(args)
 	if err != nil {
 		return err
 	}
+	s.socket = socket
 	logger, err := newLogger(os.Stdout, s.level)
 	if err != nil {
 		return err
@@ -135,7 +137,7 @@ func runRooms(ctx context.Context, config *rest.Config, direct client.Client, s 
 		return err
 	}
 	shared := deps{
-		home: h, direct: direct, namespace: s.namespace, listen: s.listen, address: os.Getenv(addressVariable),
+		home: h, direct: direct, namespace: s.namespace, listen: s.listen, socket: s.socket, address: os.Getenv(addressVariable),
 		fleet: fleet.New(fleet.Options{Scheme: mgr.GetScheme(), Logger: mgr.GetLogger().WithName("fleet")}),
 		usage: tenant.NewUsage(), reader: s.reader,
 	}

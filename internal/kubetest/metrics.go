@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +21,9 @@ func (c *Continuum) Metrics(t testing.TB, cluster, component string) []string {
 	t.Helper()
 	pods := &corev1.PodList{}
 	labels := client.MatchingLabels{"app.kubernetes.io/name": component}
-	if err := c.Clients[cluster].List(t.Context(), pods, client.InNamespace(v1alpha1.SystemNamespace), labels); err != nil || len(pods.Items) == 0 {
+	err := c.Clients[cluster].List(t.Context(), pods, client.InNamespace(v1alpha1.SystemNamespace), labels)
+	pods.Items = slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil }) // they answer no more in a moment
+	if err != nil || len(pods.Items) == 0 {
 		t.Fatalf("%d pods of %s in %s, %v", len(pods.Items), component, cluster, err)
 	}
 	// The API server's proxy does not hand on who asks, so the answer is 401: asking

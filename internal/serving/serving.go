@@ -6,6 +6,7 @@
 package serving
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -41,6 +42,8 @@ const (
 type Server struct {
 	// Address to listen on, like ":9443".
 	Address string
+	// Socket to listen with, which outlives the server; one of its own if nil.
+	Socket *Socket
 	// Authority whose certificates are served.
 	Authority *Authority
 	// Handler answers.
@@ -57,7 +60,7 @@ func (s *Server) Start(ctx context.Context) error {
 	if err := s.Authority.Await(ctx); err != nil {
 		return nil // ctx has ended: a manager that stops is no failure
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.Address)
+	listener, err := cmp.Or(s.Socket, &Socket{}).Listen(ctx, s.Address)
 	if err != nil {
 		return fmt.Errorf("listening for the API server: %w", err)
 	}

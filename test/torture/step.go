@@ -32,7 +32,7 @@ const (
 // What goes wrong. Targets are CLUSTER/COMPONENT for Strike, PLACE/NAME for Lose,
 // CLUSTER for Pause, CLUSTER/NODE for Stop; there is one link to Cut.
 const (
-	Strike Verb = "strike" // delete all pods of a component of Pelago, without grace
+	Strike Verb = "strike" // delete all pods of a component of Pelago, with the grace of a second
 	Lose   Verb = "lose"   // delete, at the provider, a pod of a Deployment
 	Cut    Verb = "cut"    // cut the link for a while
 	Pause  Verb = "pause"  // freeze an API server for a while
