@@ -326,8 +326,13 @@ func TestNote(t *testing.T) {
 func TestTrim(t *testing.T) {
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"pod": "{}", "request": "default"}}}
 	trim(u)
-	if diff := cmp.Diff(map[string]any{"spec": map[string]any{"request": "default"}}, u.Object); diff != "" {
+	asked := map[string]any{annotationAsked: shadow.Hash(v1alpha1.ShadowPodSpec{Pod: "{}"})}
+	if diff := cmp.Diff(map[string]any{"spec": map[string]any{"request": "default"}, "metadata": map[string]any{"annotations": asked}}, u.Object); diff != "" {
 		t.Error(diff)
+	}
+	trim(u) // there is no pod any more, and nothing new to keep
+	if got := u.GetAnnotations()[annotationAsked]; got != asked[annotationAsked] {
+		t.Errorf("trimmed again, the hash is %q", got)
 	}
 	for _, odd := range []map[string]any{nil, {}, {"spec": 7}, {"spec": nil}} {
 		trim(&unstructured.Unstructured{Object: odd})

@@ -98,7 +98,7 @@ func TestChanges(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"color": "blue"}, after.Spec.Labels); diff != "" {
 		t.Errorf("labels (-want +got)\n%s", diff)
 	}
-	if !strings.Contains(after.Spec.Pod, "web:2") || after.Generation == before.Generation || applied(after) == applied(before) {
+	if !strings.Contains(after.Spec.Pod, "web:2") || after.Generation == before.Generation || askedBy(after) == askedBy(before) {
 		t.Errorf("the image did not follow: %s", after.Spec.Pod)
 	}
 	if w.reconcile(p); w.writes["there patch"] != 1 {

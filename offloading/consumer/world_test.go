@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/tools/events"
@@ -89,7 +91,13 @@ func (m mirror) Get(ctx context.Context, key client.ObjectKey, obj client.Object
 	}
 	err := m.p.admin.Get(ctx, key, obj)
 	if s, ok := obj.(*v1alpha1.ShadowPod); ok {
-		s.Spec.Pod = ""
+		kept, failed := runtime.DefaultUnstructuredConverter.ToUnstructured(s)
+		if err != nil || failed != nil {
+			return errors.Join(err, failed)
+		}
+		trim(&unstructured.Unstructured{Object: kept})
+		*s = v1alpha1.ShadowPod{}
+		return runtime.DefaultUnstructuredConverter.FromUnstructured(kept, s)
 	}
 	return err
 }
