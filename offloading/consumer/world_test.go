@@ -90,16 +90,21 @@ func (m mirror) Get(ctx context.Context, key client.ObjectKey, obj client.Object
 		return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("shadowpods").GroupResource(), key.Name)
 	}
 	err := m.p.admin.Get(ctx, key, obj)
-	if s, ok := obj.(*v1alpha1.ShadowPod); ok {
-		kept, failed := runtime.DefaultUnstructuredConverter.ToUnstructured(s)
-		if err != nil || failed != nil {
-			return errors.Join(err, failed)
-		}
-		trim(&unstructured.Unstructured{Object: kept})
-		*s = v1alpha1.ShadowPod{}
-		return runtime.DefaultUnstructuredConverter.FromUnstructured(kept, s)
+	if s, ok := obj.(*v1alpha1.ShadowPod); ok && err == nil {
+		return mirrored(s)
 	}
 	return err
+}
+
+// mirrored makes a ShadowPod what the mirror keeps of it.
+func mirrored(s *v1alpha1.ShadowPod) error {
+	kept, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s)
+	if err != nil {
+		return err
+	}
+	trim(&unstructured.Unstructured{Object: kept})
+	*s = v1alpha1.ShadowPod{}
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(kept, s)
 }
 
 func (m mirror) List(ctx context.Context, list client.ObjectList, _ ...client.ListOption) error {
