@@ -202,8 +202,8 @@ func TestDecide(t *testing.T) {
 		{"refused for an unknown reason", given(carried, answered("Whatever"), of("ReplicaSet")), "status=Pending/Whatever evict tell"},
 		{"waiting for a namespace", given(carried, answered("NamespaceMissing"), of("ReplicaSet")), "status=Pending/NamespaceMissing"},
 		{"waiting for a name", given(carried, answered("NameTaken"), of("StatefulSet")), "status=Pending/NameTaken"},
-		{"carried by an earlier build", given(carriedEarlier, said(running())), "status=Running"},
-		{"carried by an earlier build, and changed", given(carriedEarlier, said(running()), func(f *facts) { f.pod.Labels["a"] = "b" }), "status=Running change"},
+		{"carried by an earlier build", given(carriedEarlier, said(running())), "status=Running welcome"},
+		{"carried by an earlier build, and changed", given(carriedEarlier, said(running()), func(f *facts) { f.pod.Labels["a"] = "b" }), "status=Running change welcome"},
 		{"refused before it was changed", given(carried, answered("Refused"), of("ReplicaSet"), func(f *facts) { f.pod.Labels["a"] = "b" }), "change"},
 		{"refused in an earlier generation", given(carried, answered("Refused"), of("ReplicaSet"), func(f *facts) {
 			f.shadow.Generation = 2
