@@ -39,7 +39,7 @@ const (
 	// effect is NoExecute.
 	TaintVirtualNode = "pelago.dev/virtual-node"
 
-	// AnnotationApplied on ShadowPods and on the pods made for them is a hash of what
+	// AnnotationApplied on pods made for ShadowPods, and on ShadowObjects, is a hash of what
 	// they were last made of.
 	AnnotationApplied = "pelago.dev/applied"
 	// AnnotationHomeNamespace, AnnotationHomeName, AnnotationHomeUID, AnnotationHomeLabels

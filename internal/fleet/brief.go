@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -16,8 +17,14 @@ import (
 )
 
 // acceptMetadata asks for the metadata of what was written, and not for all of it: that
-// would come back whole from each call, and comes by the watch anyway.
-const acceptMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+// would come back whole from each call, and comes by the watch anyway. Protobuf is half as
+// long as JSON.
+const acceptMetadata = "application/vnd.kubernetes.protobuf" + asMetadata + ",application/json" + asMetadata + ",application/json"
+
+const asMetadata = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+
+// protobufMark begins what an API server writes in protobuf.
+var protobufMark = []byte("k8s\x00")
 
 // brief makes and removes objects of Pelago's own kinds with short answers.
 type brief struct {
@@ -64,8 +71,8 @@ func (b *brief) create(ctx context.Context, resource string, obj client.Object, 
 	if err != nil {
 		return err
 	}
-	made := metav1.PartialObjectMetadata{}
-	if err := json.Unmarshal(answer, &made); err != nil {
+	made, err := readMetadata(answer)
+	if err != nil {
 		return fmt.Errorf("reading the answer: %w", err)
 	}
 	now, ok := obj.(metav1.ObjectMetaAccessor).GetObjectMeta().(*metav1.ObjectMeta)
@@ -76,9 +83,25 @@ func (b *brief) create(ctx context.Context, resource string, obj client.Object, 
 	return nil
 }
 
+// readMetadata reads the metadata of an object, in protobuf or JSON.
+func readMetadata(answer []byte) (made metav1.PartialObjectMetadata, err error) {
+	wrapped, is := bytes.CutPrefix(answer, protobufMark)
+	if !is {
+		return made, json.Unmarshal(answer, &made)
+	}
+	var inner runtime.Unknown
+	if err := inner.Unmarshal(wrapped); err != nil {
+		return made, err
+	}
+	return made, made.Unmarshal(inner.Raw)
+}
+
 func (b *brief) delete(ctx context.Context, resource string, obj client.Object, opts []client.DeleteOption) error {
-	var options client.DeleteOptions
-	options.ApplyOptions(opts)
-	return b.rest.Delete().Namespace(obj.GetNamespace()).Resource(resource).Name(obj.GetName()).SetHeader("Accept", acceptMetadata).
-		Body(options.AsDeleteOptions()).Do(ctx).Error()
+	call := b.rest.Delete().Namespace(obj.GetNamespace()).Resource(resource).Name(obj.GetName()).SetHeader("Accept", acceptMetadata)
+	if len(opts) > 0 { // else there is nothing to say
+		var options client.DeleteOptions
+		options.ApplyOptions(opts)
+		call = call.Body(options.AsDeleteOptions())
+	}
+	return call.Do(ctx).Error()
 }

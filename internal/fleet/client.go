@@ -20,7 +20,7 @@ import (
 // refused if it has a field that the peer's definitions lack: a peer that is older must
 // not drop one silently.
 func newClient(url string, hc *http.Client, scheme *runtime.Scheme) (client.Client, error) {
-	config := &rest.Config{Host: url, QPS: -1, UserAgent: "pelago", WarningHandler: rest.NoWarnings{}}
+	config := &rest.Config{Host: url, QPS: -1, WarningHandler: rest.NoWarnings{}}
 	c, err := client.New(config, client.Options{HTTPClient: hc, Scheme: scheme, Mapper: mapper(scheme)})
 	if err != nil {
 		return nil, err

@@ -17,6 +17,9 @@ import (
 // closeAgain is how soon connections that had just been used are closed.
 const closeAgain = time.Second
 
+// userAgent is what this program calls itself at peers.
+const userAgent = "pelago"
+
 // Bounds on what a peer may send.
 const (
 	maxAnswer = 4 << 20 // of one call
@@ -90,8 +93,9 @@ func (t *transport) client(timeout time.Duration) *http.Client {
 
 // RoundTrip sends one request.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("User-Agent", userAgent) // it becomes a name in managedFields
 	if t.token != "" {
-		r = r.Clone(r.Context())
 		r.Header.Set("Authorization", "Bearer "+t.token)
 	}
 	t.begin()

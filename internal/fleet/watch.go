@@ -283,7 +283,6 @@ func (s *session) get(ctx context.Context, m *mirror, query url.Values) (*http.R
 		return nil, err
 	}
 	request.Header.Set("Accept", "application/json")
-	request.Header.Set("User-Agent", "pelago")
 	answer, err := s.stream.Do(request)
 	if err != nil {
 		return nil, err

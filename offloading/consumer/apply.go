@@ -228,7 +228,7 @@ func (r *reconciler) change(ctx, remote context.Context, f *facts, peer Peer, wa
 		next.Spec.GracePeriodSeconds = want.Spec.GracePeriodSeconds
 	} else {
 		next.Spec.Labels, next.Spec.Annotations, next.Spec.Pod = want.Spec.Labels, want.Spec.Annotations, want.Spec.Pod
-		metav1.SetMetaDataAnnotation(&next.ObjectMeta, v1alpha1.AnnotationApplied, applied(want))
+		delete(next.Annotations, v1alpha1.AnnotationApplied) // an earlier build wrote it, of what was
 	}
 	r.meter.calls.WithLabelValues("patch").Inc()
 	err := peer.Client().Patch(remote, next, client.MergeFrom(base))

@@ -171,7 +171,7 @@ func told(f facts) corev1.PodStatus {
 		}
 		return next
 	}
-	if want, err := shadow.Forge(f.pod, f.at); err == nil && applied(want) == applied(f.shadow) {
+	if want, err := shadow.Forge(f.pod, f.at); err == nil && f.asked(want) {
 		s.Spec.Labels, s.Spec.Annotations, s.Spec.Pod = want.Spec.Labels, want.Spec.Annotations, want.Spec.Pod // the mirror keeps no pod
 	}
 	next, err := shadow.Status(f.pod, &s, f.at.Address)
@@ -181,8 +181,18 @@ func told(f facts) corev1.PodStatus {
 	return next
 }
 
-// applied is the hash of what a ShadowPod was last made of.
-func applied(s *v1alpha1.ShadowPod) string { return s.Annotations[v1alpha1.AnnotationApplied] }
+// asked says whether the ShadowPod that is there asks for what want does.
+func (f facts) asked(want *v1alpha1.ShadowPod) bool {
+	return shadow.Asked(askedBy(f.shadow), want, f.pod, f.at)
+}
+
+// askedBy is the hash of what a ShadowPod asks for; the mirror keeps it instead of the pod.
+func askedBy(s *v1alpha1.ShadowPod) string {
+	if s.Spec.Pod != "" {
+		return shadow.Hash(s.Spec)
+	}
+	return s.Annotations[annotationAsked]
+}
 
 // waiting are the reasons for which a provider runs a pod later.
 var waiting = []string{
@@ -192,7 +202,7 @@ var waiting = []string{
 // change is the ShadowPod as it should be, nil if it is so, or if the pod was changed
 // into one that the provider cannot run: then what runs goes on.
 func change(f facts, want *v1alpha1.ShadowPod, err error) *v1alpha1.ShadowPod {
-	if !f.shadow.DeletionTimestamp.IsZero() || !tolerates(f.pod) || err != nil || applied(want) == applied(f.shadow) {
+	if !f.shadow.DeletionTimestamp.IsZero() || !tolerates(f.pod) || err != nil || f.asked(want) {
 		return nil
 	}
 	return want

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"encoding/json"
+	"errors"
 	"reflect"
 	"slices"
 	"strings"
@@ -45,7 +46,24 @@ func carried(f *facts) {
 	if err != nil {
 		panic(err)
 	}
-	s.Spec.Pod = ""
+	if err := mirrored(s); err != nil {
+		panic(err)
+	}
+	f.shadow, f.memory.seen = s, true
+}
+
+// carriedEarlier is carried by a build that wrote the API's defaults too.
+func carriedEarlier(f *facts) {
+	s, err := shadow.Forge(f.pod, f.at)
+	spec := corev1.PodSpec{}
+	if err := errors.Join(err, json.Unmarshal([]byte(s.Spec.Pod), &spec)); err != nil {
+		panic(err)
+	}
+	spec.RestartPolicy, spec.TerminationGracePeriodSeconds = f.pod.Spec.RestartPolicy, f.pod.Spec.TerminationGracePeriodSeconds
+	text, err := json.Marshal(spec)
+	if s.Spec.Pod = string(text); errors.Join(err, mirrored(s)) != nil {
+		panic(err)
+	}
 	f.shadow, f.memory.seen = s, true
 }
 
@@ -184,6 +202,8 @@ func TestDecide(t *testing.T) {
 		{"refused for an unknown reason", given(carried, answered("Whatever"), of("ReplicaSet")), "status=Pending/Whatever evict tell"},
 		{"waiting for a namespace", given(carried, answered("NamespaceMissing"), of("ReplicaSet")), "status=Pending/NamespaceMissing"},
 		{"waiting for a name", given(carried, answered("NameTaken"), of("StatefulSet")), "status=Pending/NameTaken"},
+		{"carried by an earlier build", given(carriedEarlier, said(running())), "status=Running welcome"},
+		{"carried by an earlier build, and changed", given(carriedEarlier, said(running()), func(f *facts) { f.pod.Labels["a"] = "b" }), "status=Running change welcome"},
 		{"refused before it was changed", given(carried, answered("Refused"), of("ReplicaSet"), func(f *facts) { f.pod.Labels["a"] = "b" }), "change"},
 		{"refused in an earlier generation", given(carried, answered("Refused"), of("ReplicaSet"), func(f *facts) {
 			f.shadow.Generation = 2
@@ -326,8 +346,13 @@ func TestNote(t *testing.T) {
 func TestTrim(t *testing.T) {
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"pod": "{}", "request": "default"}}}
 	trim(u)
-	if diff := cmp.Diff(map[string]any{"spec": map[string]any{"request": "default"}}, u.Object); diff != "" {
+	asked := map[string]any{annotationAsked: shadow.Hash(v1alpha1.ShadowPodSpec{Pod: "{}"})}
+	if diff := cmp.Diff(map[string]any{"spec": map[string]any{"request": "default"}, "metadata": map[string]any{"annotations": asked}}, u.Object); diff != "" {
 		t.Error(diff)
+	}
+	trim(u) // there is no pod any more, and nothing new to keep
+	if got := u.GetAnnotations()[annotationAsked]; got != asked[annotationAsked] {
+		t.Errorf("trimmed again, the hash is %q", got)
 	}
 	for _, odd := range []map[string]any{nil, {}, {"spec": 7}, {"spec": nil}} {
 		trim(&unstructured.Unstructured{Object: odd})

@@ -6,7 +6,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/fleet"
+	"github.com/pelago-dev/pelago/offloading/shadow"
 )
 
 // Peer is the connection to one provider.
@@ -46,9 +48,22 @@ var statePace = fleet.Pace{Rate: 500, Burst: 10_000}
 // what it may write of each without the pod that we wrote ourselves.
 var bounds = fleet.Bounds{Objects: 10_000, Bytes: 256 << 20, Pace: pace, Trim: trim}
 
-// trim takes out of a ShadowPod what came from here and is not read back.
+// annotationAsked on ShadowPods in the mirror, and nowhere else, is the hash of what they
+// ask for.
+const annotationAsked = "pelago.dev/asked"
+
+// trim takes out of a ShadowPod what came from here and is not read back, and keeps the
+// hash of it.
 func trim(u *unstructured.Unstructured) {
-	if spec, ok := u.Object["spec"].(map[string]any); ok {
-		delete(spec, "pod")
+	spec, ok := u.Object["spec"].(map[string]any)
+	if !ok {
+		return
 	}
+	if pod, ok := spec["pod"].(string); ok {
+		labels, _, _ := unstructured.NestedStringMap(spec, "labels")
+		annotations, _, _ := unstructured.NestedStringMap(spec, "annotations")
+		hash := shadow.Hash(v1alpha1.ShadowPodSpec{Labels: labels, Annotations: annotations, Pod: pod})
+		_ = unstructured.SetNestedField(u.Object, hash, "metadata", "annotations", annotationAsked) // where it does not fit nothing is read
+	}
+	delete(spec, "pod")
 }

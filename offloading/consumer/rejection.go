@@ -28,11 +28,11 @@ func rejected(f facts, want *v1alpha1.ShadowPod, err error) (no *rejection, know
 		return nil, false
 	case errors.As(err, &refusal):
 		return reject("", err.Error()), true
-	case err != nil || applied(want) != applied(f.shadow) || f.shadow.Status.ObservedGeneration < f.shadow.Generation:
+	case err != nil || !f.asked(want) || f.shadow.Status.ObservedGeneration < f.shadow.Generation:
 		return nil, false
 	}
 	if message := shadow.Unfollowed(f.shadow); message != "" {
-		return reject(applied(want), message), true
+		return reject(askedBy(want), message), true
 	}
 	return nil, true
 }
@@ -70,7 +70,7 @@ func marked(status *corev1.PodStatus) string {
 
 // reject tells of a change that the provider's API server does not take.
 func (r *reconciler) reject(ctx context.Context, f *facts, want *v1alpha1.ShadowPod, err error) error {
-	no := reject(applied(want), err.Error())
+	no := reject(askedBy(want), err.Error())
 	next := *f.pod.Status.DeepCopy()
 	mark(&next, no, f.now)
 	return r.status(ctx, f, plan{status: changed(*f, next), rejected: no})

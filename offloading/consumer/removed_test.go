@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -88,6 +89,10 @@ func TestMirrorBehind(t *testing.T) {
 func TestChanges(t *testing.T) {
 	w := newWorld(t)
 	p := w.runs("web")
+	earlier := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"pelago.dev/applied":"of what was","kept":"k"}}}`))
+	if err := w.admin.Patch(ctx, w.shadow(p), earlier); err != nil {
+		t.Fatal(err)
+	}
 	before := w.shadow(p)
 	patch := []byte(`{"metadata":{"labels":{"app":null,"color":"blue"}},"spec":{"containers":[{"name":"web","image":"example.org/web:2"}]}}`)
 	if err := w.admin.Patch(ctx, w.now(p), client.RawPatch("application/strategic-merge-patch+json", patch)); err != nil {
@@ -98,8 +103,11 @@ func TestChanges(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"color": "blue"}, after.Spec.Labels); diff != "" {
 		t.Errorf("labels (-want +got)\n%s", diff)
 	}
-	if !strings.Contains(after.Spec.Pod, "web:2") || after.Generation == before.Generation || applied(after) == applied(before) {
+	if !strings.Contains(after.Spec.Pod, "web:2") || after.Generation == before.Generation || askedBy(after) == askedBy(before) {
 		t.Errorf("the image did not follow: %s", after.Spec.Pod)
+	}
+	if diff := cmp.Diff(map[string]string{"kept": "k"}, after.Annotations); diff != "" {
+		t.Errorf("annotations (-want +got)\n%s", diff)
 	}
 	if w.reconcile(p); w.writes["there patch"] != 1 {
 		t.Errorf("%d patches", w.writes["there patch"])

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/tools/events"
@@ -88,10 +90,21 @@ func (m mirror) Get(ctx context.Context, key client.ObjectKey, obj client.Object
 		return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("shadowpods").GroupResource(), key.Name)
 	}
 	err := m.p.admin.Get(ctx, key, obj)
-	if s, ok := obj.(*v1alpha1.ShadowPod); ok {
-		s.Spec.Pod = ""
+	if s, ok := obj.(*v1alpha1.ShadowPod); ok && err == nil {
+		return mirrored(s)
 	}
 	return err
+}
+
+// mirrored makes a ShadowPod what the mirror keeps of it.
+func mirrored(s *v1alpha1.ShadowPod) error {
+	kept, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s)
+	if err != nil {
+		return err
+	}
+	trim(&unstructured.Unstructured{Object: kept})
+	*s = v1alpha1.ShadowPod{}
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(kept, s)
 }
 
 func (m mirror) List(ctx context.Context, list client.ObjectList, _ ...client.ListOption) error {

@@ -105,7 +105,9 @@ func (p *plan) show(status *corev1.PodStatus, node string) {
 	if err != nil {
 		return // what was told last stays
 	}
-	p.status.Pod, p.pod = text, status
+	if p.pod = status; !shadow.Told(p.status.Pod, text) {
+		p.status.Pod = text
+	}
 	p.status.Phase = phase(string(status.Phase))
 }
 

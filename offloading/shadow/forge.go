@@ -16,7 +16,19 @@ import (
 // Forge makes the ShadowPod of a home pod; its namespace is left empty. The error is a
 // *Refusal: no provider runs a pod like this. Values of the downward API are those of
 // home; an environment shows labels and annotations as they are at this moment.
-func Forge(pod *corev1.Pod, at Place) (*v1alpha1.ShadowPod, error) {
+func Forge(pod *corev1.Pod, at Place) (*v1alpha1.ShadowPod, error) { return forge(pod, at, sparse) }
+
+// Asked says whether a ShadowPod of this hash asks for what want does, which was forged of
+// the pod. Earlier builds wrote the API's defaults too: that is no reason to write it anew.
+func Asked(hash string, want *v1alpha1.ShadowPod, pod *corev1.Pod, at Place) bool {
+	if Hash(want.Spec) == hash {
+		return true
+	}
+	whole, err := forge(pod, at, func(*corev1.PodSpec) {})
+	return err == nil && Hash(whole.Spec) == hash
+}
+
+func forge(pod *corev1.Pod, at Place, lighten func(*corev1.PodSpec)) (*v1alpha1.ShadowPod, error) {
 	spec := pod.Spec.DeepCopy()
 	w := &walk{home: pod, uid: string(pod.UID), at: at, level: v1alpha1.PodSecurityPrivileged, labels: pod.Labels}
 	w.pod(spec)
@@ -38,9 +50,13 @@ func Forge(pod *corev1.Pod, at Place) (*v1alpha1.ShadowPod, error) {
 		}
 		shadow.Spec.Annotations[key] = value
 	}
+	for key, value := range shadow.Spec.Annotations { // as JSON brings them back
+		shadow.Spec.Annotations[key] = strings.ToValidUTF8(value, "\uFFFD")
+	}
 	w.most("metadata.labels", len(shadow.Spec.Labels))
 	w.most("metadata.annotations", len(shadow.Spec.Annotations))
 	w.room("metadata.annotations", shadow.Spec.Annotations)
+	lighten(spec)
 	text, err := json.Marshal(spec)
 	if err != nil {
 		w.refuse("spec", "cannot be written as JSON; check its quantities")
@@ -53,9 +69,8 @@ func Forge(pod *corev1.Pod, at Place) (*v1alpha1.ShadowPod, error) {
 		return nil, err
 	}
 	shadow.Spec.Pod = string(text)
-	shadow.Annotations = map[string]string{v1alpha1.AnnotationApplied: Hash(shadow.Spec)}
 	if at.Tokens && len(Tokens(&pod.Spec)) > 0 {
-		shadow.Annotations[v1alpha1.AnnotationTokens] = "true"
+		shadow.Annotations = map[string]string{v1alpha1.AnnotationTokens: "true"}
 	}
 	return shadow, nil
 }

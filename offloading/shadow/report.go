@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Bounds of a status. Messages of containers have one budget for the whole pod, as
@@ -52,15 +54,44 @@ func Report(status *corev1.PodStatus, replaced int32, node string) (string, erro
 		if leave != nil {
 			leave(&r)
 		}
-		text, err := json.Marshal(r)
+		text, err := statusText(r)
 		if err != nil {
 			return "", fmt.Errorf("writing the pod's status: %w", err)
 		}
 		if len(text) <= maxStatusText {
-			return string(text), nil
+			return text, nil
 		}
 	}
 	return "", fmt.Errorf("writing the pod's status: larger than %d bytes", maxStatusText)
+}
+
+// nothing are the ways in which the JSON of a status says that there is nothing. None of
+// them can be a part of a text: its quotes would have backslashes.
+var nothing = strings.NewReplacer(`,"lastProbeTime":null`, "", `,"lastTransitionTime":null`, "", `,"lastState":{}`, "")
+
+// statusText is a status in JSON, as short as it can be: it crosses the link several times.
+// When a condition changed is left out, as home goes by its own clock.
+func statusText(s corev1.PodStatus) (string, error) {
+	s.Conditions = slices.Clone(s.Conditions)
+	for i := range s.Conditions {
+		s.Conditions[i].LastProbeTime, s.Conditions[i].LastTransitionTime = metav1.Time{}, metav1.Time{}
+	}
+	text, err := json.Marshal(s)
+	return nothing.Replace(string(text)), err
+}
+
+// Told says whether a report tells what text does, which may be of an earlier build, with
+// more words: that is no reason to write it anew.
+func Told(text, report string) bool {
+	if text == report {
+		return true
+	}
+	status := corev1.PodStatus{}
+	if json.Unmarshal([]byte(text), &status) != nil {
+		return false
+	}
+	short, err := statusText(status)
+	return err == nil && short == report
 }
 
 // masked is a status in which the cluster says nothing of itself. What a container says at
