@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,6 +37,7 @@ type side struct {
 	prober  *Prober
 	changes chan Report
 	kicks   chan time.Time
+	late    func() time.Duration
 }
 
 const device = "tunnel"
@@ -47,7 +49,25 @@ func newSide(t *testing.T, at netip.Addr) *side {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = ns.Close() })
-	return &side{t: t, ns: ns, at: at, changes: make(chan Report, 100), kicks: make(chan time.Time, 100)}
+	return &side{t: t, ns: ns, at: at, changes: make(chan Report, 100), kicks: make(chan time.Time, 100), late: lateness(t)}
+}
+
+// lateness measures how late this process wakes at most: on a machine that is busy with
+// other things, that is not the tunnel's fault.
+func lateness(t *testing.T) func() time.Duration {
+	t.Helper()
+	var most atomic.Int64
+	run(t, func(ctx context.Context) error {
+		for last := time.Now(); ; last = time.Now() {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(5 * ms):
+				most.Store(max(most.Load(), int64(time.Since(last)-5*ms)))
+			}
+		}
+	})
+	return func() time.Duration { return time.Duration(most.Load()) }
 }
 
 // kernel runs f with netlink of the namespace.
@@ -134,9 +154,9 @@ func (s *side) expect(what string, alive bool, by time.Time) Report {
 		if r.Alive != alive || !r.Known {
 			s.t.Fatalf("%s: %v says %+v", what, s.at, r)
 		}
-		s.t.Logf("%s: %v knows %v before the deadline", what, s.at, time.Until(by).Round(ms))
+		s.t.Logf("%s: %v knows %v before the deadline; this process was late by %v", what, s.at, time.Until(by).Round(ms), s.late().Round(ms))
 		return r
-	case <-time.After(time.Until(by)):
+	case <-time.After(time.Until(by) + s.late()):
 		s.t.Fatalf("%s: %v still says %+v", what, s.at, s.prober.Report())
 	}
 	return Report{}
@@ -165,7 +185,7 @@ func TestKernel(t *testing.T) {
 			r := s.expect("after the cut", false, cut.Add(3*time.Second))
 			if len(s.kicks) != 1 {
 				t.Errorf("after the cut: %v kicked %d times", s.at, len(s.kicks))
-			} else if at := <-s.kicks; r.Since.Sub(at) < time.Second {
+			} else if at := <-s.kicks; r.Since.Sub(at) < time.Second-s.late() {
 				t.Errorf("after the cut: %v kicked only %v before the end", s.at, r.Since.Sub(at))
 			}
 		}

@@ -97,7 +97,10 @@ func (p *Prober) ask(ctx context.Context) {
 		}
 		if now := time.Now(); !now.Before(next) {
 			p.send()
-			next = now.Add(Interval - mathrand.N(Interval/10))
+			// From when it was due, so that five late ones are not five times late.
+			if next = next.Add(Interval - mathrand.N(Interval/10)); next.Before(now) {
+				next = now.Add(Interval) // it was away for longer
+			}
 		}
 		wait := time.Until(next)
 		if due, ok := p.look(); ok {

@@ -173,7 +173,9 @@ func TestClock(t *testing.T) {
 		if s := c.look(3600); !s.Alive {
 			t.Errorf("step of %v: dead though only the clock moved", step)
 		}
-		c.hear(3600, c.seq)
+		if took, ok := c.Heard(c.at(3600), c.seq); !ok || took < 0 || took > maxStep {
+			t.Errorf("step of %v: an answer took %v", step, took)
+		}
 		c.fine(4000, 6000)
 		if r := c.At(c.at(6000)); !r.Alive || r.Loss != 0 || r.Latency.P50 != 0 || r.Latency.Last > maxStep {
 			t.Errorf("step of %v: %+v", step, r)
@@ -233,6 +235,20 @@ func TestLoss(t *testing.T) {
 		if got := clock.At(clock.at(c.at)).Loss; got != c.want {
 			t.Errorf("%s: loss %v, want %v", c.reason, got, c.want)
 		}
+	}
+}
+
+// TestGap numbers probes with a gap, as nobody does: what is out of the window stays so.
+func TestGap(t *testing.T) {
+	c := newClock()
+	c.send(0)
+	c.seq += 2*window + 5
+	c.send(500)
+	c.hear(600, 1)
+	c.Sent(c.at(600), 7)
+	c.hear(700, 7)
+	if s := c.look(3000); s.Known {
+		t.Errorf("%+v", s)
 	}
 }
 
