@@ -1,0 +1,259 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/pelago-dev/pelago/network/netns"
+)
+
+// requireRoot skips a test that needs network namespaces, but never where a skip would
+// go unseen.
+func requireRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() == 0 {
+		return
+	}
+	if os.Getenv("CI") == "true" {
+		t.Fatal("needs root to make network namespaces")
+	}
+	t.Skip("needs root to make network namespaces; run as root")
+}
+
+// side is one of two namespaces joined by a veth, with all that a gateway runs.
+type side struct {
+	t       *testing.T
+	ns      *os.File
+	at      netip.Addr
+	prober  *Prober
+	changes chan Report
+	kicks   chan time.Time
+	late    func(since time.Time) time.Duration
+}
+
+const device = "tunnel"
+
+func newSide(t *testing.T, at netip.Addr) *side {
+	t.Helper()
+	ns, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ns.Close() })
+	return &side{t: t, ns: ns, at: at, changes: make(chan Report, 100), kicks: make(chan time.Time, 100), late: lateness(t)}
+}
+
+// lateness measures for how long in all, since a time, this process was not woken when
+// it should have been: on a machine that is busy with other things, that is not the
+// tunnel's fault.
+func lateness(t *testing.T) func(since time.Time) time.Duration {
+	t.Helper()
+	const look, fair = 5 * ms, 10 * ms
+	var mu sync.Mutex
+	late := map[time.Time]time.Duration{}
+	run(t, func(ctx context.Context) error {
+		for last := time.Now(); ; last = time.Now() {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(look):
+			}
+			if by := time.Since(last) - look; by > fair {
+				mu.Lock()
+				late[time.Now()] = by
+				mu.Unlock()
+			}
+		}
+	})
+	return func(since time.Time) (sum time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
+		for at, by := range late {
+			if at.After(since) {
+				sum += by
+			}
+		}
+		return sum
+	}
+}
+
+// kernel runs f with netlink of the namespace.
+func (s *side) kernel(f func(*netlink.Handle) error) {
+	s.t.Helper()
+	err := netns.In(s.ns, func() error {
+		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+		if err != nil {
+			return err
+		}
+		defer h.Close()
+		return f(h)
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// up cuts or heals the link at this side.
+func (s *side) up(up bool) {
+	s.t.Helper()
+	s.kernel(func(h *netlink.Handle) error {
+		l, err := h.LinkByName(device)
+		switch {
+		case err != nil:
+			return err
+		case up:
+			return h.LinkSetUp(l)
+		}
+		return h.LinkSetDown(l)
+	})
+}
+
+func (s *side) join(other *side) {
+	s.t.Helper()
+	s.kernel(func(h *netlink.Handle) error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = device
+		return h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: device, PeerNamespace: netlink.NsFd(int(other.ns.Fd()))})
+	})
+	for _, end := range []*side{s, other} {
+		end.kernel(func(h *netlink.Handle) error {
+			l, err := h.LinkByName(device)
+			if err != nil {
+				return err
+			}
+			ip := &net.IPNet{IP: end.at.AsSlice(), Mask: net.CIDRMask(end.at.BitLen()-2, end.at.BitLen())}
+			return h.AddrAdd(l, &netlink.Addr{IPNet: ip})
+		})
+		end.up(true)
+	}
+}
+
+func (s *side) listen(port uint16) *net.UDPConn {
+	s.t.Helper()
+	conn, err := netns.ListenUDP(s.ns, netip.AddrPortFrom(s.at, port))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return conn
+}
+
+const healthPort = 4100
+
+func (s *side) start(other *side) (stop func()) {
+	s.t.Helper()
+	respond := run(s.t, NewResponder(ResponderOptions{
+		Peering: "other", Conn: s.listen(healthPort), From: []netip.Prefix{netip.PrefixFrom(other.at, other.at.BitLen())},
+	}).Run)
+	s.prober = NewProber(ProberOptions{
+		Peering: "other", Conn: s.listen(0), Peer: netip.AddrPortFrom(other.at, healthPort),
+		Kick:    func(context.Context) { s.kicks <- time.Now() },
+		Changed: func(_ context.Context, r Report) { s.changes <- r },
+	})
+	probe := run(s.t, s.prober.Run)
+	return func() { probe(); respond() }
+}
+
+// expect waits for the next change, which must come within a time after another.
+func (s *side) expect(what string, alive bool, from time.Time, within time.Duration) Report {
+	s.t.Helper()
+	for {
+		select {
+		case r := <-s.changes:
+			took, late := time.Since(from), s.late(from)
+			s.t.Logf("%s: %v knows after %v; this process was late by %v", what, s.at, took.Round(ms), late.Round(ms))
+			if r.Alive != alive || !r.Known || took > within+late {
+				s.t.Fatalf("%s: %v says %+v after %v, want %v within %v", what, s.at, r, took, alive, within)
+			}
+			return r
+		case <-time.After(20 * ms):
+			if took := time.Since(from); took > within+s.late(from) {
+				s.t.Fatalf("%s: %v still says %+v after %v", what, s.at, s.prober.Report(), took)
+			}
+		}
+	}
+}
+
+// TestKernel cuts and heals a real link between two sides that both probe. It holds the
+// times that Services count on.
+func TestKernel(t *testing.T) {
+	requireRoot(t)
+	rome, milan := newSide(t, netip.MustParseAddr("10.99.0.1")), newSide(t, netip.MustParseAddr("10.99.0.2"))
+	rome.join(milan)
+	both := []*side{rome, milan}
+	began := time.Now()
+	stops := []func(){rome.start(milan), milan.start(rome)}
+	for _, s := range both {
+		s.expect("at first", true, began, 1500*ms)
+	}
+	for _, cutter := range both {
+		for _, s := range both {
+			for len(s.kicks) > 0 { // a new link may take a second to carry anything
+				<-s.kicks
+			}
+		}
+		cutter.up(false)
+		cut := time.Now()
+		for _, s := range both {
+			r := s.expect("after the cut", false, cut, 3*time.Second)
+			if len(s.kicks) != 1 {
+				t.Errorf("after the cut: %v kicked %d times", s.at, len(s.kicks))
+			} else if at := <-s.kicks; r.Since.Sub(at) < time.Second-s.late(cut) {
+				t.Errorf("after the cut: %v kicked only %v before the end", s.at, r.Since.Sub(at))
+			}
+		}
+		cutter.up(true)
+		healed := time.Now()
+		for _, s := range both {
+			// The second death within a minute takes two answers more.
+			within := 1500 * ms
+			if cutter == milan {
+				within += aliveStep * Interval
+			}
+			s.expect("after healing", true, healed, within)
+		}
+	}
+	for _, s := range both {
+		if r := s.prober.Report(); r.Latency.P50 <= 0 || r.Latency.P50 > 100*ms || r.Loss > .9 {
+			t.Errorf("%v reports %+v", s.at, r)
+		}
+	}
+	for _, stop := range stops {
+		stop()
+	}
+	for _, s := range both { // what has ended has left its ports
+		if err := s.listen(healthPort).Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestKernelWithoutPeer has a socket whose every datagram is refused or goes nowhere.
+func TestKernelWithoutPeer(t *testing.T) {
+	requireRoot(t)
+	alone := newSide(t, netip.IPv4Unspecified())
+	conn := alone.listen(0)
+	if _, err := conn.WriteToUDPAddrPort(nil, milanAt); err == nil {
+		t.Fatal("a namespace without devices sends")
+	}
+	p := NewProber(ProberOptions{
+		Conn: conn, Peer: netip.MustParseAddrPort("10.99.0.2:4100"),
+		Changed: func(_ context.Context, r Report) { alone.changes <- r },
+	})
+	alone.prober = p
+	began := time.Now()
+	stop := run(t, p.Run)
+	alone.expect("without a network", false, began, 3*time.Second)
+	stop()
+	if _, err := conn.Write(nil); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the socket is not closed: %v", err)
+	}
+}

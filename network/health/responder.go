@@ -1,0 +1,126 @@
+package health
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// How many questions are answered: of one address four times what a Prober asks, and of
+// so many addresses at a time.
+const (
+	perSecond = 10
+	burst     = 20
+	sources   = 64
+)
+
+// ResponderOptions is what a Responder needs.
+type ResponderOptions struct {
+	// Peering whose tunnel it is; the label of its metrics.
+	Peering string
+	// Conn is a socket in the namespace of the tunnel, at the very address that the other
+	// side asks: from another one the answer would not count. Run closes it.
+	Conn Conn
+	// From are the addresses whose questions are answered; all if there is none.
+	From []netip.Prefix
+	// Metrics, if any.
+	Metrics *Metrics
+}
+
+// Responder answers the other side's Prober.
+type Responder struct {
+	options ResponderOptions
+	limits  map[netip.Addr]*rate.Limiter
+}
+
+// NewResponder makes a Responder that Run starts.
+func NewResponder(o ResponderOptions) *Responder {
+	return &Responder{options: o, limits: map[netip.Addr]*rate.Limiter{}}
+}
+
+// Run answers until the context ends, and returns nil then, or until its socket is closed
+// by somebody else. Nothing of it runs any more when it returns.
+func (r *Responder) Run(ctx context.Context) error {
+	questions, ended := r.options.Metrics.asked(r.options.Peering)
+	defer ended()
+	inner, cancel := context.WithCancel(ctx)
+	var closing sync.WaitGroup
+	defer closing.Wait()
+	defer cancel()
+	closing.Go(func() { <-inner.Done(); _ = r.options.Conn.Close() })
+	conn := r.options.Conn
+	err := receive(inner, conn, func(b []byte, from netip.AddrPort) {
+		now := time.Now()
+		out, result := r.answer(now, b, from)
+		if result == answered {
+			_ = conn.SetWriteDeadline(now.Add(sendWithin))
+			if _, err := conn.WriteToUDPAddrPort(out[:], from); err != nil {
+				result = failed
+			}
+		}
+		questions[result].Inc()
+	})
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("listening for questions of peering %s: %w", r.options.Peering, err)
+}
+
+// result is what became of a question.
+type result int
+
+const (
+	answered  result = iota
+	malformed        // no question of a version we know
+	stranger         // from an address that we do not answer
+	limited          // too many
+	failed           // could not be sent
+)
+
+// resultNames are the results as metrics say them.
+var resultNames = [...]string{answered: "answered", malformed: "malformed", stranger: "stranger", limited: "limited", failed: "failed"}
+
+// answer decides about one datagram.
+func (r *Responder) answer(now time.Time, b []byte, from netip.AddrPort) (out [size]byte, what result) {
+	m, err := decode(b)
+	if err != nil || m.kind != question {
+		return out, malformed
+	}
+	source := plain(from).Addr()
+	known := slices.ContainsFunc(r.options.From, func(p netip.Prefix) bool { return p.Contains(source) })
+	if len(r.options.From) > 0 && !known {
+		return out, stranger
+	}
+	if !r.allow(now, source) {
+		return out, limited
+	}
+	m.kind = answer
+	return m.encode(), answered
+}
+
+// allow counts a question of an address against its limit. When there are too many
+// addresses, those that have been quiet make room, and new ones wait until one is: who
+// asks steadily keeps being answered, however many others there are.
+func (r *Responder) allow(now time.Time, source netip.Addr) bool {
+	l := r.limits[source]
+	if l == nil {
+		if len(r.limits) >= sources {
+			for a, other := range r.limits {
+				if other.TokensAt(now) >= burst {
+					delete(r.limits, a)
+				}
+			}
+		}
+		if len(r.limits) >= sources {
+			return false
+		}
+		l = rate.NewLimiter(perSecond, burst)
+		r.limits[source] = l
+	}
+	return l.AllowN(now, 1)
+}
