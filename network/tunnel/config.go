@@ -30,7 +30,8 @@ type Config struct {
 	// Peer is the public key of the other side.
 	Peer PublicKey
 	// NextPeer is the one that the other side will use next, if it has said so. As soon as
-	// it does, the device goes over to it by itself; Stats tells.
+	// it does, the device goes over to it by itself; Stats tells. Make it Peer only when
+	// what was under way with the old key has come, a second later.
 	NextPeer PublicKey
 	// Endpoints are host:port where the peer may be, the likeliest first. With none, the
 	// device waits to be found.
@@ -76,7 +77,11 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-func (c Config) equal(o Config) bool { return reflect.DeepEqual(c, o) }
+func (c Config) equal(o Config) bool {
+	secrets := c.PrivateKey.Equal(o.PrivateKey) && c.PresharedKey.Equal(o.PresharedKey)
+	c.PrivateKey, c.PresharedKey, o.PrivateKey, o.PresharedKey = Secret{}, Secret{}, Secret{}, Secret{}
+	return secrets && reflect.DeepEqual(c, o)
+}
 
 // peers are the keys that are accepted, that in Peer first.
 func (c Config) peers() []PublicKey {

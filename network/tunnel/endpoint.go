@@ -137,7 +137,10 @@ func kicked(s state, now time.Time) state {
 // clocks may step, so the age of a handshake is believed only as far as it lies
 // between two looks.
 func observed(s state, seen Stats, now time.Time) state {
-	if seen.Handshake.IsZero() { // made anew, or the peer renewed
+	if seen.Handshake.IsZero() { // never, or the device is not the one that it was
+		if s.fresh(now) {
+			s.Tried, s.Rounds, s.Turn = time.Time{}, 0, 0
+		}
 		s.Handshake, s.Heard = time.Time{}, time.Time{}
 	} else if !seen.Handshake.Equal(s.Handshake) {
 		age := max(0, now.Round(0).Sub(seen.Handshake))

@@ -18,9 +18,9 @@ const redacted = "(secret)"
 // ways to print, log or encode it give "(secret)", also from inside another value.
 // The zero Secret is none.
 type Secret struct {
-	// Behind a pointer, since fmt prints the unexported fields of a value without
-	// asking its methods, but follows no pointer there.
-	key *[32]byte
+	// Inside a function, since fmt prints unexported fields of a value without asking
+	// its methods, and follows pointers there for verbs that do not fit.
+	reveal func() [32]byte
 }
 
 // NewSecret makes a private key.
@@ -37,7 +37,8 @@ func SecretOf(key []byte) (Secret, error) {
 	if len(key) != 32 {
 		return Secret{}, fmt.Errorf("a key has 32 bytes, not %d", len(key))
 	}
-	return Secret{key: (*[32]byte)(append([]byte(nil), key...))}, nil
+	copied := [32]byte(key)
+	return Secret{reveal: func() [32]byte { return copied }}, nil
 }
 
 // ParseSecret reads a key as WireGuard's own tools write it, in base64.
@@ -50,31 +51,30 @@ func ParseSecret(text string) (Secret, error) {
 }
 
 // IsZero reports whether there is none.
-func (s Secret) IsZero() bool { return s.key == nil }
+func (s Secret) IsZero() bool { return s.reveal == nil }
 
 // Equal reports whether two secrets are the same, in constant time.
 func (s Secret) Equal(o Secret) bool {
-	if s.key == nil || o.key == nil {
-		return s.key == o.key
-	}
-	return subtle.ConstantTimeCompare(s.key[:], o.key[:]) == 1
+	a, b := s.Reveal(), o.Reveal()
+	return s.IsZero() == o.IsZero() && subtle.ConstantTimeCompare(a[:], b[:]) == 1
 }
 
 // Reveal returns the key itself: for whoever stores it in a Secret of Kubernetes or
 // gives it to a kernel. It is zero if there is none.
 func (s Secret) Reveal() [32]byte {
-	if s.key == nil {
+	if s.IsZero() {
 		return [32]byte{}
 	}
-	return *s.key
+	return s.reveal()
 }
 
 // Public is the public key of a private one, zero if there is none.
 func (s Secret) Public() PublicKey {
-	if s.key == nil {
+	if s.IsZero() {
 		return PublicKey{}
 	}
-	private, err := ecdh.X25519().NewPrivateKey(s.key[:])
+	key := s.Reveal()
+	private, err := ecdh.X25519().NewPrivateKey(key[:])
 	if err != nil {
 		return PublicKey{} // the length is right, and nothing else can be wrong
 	}

@@ -149,6 +149,11 @@ func (d *Device) Set(config Config) error {
 	case old.Name != "" && old.Name != config.Name:
 		return fmt.Errorf("setting tunnel %s: name: it is %s and stays so; close it and make another", config.Name, old.Name)
 	}
+	if old.Name != "" { // a handshake that was before is no answer to what comes now
+		if err := d.look(time.Now()); err != nil {
+			d.options.Log.V(1).Info("a tunnel cannot be read", "tunnel", config.Name, "error", err.Error())
+		}
+	}
 	if err := d.engine.set(config); err != nil {
 		return fmt.Errorf("setting tunnel %s: %w", config.Name, err)
 	}

@@ -32,8 +32,10 @@ type userspace struct {
 	config Config // as device has it
 	// active is the key of the peer that packets go to and may come from.
 	active PublicKey
-	// idle is what had been received from the other accepted key when active became active.
+	// idle is what had been received from the key that is not active when it became that.
 	idle uint64
+	// since is when that key had last shaken hands.
+	since time.Time
 }
 
 func newUserspace(o Options) (engine, error) { return &userspace{options: o}, nil }
@@ -151,7 +153,7 @@ func (u *userspace) drop() {
 func (u *userspace) change(c Config) error {
 	rekeyed := !u.config.PrivateKey.IsZero() && !u.config.PrivateKey.Equal(c.PrivateKey)
 	if u.active.IsZero() || !c.accepts(u.active) {
-		u.active, u.idle = c.Peer, 0
+		u.active = c.Peer
 	}
 	if lines := difference(u.config, c, u.active); lines != "" {
 		// A change of port opens sockets.
@@ -160,8 +162,16 @@ func (u *userspace) change(c Config) error {
 			return fmt.Errorf("setting WireGuard: %w", err)
 		}
 	}
+	another := u.config.NextPeer != c.NextPeer
 	u.config = c
-	u.socket.watch.Store(!c.NextPeer.IsZero() && u.active != c.NextPeer)
+	if another {
+		peers, _, err := u.peers()
+		if err != nil {
+			return err
+		}
+		u.idle, u.since = peers[c.NextPeer].Received, peers[c.NextPeer].Handshake
+	}
+	u.watchNext()
 	if rekeyed {
 		if peer := u.device.LookupPeer(device.NoisePublicKey(u.active)); peer != nil {
 			_ = peer.SendHandshakeInitiation(false) // else the next packet does
@@ -229,8 +239,8 @@ func (u *userspace) stats() (Stats, error) {
 		return Stats{}, err
 	}
 	for k, p := range peers {
-		if k != u.active && p.Handshake.After(peers[u.active].Handshake) {
-			if err := u.goOver(k, peers[u.active].Received); err != nil {
+		if k != u.active && p.Handshake.After(peers[u.active].Handshake) && p.Handshake.After(u.since) {
+			if err := u.goOver(k, peers[u.active]); err != nil {
 				return Stats{}, err
 			}
 		}
@@ -248,33 +258,56 @@ func (u *userspace) stats() (Stats, error) {
 	return s, nil
 }
 
+// settle is how long packets with the peer's old keys may still be under way when it first
+// uses its next key.
+const settle = 30 * time.Millisecond
+
 // responding is called before an answer to somebody's question for a handshake leaves. If
 // it was the peer, with the key that it said it would use next, packets are accepted from
-// that one before it can send any.
+// that one before it can send any, and from the old one until the last have come.
 func (u *userspace) responding() {
+	if !u.nextAsked() {
+		return // it was somebody else
+	}
+	timer := time.NewTimer(settle)
+	defer timer.Stop()
+	<-timer.C
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if next := u.config.NextPeer; u.device != nil && !next.IsZero() && u.active != next {
+		if peers, _, err := u.peers(); err == nil {
+			_ = u.goOver(next, peers[u.active]) // else stats does
+		}
+	}
+}
+
+// nextAsked reports whether something came from the peer's next key, which is not active.
+func (u *userspace) nextAsked() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	next := u.config.NextPeer
 	if u.device == nil || next.IsZero() || u.active == next {
-		return
+		return false
 	}
 	peers, _, err := u.peers()
-	if err != nil || peers[next].Received <= u.idle {
-		return // it was somebody else
-	}
-	_ = u.goOver(next, peers[u.active].Received)
+	return err == nil && peers[next].Received > u.idle
 }
 
-// goOver gives all addresses to another accepted key.
-func (u *userspace) goOver(to PublicKey, received uint64) error {
+// goOver gives all addresses to another accepted key, from one of which this is known.
+func (u *userspace) goOver(to PublicKey, from Stats) error {
 	lines := "public_key=" + hex.EncodeToString(to[:]) + "\nupdate_only=true\nallowed_ip=0.0.0.0/0\nallowed_ip=::/0\n"
 	lines += fmt.Sprintf("persistent_keepalive_interval=%d\n", int(u.config.Keepalive.Seconds()))
 	if err := u.device.IpcSet(lines); err != nil {
 		return fmt.Errorf("going over to the peer's key %s: %w", to, err)
 	}
-	u.active, u.idle = to, received
-	u.socket.watch.Store(!u.config.NextPeer.IsZero() && to != u.config.NextPeer)
+	u.active, u.idle, u.since = to, from.Received, from.Handshake
+	u.watchNext()
 	return nil
+}
+
+// watchNext has answers held back while the peer may begin to use its next key.
+func (u *userspace) watchNext() {
+	u.socket.watch.Store(!u.config.NextPeer.IsZero() && u.active != u.config.NextPeer)
 }
 
 // try asks at all addresses with the same question, and the first answer is where the peer
