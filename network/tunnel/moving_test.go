@@ -20,21 +20,21 @@ func TestEndpoints(t *testing.T) {
 		reason    string
 		endpoints []string
 		names     func(asked int32, host string) ([]netip.Addr, error)
-		within    time.Duration
+		rounds    int // at most
 	}{
-		{"nobody is at the first", []string{"198.18.0.66:51820", "198.18.0.67:51820", "198.18.0.2:51820"}, nil, 2 * time.Second},
+		{"nobody is at the first", []string{"198.18.0.66:51820", "198.18.0.67:51820", "198.18.0.2:51820"}, nil, 2},
 		{"nobody is in the first two rounds", []string{
 			"198.18.0.60:1", "198.18.0.61:1", "198.18.0.62:1", "198.18.0.63:1", "198.18.0.64:1", "198.18.0.65:1", "198.18.0.66:1", "198.18.0.67:1",
 			"198.18.0.70:1", "198.18.0.71:1", "198.18.0.72:1", "198.18.0.73:1", "198.18.0.74:1", "198.18.0.75:1", "198.18.0.76:1", "198.18.0.2:51820",
-		}, nil, 4 * time.Second},
-		{"a way that this host has not", []string{"[fd5a::2]:51820", "203.0.113.1:51820", "198.18.0.2:51820"}, nil, 2 * time.Second},
+		}, nil, 3},
+		{"a way that this host has not", []string{"[fd5a::2]:51820", "203.0.113.1:51820", "198.18.0.2:51820"}, nil, 2},
 		{"a name among others, one of which never answers", []string{"silent.example.org:51820", "milan.example.org:51820"},
 			func(_ int32, host string) ([]netip.Addr, error) {
 				if host == "milan.example.org" {
 					return []netip.Addr{netip.MustParseAddr("198.18.0.66"), netip.MustParseAddr("::ffff:198.18.0.2")}, nil
 				}
 				return nil, errors.New("no such host")
-			}, 2 * time.Second},
+			}, 2},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
 			rome, milan := newSides(t)
@@ -51,14 +51,16 @@ func TestEndpoints(t *testing.T) {
 				return c.names(asked.Add(1), host)
 			}
 			romes := rome.open(Options{Resolve: resolve}, rome.config(milan, c.endpoints...))
-			took := await(t, "a handshake", c.within+3*time.Second, func() bool { return !rome.stats(romes).Handshake.IsZero() })
-			if took > c.within {
-				t.Errorf("it took %s, want at most %s", took, c.within)
+			await(t, "a handshake", patience, func() bool { return !rome.stats(romes).Handshake.IsZero() })
+			romes.mu.Lock()
+			if romes.state.Rounds > c.rounds {
+				t.Errorf("it took %d rounds, want at most %d", romes.state.Rounds, c.rounds)
 			}
+			romes.mu.Unlock()
 			if got := rome.stats(romes).Endpoint.String(); got != milan.endpoint() {
 				t.Errorf("the peer is at %s, want %s", got, milan.endpoint())
 			}
-			await(t, "milan knows where rome is", time.Second, func() bool { return milan.stats(milans).Endpoint.String() == rome.endpoint() })
+			await(t, "milan knows where rome is", patience, func() bool { return milan.stats(milans).Endpoint.String() == rome.endpoint() })
 		})
 	}
 }
@@ -79,10 +81,10 @@ func TestRoaming(t *testing.T) {
 		return k.AddrReplace(byName(t, k, "eth0"), a)
 	})
 	moved := time.Now()
-	took := await(t, "pings from the new address", 3*time.Second, func() bool { return p.answeredAfter(moved) })
-	t.Logf("pings from the new address are answered after %s", took)
-	if took > 500*time.Millisecond {
-		t.Errorf("it took %s", took)
+	took := await(t, "pings from the new address", patience, func() bool { return p.answeredAfter(moved) })
+	t.Logf("pings from the new address are answered after %s, %d were not", took, p.until(moved))
+	if p.until(moved) > 50 {
+		t.Errorf("half a second of pings was lost")
 	}
 	if got := milan.stats(milans).Endpoint.String(); got != "198.18.0.9:51820" {
 		t.Errorf("milan believes rome at %s", got)
@@ -99,7 +101,7 @@ func TestRoaming(t *testing.T) {
 	})
 	back := milan.ping(rome, 10*time.Millisecond) // it speaks, else nobody could know
 	moved = time.Now()
-	await(t, "pings to the new address", 3*time.Second, func() bool { return p.answeredAfter(moved) && back.answeredAfter(moved) })
+	await(t, "pings to the new address", patience, func() bool { return p.answeredAfter(moved) && back.answeredAfter(moved) })
 	config := rome.config(milan, milan.endpoint(), "198.18.0.66:51820")
 	rome.set(romes, config) // a new list moves nobody who is well
 	if got := rome.stats(romes); got.Endpoint.String() != "198.18.0.10:51820" || !got.Handshake.Equal(before) {
@@ -123,16 +125,15 @@ func TestKick(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	await(t, "the socket has failed", time.Second, func() bool { return rome.stats(romes).Sent > 0 })
 	rome.cable(true)
 	healed := time.Now()
 	if err := romes.Kick(); err != nil {
 		t.Fatal(err)
 	}
-	took := await(t, "pings after the cut", 20*time.Second, func() bool { return p.answeredAfter(healed) })
-	t.Logf("pings are answered %s after the cut's end", took)
-	if took > time.Second {
-		t.Errorf("it took %s", took)
+	took := await(t, "pings after the cut", patience, func() bool { return p.answeredAfter(healed) })
+	t.Logf("pings are answered %s after the cut's end, %d were not", took, p.until(healed))
+	if p.until(healed) > 100 {
+		t.Error("more than a second of pings was lost")
 	}
 }
 
@@ -150,22 +151,22 @@ func TestKickDisturbsNothing(t *testing.T) {
 			if err := k.d.Kick(); err != nil {
 				t.Fatal(err)
 			}
-			await(t, "a handshake after the kick", 3*time.Second, func() bool { return !k.stats(k.d).Handshake.Equal(before) })
+			await(t, "a handshake after the kick", patience, func() bool { return !k.stats(k.d).Handshake.Equal(before) })
 			// WireGuard keeps the keys of one handshake before, so two within a packet's
 			// time would lose it. Kicks are a second apart.
 			since := time.Now()
-			await(t, "both ways with the new keys", 3*time.Second, func() bool { return there.answeredAfter(since) && back.answeredAfter(since) })
+			await(t, "both ways with the new keys", patience, func() bool { return there.answeredAfter(since) && back.answeredAfter(since) })
 		}
 	}
 	for _, p := range []*pings{there, back} {
-		if missing, of, silence := p.lost(); len(missing) > 0 {
-			t.Errorf("lost %v of %d, at most %s without an answer", missing, of, silence)
+		if missing, of, _ := p.lost(); len(missing) > 0 {
+			t.Errorf("lost %v of %d", missing, of)
 		}
 	}
 	p := rome.ping(milan, 10*time.Millisecond)
 	rome.cable(false)
 	cut := time.Now()
-	await(t, "a second of the cut has passed, kicked all the time", 5*time.Second, func() bool {
+	await(t, "a second of the cut has passed, kicked all the time", patience, func() bool {
 		if err := romes.Kick(); err != nil {
 			t.Fatal(err)
 		}
@@ -173,10 +174,10 @@ func TestKickDisturbsNothing(t *testing.T) {
 	})
 	rome.cable(true)
 	healed := time.Now()
-	took := await(t, "pings after the cut", 5*time.Second, func() bool { return p.answeredAfter(healed) })
-	t.Logf("pings are answered %s after a cut's end", took)
-	if took > time.Second {
-		t.Errorf("it took %s", took)
+	took := await(t, "pings after the cut", patience, func() bool { return p.answeredAfter(healed) })
+	t.Logf("pings are answered %s after a cut's end, %d were not", took, p.until(healed))
+	if p.until(healed) > 20 {
+		t.Error("what needs no handshake waited for one")
 	}
 }
 

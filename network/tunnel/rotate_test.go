@@ -25,7 +25,7 @@ func (r rotation) rotate(ownConfig, othersConfig *Config, passed func()) time.Du
 	r.key, r.side.key = next, next
 	ownConfig.PrivateKey = next
 	r.set(r.own, *ownConfig)
-	took := await(r.t, r.other.name+" goes over to the new key", 5*time.Second, func() bool {
+	took := await(r.t, r.other.name+" goes over to the new key", patience, func() bool {
 		return r.other.stats(r.others).Peer == next.Public()
 	})
 	passed()
@@ -42,7 +42,7 @@ func TestRotation(t *testing.T) {
 	there, back := rome.ping(milan, 10*time.Millisecond), milan.ping(rome, 10*time.Millisecond)
 	flows := func() {
 		since := time.Now()
-		await(t, "both ways with the new keys", 3*time.Second, func() bool { return there.answeredAfter(since) && back.answeredAfter(since) })
+		await(t, "both ways with the new keys", patience, func() bool { return there.answeredAfter(since) && back.answeredAfter(since) })
 	}
 	var took []time.Duration
 	for range 5 {
@@ -58,11 +58,11 @@ func TestRotation(t *testing.T) {
 	if err := romes.Kick(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "a handshake with the pre-shared key", 3*time.Second, func() bool { return milan.stats(milans).Handshake.After(before) })
+	await(t, "a handshake with the pre-shared key", patience, func() bool { return milan.stats(milans).Handshake.After(before) })
 	flows()
 	for _, p := range []*pings{there, back} {
-		missing, of, silence := p.lost()
-		t.Logf("%d of %d lost, at most %s between answers", len(missing), of, silence)
+		missing, of, _ := p.lost()
+		t.Logf("%d of %d lost", len(missing), of)
 		if len(missing) > 0 {
 			t.Errorf("lost %v of %d", missing, of)
 		}
@@ -84,14 +84,14 @@ func TestRotationOfBoth(t *testing.T) {
 	rome.set(romes, romeConfig)
 	milan.set(milans, milanConfig)
 	changed := time.Now()
-	await(t, "both go over", 10*time.Second, func() bool {
+	await(t, "both go over", patience, func() bool {
 		return rome.stats(romes).Peer == milanNext.Public() && milan.stats(milans).Peer == romeNext.Public()
 	})
-	await(t, "pings with the new keys", 5*time.Second, func() bool { return p.answeredAfter(changed.Add(100 * time.Millisecond)) })
-	missing, of, silence := p.lost()
-	t.Logf("%d of %d lost, %s without an answer", len(missing), of, silence)
-	if silence > 4*time.Second {
-		t.Errorf("%s without an answer", silence)
+	await(t, "pings with the new keys", patience, func() bool { return p.answeredAfter(changed.Add(100 * time.Millisecond)) })
+	missing, of, row := p.lost()
+	t.Logf("%d of %d lost, %d in a row", len(missing), of, row)
+	if row > 400 { // what was asked for in the same moment is voided, and asked for again
+		t.Errorf("%d lost in a row, more than four seconds", row)
 	}
 }
 
@@ -111,7 +111,7 @@ func TestStranger(t *testing.T) {
 			t.Fatal(err)
 		}
 		since := time.Now()
-		await(t, "pings", 3*time.Second, func() bool { return p.answeredAfter(since.Add(200 * time.Millisecond)) })
+		await(t, "pings", patience, func() bool { return p.answeredAfter(since.Add(200 * time.Millisecond)) })
 	}
 	if s := strangers.stats(stranger); !s.Handshake.IsZero() || s.Received != 0 {
 		t.Errorf("a stranger was answered: %+v", s)

@@ -23,7 +23,7 @@ func pair(t testing.TB, o Options) (rome, milan *side, romes, milans *Device) {
 	romes = rome.open(o, rome.config(milan, milan.endpoint()))
 	p := rome.ping(milan, 20*time.Millisecond)
 	start := time.Now()
-	await(t, "a first ping", 5*time.Second, func() bool { return p.answeredAfter(start) })
+	await(t, "a first ping", patience, func() bool { return p.answeredAfter(start) })
 	p.end()
 	return rome, milan, romes, milans
 }
@@ -41,7 +41,7 @@ func transfer(t testing.TB, from, to *side, at netip.Addr, size int64) time.Dura
 	if err == nil {
 		defer func() { _ = listener.Close() }()
 		err = in(from.gateway, func() (err error) {
-			client, err = net.DialTimeout("tcp", listener.Addr().String(), 5*time.Second)
+			client, err = net.DialTimeout("tcp", listener.Addr().String(), patience)
 			return err
 		})
 	}
@@ -60,12 +60,12 @@ func transfer(t testing.TB, from, to *side, at netip.Addr, size int64) time.Dura
 			return
 		}
 		defer func() { _ = server.Close() }()
-		_ = server.SetDeadline(time.Now().Add(30 * time.Second))
+		_ = server.SetDeadline(time.Now().Add(2 * time.Minute))
 		hash := sha256.New()
 		_, err = io.Copy(hash, server)
 		heard <- result{[32]byte(hash.Sum(nil)), err}
 	}()
-	_ = client.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = client.SetDeadline(time.Now().Add(2 * time.Minute))
 	start := time.Now()
 	hash := sha256.New()
 	block := make([]byte, 1<<20)
@@ -134,7 +134,7 @@ func TestSetAgain(t *testing.T) {
 		if u.Attrs().MTU != 1400 {
 			t.Errorf("a Set of the same changed the device: %+v", u.Attrs())
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		t.Error("the kernel did not report another MTU")
 	}
 	after := rome.stats(romes)
@@ -176,7 +176,7 @@ func TestRepair(t *testing.T) {
 	rome.number()
 	p := rome.ping(milan, 20*time.Millisecond)
 	start := time.Now()
-	took := await(t, "a ping over the new device", 5*time.Second, func() bool { return p.answeredAfter(start) })
+	took := await(t, "a ping over the new device", patience, func() bool { return p.answeredAfter(start) })
 	t.Logf("a removed device carried again %s after Set", took)
 }
 

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -203,6 +202,9 @@ func (s *side) cable(up bool) {
 	})
 }
 
+// patience is the deadline of what happens at once when there is a processor for it.
+const patience = 30 * time.Second
+
 // await waits for a condition, and returns how long it took.
 func await(t testing.TB, what string, within time.Duration, holds func() bool) time.Duration {
 	t.Helper()
@@ -310,40 +312,50 @@ func (p *pings) end() {
 	}
 }
 
-// lost ends it, a second after the last request at the latest, and returns which were not
-// answered, of how many, and the longest time without an answer.
-func (p *pings) lost() (missing []int, of int, silence time.Duration) {
-	p.t.Helper()
+// until counts the requests that were sent after a time and before the first of those that
+// was answered. Unlike a time it does not grow when this process gets no processor.
+func (p *pings) until(after time.Time) int {
 	p.mu.Lock()
-	last := len(p.sent) - 1
-	p.mu.Unlock()
-	deadline := time.Now().Add(time.Second)
-	all := func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		for seq := range last + 1 {
-			if _, ok := p.back[uint16(seq)]; !ok {
-				return false
-			}
-		}
-		return true
-	}
-	await(p.t, "the last answers", 3*time.Second, func() bool { return all() || time.Now().After(deadline) })
-	p.end()
-	var times []time.Time
-	for seq := range last + 1 {
-		at, ok := p.back[uint16(seq)]
-		if !ok {
-			missing = append(missing, seq)
+	defer p.mu.Unlock()
+	n := 0
+	for seq, sent := range p.sent {
+		if !sent.After(after) {
 			continue
 		}
-		times = append(times, at)
+		if _, ok := p.back[uint16(seq)]; ok {
+			break
+		}
+		n++
 	}
-	slices.SortFunc(times, time.Time.Compare)
-	for i := 1; i < len(times); i++ {
-		silence = max(silence, times[i].Sub(times[i-1]))
+	return n
+}
+
+// lost ends it, a second after the last request at the latest, and returns which were not
+// answered, of how many, and how many of them in a row at most.
+func (p *pings) lost() (missing []int, of, row int) {
+	p.t.Helper()
+	p.mu.Lock()
+	of = len(p.sent)
+	p.mu.Unlock()
+	deadline := time.Now().Add(time.Second)
+	await(p.t, "the last answers", patience, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		_, ok := p.back[uint16(of-1)]
+		return ok || time.Now().After(deadline)
+	})
+	p.end()
+	now := 0
+	for seq := range of {
+		if _, ok := p.back[uint16(seq)]; ok {
+			now = 0
+			continue
+		}
+		missing = append(missing, seq)
+		now++
+		row = max(row, now)
 	}
-	return missing, last + 1, silence
+	return missing, of, row
 }
 
 func nsHandle(namespace *os.File) netns.NsHandle { return netns.NsHandle(namespace.Fd()) }

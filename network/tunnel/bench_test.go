@@ -1,0 +1,107 @@
+package tunnel
+
+import (
+	"encoding/hex"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/tun"
+)
+
+// bare is the library wired as its own program does it, in the namespace of a host:
+// what a device of ours is compared with.
+func (s *side) bare(t testing.TB, peer *side) *device.Device {
+	t.Helper()
+	var d *device.Device
+	err := in(s.host, func() error {
+		native, err := tun.CreateTUN(deviceName, 1420)
+		if err != nil {
+			return err
+		}
+		d = device.NewDevice(native, conn.NewStdNetBind(), device.NewLogger(device.LogLevelSilent, ""))
+		private, public := s.key.Reveal(), peer.key.Public()
+		err = d.IpcSet(fmt.Sprintf("private_key=%s\nlisten_port=%d\npublic_key=%s\nendpoint=%s\nallowed_ip=0.0.0.0/0\nallowed_ip=::/0\n",
+			hex.EncodeToString(private[:]), port, hex.EncodeToString(public[:]), peer.endpoint()))
+		if err != nil {
+			return err
+		}
+		return d.Up()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	if _, err := ready(s.host, deviceName, 1420); err != nil {
+		t.Fatal(err)
+	}
+	// Its inside is in the host, where transfer has to begin.
+	s.gateway = s.host
+	s.number()
+	return d
+}
+
+// BenchmarkThroughput compares a pair of our devices with a pair of bare ones by TCP, in
+// turn in one run, and reports both in Gbit/s and the ratio of medians.
+func BenchmarkThroughput(b *testing.B) {
+	requireRoot(b)
+	const size = 32 << 20
+	rome, milan, _, _ := pair(b, Options{Userspace: true})
+	bareRome, bareMilan := newSides(b)
+	bareRome.bare(b, bareMilan)
+	bareMilan.bare(b, bareRome)
+	rate := func(took time.Duration) float64 { return size * 8 / took.Seconds() / 1e9 }
+	transfer(b, bareRome, bareMilan, bareMilan.inside, size/4)
+	transfer(b, rome, milan, milan.inside, size/4)
+	var ours, bares []float64
+	for i := 0; b.Loop() || i < 7; i++ {
+		if i%2 == 0 {
+			bares = append(bares, rate(transfer(b, bareRome, bareMilan, bareMilan.inside, size)))
+		}
+		ours = append(ours, rate(transfer(b, rome, milan, milan.inside, size)))
+		if i%2 == 1 {
+			bares = append(bares, rate(transfer(b, bareRome, bareMilan, bareMilan.inside, size)))
+		}
+	}
+	median := func(all []float64) float64 { slices.Sort(all); return all[len(all)/2] }
+	b.ReportMetric(median(ours), "Gbit/s-ours")
+	b.ReportMetric(median(bares), "Gbit/s-bare")
+	b.ReportMetric(median(ours)/median(bares), "ours/bare")
+	b.Logf("%d pairs: ours %.2f, bare %.2f", len(ours), ours, bares)
+}
+
+// BenchmarkMemory reports what a device that carried traffic adds to this process.
+func BenchmarkMemory(b *testing.B) {
+	requireRoot(b)
+	resident := func() float64 {
+		text, err := os.ReadFile("/proc/self/statm")
+		var total, pages int
+		if err == nil {
+			_, err = fmt.Sscan(string(text), &total, &pages)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		return float64(pages*os.Getpagesize()) / (1 << 20)
+	}
+	before := resident()
+	const pairs = 5
+	var sides [pairs][2]*side
+	for i := range sides {
+		sides[i][0], sides[i][1], _, _ = pair(b, Options{Userspace: true})
+	}
+	b.ReportMetric((resident()-before)/(2*pairs), "MiB/device-idle")
+	for _, s := range sides {
+		transfer(b, s[0], s[1], s[1].inside, 16<<20)
+	}
+	b.ReportMetric((resident()-before)/(2*pairs), "MiB/device-busy")
+	debug.FreeOSMemory()
+	b.ReportMetric((resident()-before)/(2*pairs), "MiB/device-after")
+	for b.Loop() {
+	}
+}
