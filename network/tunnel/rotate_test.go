@@ -34,40 +34,78 @@ func (r rotation) rotate(ownConfig, othersConfig *Config, passed func()) time.Du
 	return took
 }
 
-// TestRotation changes the keys of both sides in turn, and the pre-shared key, under steady
-// traffic both ways. Nothing may be lost.
+// TestRotation changes the keys of both sides in turn under steady traffic both ways. Nothing
+// may be lost. Rotations during which this process got no processor are not judged: answers
+// then come after they were given up.
 func TestRotation(t *testing.T) {
 	rome, milan, romes, milans := pair(t, Options{})
 	romeConfig, milanConfig := rome.config(milan, milan.endpoint()), milan.config(rome)
-	there, back := rome.ping(milan, 10*time.Millisecond), milan.ping(rome, 10*time.Millisecond)
+	const wanted, most = 10, 40
+	judged, packets := 0, 0
+	for i := 0; i < most && judged < wanted; i++ {
+		there, back := rome.ping(milan, 10*time.Millisecond), milan.ping(rome, 10*time.Millisecond)
+		flows := func() {
+			since := time.Now()
+			await(t, "both ways", patience, func() bool { return there.answeredAfter(since) && back.answeredAfter(since) })
+		}
+		flows()
+		var took time.Duration
+		if i%2 == 0 {
+			took = rotation{rome, romes, milans, milan}.rotate(&romeConfig, &milanConfig, flows)
+		} else {
+			took = rotation{milan, milans, romes, rome}.rotate(&milanConfig, &romeConfig, flows)
+		}
+		flows()
+		starved := max(there.late(), back.late())
+		lostThere, sent, _ := there.lost()
+		lostBack, more, _ := back.lost()
+		if starved > 50*time.Millisecond {
+			t.Logf("rotation %d is not judged: this process got no processor for %s; lost %v and %v", i, starved, lostThere, lostBack)
+			continue
+		}
+		judged, packets = judged+1, packets+sent+more
+		if len(lostThere)+len(lostBack) > 0 {
+			t.Errorf("rotation %d, gone over to after %s: lost %v of %d, and %v of %d the other way", i, took, lostThere, sent, lostBack, more)
+		}
+	}
+	t.Logf("%d rotations judged, %d packets", judged, packets)
+	if judged == 0 {
+		t.Skip("this machine is too busy to judge by")
+	}
+}
+
+// TestPresharedKey holds that a pre-shared key may change on one side after the other
+// without loss, and is used by the next handshake.
+func TestPresharedKey(t *testing.T) {
+	rome, milan, romes, milans := pair(t, Options{})
+	romeConfig, milanConfig := rome.config(milan, milan.endpoint()), milan.config(rome)
+	p := rome.ping(milan, 10*time.Millisecond)
 	flows := func() {
 		since := time.Now()
-		await(t, "both ways with the new keys", patience, func() bool { return there.answeredAfter(since) && back.answeredAfter(since) })
-	}
-	var took []time.Duration
-	for range 5 {
-		took = append(took, rotation{rome, romes, milans, milan}.rotate(&romeConfig, &milanConfig, flows))
-		took = append(took, rotation{milan, milans, romes, rome}.rotate(&milanConfig, &romeConfig, flows))
+		await(t, "pings", patience, func() bool { return p.answeredAfter(since) })
 	}
 	shared := newKey(t)
 	romeConfig.PresharedKey, milanConfig.PresharedKey = shared, shared
 	rome.set(romes, romeConfig)
-	flows() // on the keys that were there
-	milan.set(milans, milanConfig)
-	before := milan.stats(milans).Handshake
-	if err := romes.Kick(); err != nil {
+	before := rome.stats(romes)
+	if err := romes.Kick(); err != nil { // in vain: milan does not know it yet
 		t.Fatal(err)
 	}
-	await(t, "a handshake with the pre-shared key", patience, func() bool { return milan.stats(milans).Handshake.After(before) })
-	flows()
-	for _, p := range []*pings{there, back} {
-		missing, of, _ := p.lost()
-		t.Logf("%d of %d lost", len(missing), of)
-		if len(missing) > 0 {
-			t.Errorf("lost %v of %d", missing, of)
-		}
+	await(t, "milan was asked in vain", patience, func() bool {
+		romes.mu.Lock()
+		defer romes.mu.Unlock()
+		return romes.state.Rounds >= 2
+	})
+	flows() // on the keys that were there
+	if now := rome.stats(romes); !now.Handshake.Equal(before.Handshake) {
+		t.Error("a handshake was completed with a key that one side has")
 	}
-	t.Logf("the other side went over within %v", took)
+	milan.set(milans, milanConfig)
+	await(t, "a handshake with the key", patience, func() bool { return rome.stats(romes).Handshake.After(before.Handshake) })
+	flows()
+	if missing, of, _ := p.lost(); len(missing) > 0 {
+		t.Errorf("lost %v of %d", missing, of)
+	}
 }
 
 // TestRotationOfBoth holds that two sides that change their keys in the same moment, each

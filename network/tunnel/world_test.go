@@ -330,6 +330,16 @@ func (p *pings) until(after time.Time) int {
 	return n
 }
 
+// late is the longest time between two requests: how long this process got no processor.
+func (p *pings) late() (longest time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := 1; i < len(p.sent); i++ {
+		longest = max(longest, p.sent[i].Sub(p.sent[i-1]))
+	}
+	return longest
+}
+
 // lost ends it, a second after the last request at the latest, and returns which were not
 // answered, of how many, and how many of them in a row at most.
 func (p *pings) lost() (missing []int, of, row int) {
