@@ -1,7 +1,6 @@
 package tunnel
 
 import (
-	"encoding/hex"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -9,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
@@ -18,28 +18,39 @@ import (
 // what a device of ours is compared with.
 func (s *side) bare(t testing.TB, peer *side) *device.Device {
 	t.Helper()
+	// Up first: the library would else close its socket, and open it again elsewhere.
+	file, err := openTUN(s.host, deviceName)
+	if err == nil {
+		_, err = ready(s.host, deviceName, 1420)
+	}
+	fd := -1
+	if err == nil {
+		fd, err = copyOf(file)
+	}
+	if err == nil {
+		err = unix.SetNonblock(fd, true)
+	}
 	var d *device.Device
-	err := in(s.host, func() error {
-		native, err := tun.CreateTUN(deviceName, 1420)
-		if err != nil {
-			return err
-		}
-		d = device.NewDevice(native, conn.NewStdNetBind(), device.NewLogger(device.LogLevelSilent, ""))
-		private, public := s.key.Reveal(), peer.key.Public()
-		err = d.IpcSet(fmt.Sprintf("private_key=%s\nlisten_port=%d\npublic_key=%s\nendpoint=%s\nallowed_ip=0.0.0.0/0\nallowed_ip=::/0\n",
-			hex.EncodeToString(private[:]), port, hex.EncodeToString(public[:]), peer.endpoint()))
-		if err != nil {
-			return err
-		}
-		return d.Up()
-	})
+	if err == nil {
+		err = in(s.host, func() error {
+			native, err := tun.CreateTUNFromFile(os.NewFile(uintptr(fd), deviceName), 1420)
+			if err != nil {
+				return err
+			}
+			d = device.NewDevice(native, conn.NewStdNetBind(), device.NewLogger(device.LogLevelSilent, ""))
+			private, public := s.key.Reveal(), peer.key.Public()
+			err = d.IpcSet(fmt.Sprintf("private_key=%x\nlisten_port=%d\npublic_key=%x\nendpoint=%s\nallowed_ip=0.0.0.0/0\nallowed_ip=::/0\n",
+				private, port, [32]byte(public), peer.endpoint()))
+			if err != nil {
+				return err
+			}
+			return d.Up()
+		})
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(d.Close)
-	if _, err := ready(s.host, deviceName, 1420); err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(func() { d.Close(); _ = file.Close() })
 	// Its inside is in the host, where transfer has to begin.
 	s.gateway = s.host
 	s.number()
