@@ -167,7 +167,7 @@ func TestFileOutlivesClose(t *testing.T) {
 		}
 		held := os.NewFile(uintptr(fd), deviceName)
 		defer func() { _ = held.Close() }()
-		_ = romes.File().Fd() // as os/exec does, which makes files block that look as if they did not
+		_ = romes.File().Fd() // as os/exec does, which makes some kinds of files block
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); err != nil || flags&unix.O_NONBLOCK == 0 {
 			t.Errorf("the device blocks after Fd, and Close would wait for a packet: flags %#x, %v", flags, err)
 		}

@@ -35,17 +35,12 @@ func openTUN(namespace *os.File, name string) (file *os.File, err error) {
 	return file, err
 }
 
-// keepTUN copies the file of a TUN device. Reads and writes go elsewhere: through this one
-// the device is only held and handed on. So it is made to look like one that blocks, since
-// os.File.Fd, which os/exec calls, otherwise takes the others out of their non-blocking mode.
+// keepTUN copies the file of a TUN device, in order to hold it and hand it on; reads and
+// writes go through another copy.
 func keepTUN(file *os.File) (*os.File, error) {
 	fd, err := copyOf(file)
 	if err != nil {
 		return nil, err
-	}
-	if err := unix.SetNonblock(fd, false); err != nil {
-		_ = unix.Close(fd)
-		return nil, fmt.Errorf("taking over TUN device %s: %w", file.Name(), err)
 	}
 	return os.NewFile(uintptr(fd), file.Name()), nil
 }

@@ -26,7 +26,8 @@ func parsePeers(text string) (peers map[PublicKey]Stats, port uint16, err error)
 	var seconds, nanoseconds int64
 	for line := range strings.Lines(text) {
 		key, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
-		s, bad := peers[at], error(nil)
+		s := peers[at]
+		var bad error
 		switch key {
 		case "public_key":
 			var k []byte
