@@ -38,7 +38,6 @@ func parsePeers(text string) (peers map[PublicKey]Stats, port uint16, err error)
 			var n uint64
 			n, bad = strconv.ParseUint(value, 10, 16)
 			port = uint16(n)
-			continue
 		case "endpoint":
 			s.Endpoint, bad = netip.ParseAddrPort(value)
 		case "rx_bytes":
@@ -57,7 +56,9 @@ func parsePeers(text string) (peers map[PublicKey]Stats, port uint16, err error)
 		if bad != nil {
 			return nil, 0, fmt.Errorf("reading WireGuard: its %s is not understood", key)
 		}
-		peers[at] = s
+		if !at.IsZero() {
+			peers[at] = s
+		}
 	}
 	return peers, port, nil
 }
