@@ -1,0 +1,165 @@
+package tunnel
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
+
+const (
+	// freshFor is how long a handshake serves: WireGuard itself refuses keys that are older.
+	freshFor = 180 * time.Second
+	// tryGap is from one round of tries to the next. An answer that takes longer than that
+	// comes too late, since a new question voids the old one.
+	tryGap = 700 * time.Millisecond
+	// jitter is at most added to a gap, so that two sides that ask at the same moment, and
+	// void each other's questions by their own, do not do so for ever.
+	jitter = 250 * time.Millisecond
+	// slowGap is the gap after quickRounds rounds without an answer.
+	slowGap     = 5 * time.Second
+	quickRounds = 30
+	// Names are resolved anew this often; while nobody answers, sooner.
+	resolveEvery = 5 * time.Minute
+	resolveAgain = 10 * time.Second
+)
+
+// state is what is known of where the peer is. It belongs to the decision alone: next
+// and the functions beside it are pure.
+type state struct {
+	// Candidates are the addresses of Config.Endpoints, in their order.
+	Candidates []netip.AddrPort
+	// Named says that some of them come from names, Resolved when they were last asked for.
+	Named    bool
+	Resolved time.Time
+	// Width is how many are tried at once.
+	Width int
+
+	// Learnt is from where authenticated packets came while handshakes were fresh.
+	Learnt netip.AddrPort
+	// Handshake is the last one by the wall clock of whoever made it; a value to compare.
+	// Heard is when that was by our clock, Observed when we last looked.
+	Handshake       time.Time
+	Heard, Observed time.Time
+	// Kicked is since when a handshake is wanted whatever else is believed; zero if it is not.
+	Kicked time.Time
+
+	// Tried is when the last round was, Rounds how many were not answered, Turn where the next begins.
+	Tried  time.Time
+	Rounds int
+	Turn   int
+	// Jitter is what the next gap is longer by.
+	Jitter time.Duration
+}
+
+// action is what to do now, and when to ask again at the latest.
+type action struct {
+	Try     []netip.AddrPort
+	Resolve bool
+	Wake    time.Time
+}
+
+// next decides. While handshakes are fresh it tries nobody, so that nothing is written
+// over what was learnt; else it tries in turn where the peer was last, and all candidates.
+func next(s state, now time.Time) (action, state) {
+	var a action
+	fresh := s.fresh(now)
+	if s.Named {
+		again := s.Resolved.Add(resolveEvery)
+		if !fresh && s.Rounds > 0 {
+			again = s.Resolved.Add(resolveAgain)
+		}
+		a.Resolve = s.Resolved.IsZero() || !now.Before(again)
+		if !a.Resolve {
+			a.Wake = again
+		}
+	}
+	if fresh {
+		s.Rounds, s.Turn = 0, 0
+		a.Wake = sooner(a.Wake, s.Heard.Add(freshFor))
+		return a, s
+	}
+	ring := s.ring()
+	if len(ring) == 0 {
+		return a, s
+	}
+	if due := s.Tried.Add(s.gap()); s.Tried.IsZero() || !now.Before(due) {
+		for range min(max(s.Width, 1), len(ring)) {
+			a.Try = append(a.Try, ring[s.Turn%len(ring)])
+			s.Turn = (s.Turn + 1) % len(ring)
+		}
+		s.Tried = now
+		s.Rounds++
+	}
+	a.Wake = sooner(a.Wake, s.Tried.Add(s.gap()))
+	return a, s
+}
+
+// fresh reports whether the last handshake can be relied upon.
+func (s state) fresh(now time.Time) bool {
+	return s.Kicked.IsZero() && !s.Heard.IsZero() && now.Sub(s.Heard) < freshFor
+}
+
+// ring is whom to try: where the peer was, then where it may be.
+func (s state) ring() []netip.AddrPort {
+	var ring []netip.AddrPort
+	if s.Learnt.IsValid() {
+		ring = append(ring, s.Learnt)
+	}
+	for _, c := range s.Candidates {
+		if !slices.Contains(ring, c) {
+			ring = append(ring, c)
+		}
+	}
+	return ring
+}
+
+func (s state) gap() time.Duration {
+	if s.Rounds > quickRounds {
+		return slowGap + s.Jitter
+	}
+	return tryGap + s.Jitter
+}
+
+// kicked is the state when a handshake is wanted now. A round that is under way is let
+// finish.
+func kicked(s state, now time.Time) state {
+	if s.Kicked.IsZero() {
+		s.Kicked, s.Rounds, s.Turn = now, 0, 0
+	}
+	if now.Sub(s.Tried) >= tryGap {
+		s.Tried = time.Time{}
+	}
+	return s
+}
+
+// observed is the state when the device was looked at. What the device believes is
+// learnt only while handshakes are fresh; at other times it is what we tried. Wall
+// clocks may step, so the age of a handshake is believed only as far as it lies
+// between two looks.
+func observed(s state, seen Stats, now time.Time) state {
+	if seen.Handshake.IsZero() { // never, or the device is not the one that it was
+		if s.fresh(now) {
+			s.Tried, s.Rounds, s.Turn = time.Time{}, 0, 0
+		}
+		s.Handshake, s.Heard = time.Time{}, time.Time{}
+	} else if !seen.Handshake.Equal(s.Handshake) {
+		age := max(0, now.Round(0).Sub(seen.Handshake))
+		if !s.Observed.IsZero() {
+			age = min(age, now.Sub(s.Observed))
+		}
+		s.Handshake, s.Heard = seen.Handshake, now.Add(-age)
+		s.Kicked, s.Rounds, s.Turn = time.Time{}, 0, 0
+	}
+	s.Observed = now
+	if s.fresh(now) && seen.Endpoint.IsValid() {
+		s.Learnt = seen.Endpoint
+	}
+	return s
+}
+
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,53 @@
+package tunnel
+
+import (
+	"errors"
+	"slices"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/device"
+)
+
+// socket is the library's socket with two things more. It does not insist on the own address
+// that the peer was last spoken to from, when that has gone: the library would for 15
+// seconds. And it can hold an answer to a handshake back until its caller is ready for
+// what comes of it.
+type socket struct {
+	conn.Bind
+	// watch says that responding is to be called, in a goroutine, before answers leave.
+	watch      atomic.Bool
+	responding func()
+}
+
+// Send sends packets to one address.
+func (s *socket) Send(packets [][]byte, to conn.Endpoint) error {
+	if s.watch.Load() && isResponse(packets) {
+		answer := [][]byte{slices.Clone(packets[0])}
+		go func() { // the caller holds locks of the device
+			s.responding()
+			_ = s.send(answer, to) // the peer asks again
+		}()
+		return nil
+	}
+	return s.send(packets, to)
+}
+
+func (s *socket) send(packets [][]byte, to conn.Endpoint) error {
+	err := s.Bind.Send(packets, to)
+	if err == nil || !to.SrcIP().IsValid() {
+		return err
+	}
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.ENODEV) {
+		// Not by clearing it in place, which others may be reading.
+		if anew, bad := s.ParseEndpoint(to.DstToString()); bad == nil {
+			return s.Bind.Send(packets, anew)
+		}
+	}
+	return err
+}
+
+func isResponse(packets [][]byte) bool {
+	return len(packets) == 1 && len(packets[0]) == device.MessageResponseSize && packets[0][0] == device.MessageResponseType
+}
