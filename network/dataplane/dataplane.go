@@ -89,7 +89,7 @@ type Gateway struct {
 	// MTU is the largest packet that the tunnel carries.
 	MTU int
 	// External, at most one of each family, are the addresses in the external range of
-	// this cluster that sources that are not pods become, and errors come from.
+	// this cluster that sources that are not pods become.
 	External []netip.Addr
 	// Views are the ranges of the peer, each with the prefix by which we see it.
 	Views []View

@@ -19,7 +19,8 @@ func (b *batch) set(s *set) *nftables.Set {
 	switch s.data {
 	case prefixData:
 		// Two addresses, the first and the last.
-		k.DataType = nftables.MustConcatSetType(addressType(s.v4), addressType(s.v4))
+		k.DataType = addressType(s.v4)
+		k.DataType.Bytes *= 2
 	case markData:
 		k.DataType = nftables.TypeMark
 	}

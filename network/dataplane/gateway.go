@@ -26,16 +26,13 @@ func gatewayState(c Config, g Gateway, tunnelThere bool) state {
 		if !v4 && !usesIPv6(c) {
 			continue
 		}
-		external := ofFamily(g.External, v4)
-		if external.IsValid() {
-			s.addresses = append(s.addresses, address{"lo", single(external)})
-		}
+		s.addresses = append(s.addresses, address{insideName, single(errorSource(v4))})
 		s.neighbours = append(s.neighbours, neighbour{insideName, hostEnd(v4), hostHardware(g)})
 		s.routes = append(s.routes,
-			route{prefix: everything(v4), table: mainTable, device: insideName, via: hostEnd(v4), source: external},
+			route{prefix: everything(v4), table: mainTable, device: insideName, via: hostEnd(v4)},
 			route{prefix: everything(v4), table: tunnelTable, metric: lastMetric})
 		if tunnelThere {
-			s.routes = append(s.routes, route{prefix: everything(v4), table: tunnelTable, device: g.Tunnel, source: external})
+			s.routes = append(s.routes, route{prefix: everything(v4), table: tunnelTable, device: g.Tunnel})
 		}
 		s.rules = append(s.rules, rule{v4: v4, priority: insideRules, table: tunnelTable, device: insideName})
 	}

@@ -25,6 +25,11 @@ func hostState(c Config) state {
 	for _, g := range sortedBy(c.Gateways, func(g Gateway) string { return g.Peering }) {
 		s.addGatewayVeth(c, g)
 	}
+	// The reverse-path filter, even a loose one, drops what comes by a device that has no
+	// address and would go back by another.
+	for _, l := range s.links {
+		s.addresses = append(s.addresses, address{l.name, single(hostEnd(true))})
+	}
 	routed := map[bool]bool{}
 	routes := slices.Clone(c.Routes)
 	slices.SortFunc(routes, func(a, b Route) int { return comparePrefixes(a.Prefix, b.Prefix) })

@@ -118,6 +118,9 @@ func (k *Kernel) addEntries(wanted state) error {
 	if err != nil {
 		return err
 	}
+	if err := k.host.applyAddresses(wanted.addresses, devices); err != nil {
+		return err
+	}
 	if err := k.host.addNeighbours(wanted.neighbours, devices); err != nil {
 		return err
 	}
@@ -192,7 +195,6 @@ func (k *Kernel) applyGateway(c Config, g Gateway) error {
 		func() error { return k.applyTable(s, wanted.table, false) },
 		func() error { return s.applySettings(wanted.settings) },
 		func() error { return s.raise("lo", insideName) },
-		func() error { return s.applyAddresses(wanted.addresses) },
 		func() error { return s.addRules(wanted.rules) },
 	}
 	for _, step := range steps {
@@ -205,7 +207,7 @@ func (k *Kernel) applyGateway(c Config, g Gateway) error {
 		return err
 	}
 	return errors.Join(
-		s.addNeighbours(wanted.neighbours, entries), s.addRoutes(wanted.routes),
+		s.applyAddresses(wanted.addresses, entries), s.addNeighbours(wanted.neighbours, entries), s.addRoutes(wanted.routes),
 		s.removeRules(wanted.rules), s.removeRoutes(wanted.routes), s.removeNeighbours(wanted.neighbours, entries))
 }
 

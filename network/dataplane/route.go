@@ -2,7 +2,6 @@ package dataplane
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
@@ -127,53 +126,4 @@ func (s *space) removeRoutes(wanted []route) error {
 		}
 	}
 	return nil
-}
-
-// applyAddresses adds the addresses that are missing, and removes none but those on lo:
-// it is the gateway's own.
-func (s *space) applyAddresses(wanted []address) error {
-	lo, err := s.kernel.LinkByName("lo")
-	if err != nil {
-		return fmt.Errorf("finding lo of %s: %w", s.name, err)
-	}
-	list, err := s.kernel.AddrList(lo, netlink.FAMILY_ALL)
-	if err != nil {
-		return fmt.Errorf("listing addresses of %s: %w", s.name, err)
-	}
-	present := map[address]netlink.Addr{}
-	for _, a := range list {
-		present[address{"lo", prefixOf(a.IPNet)}] = a
-	}
-	for _, w := range wanted {
-		if _, ok := present[w]; ok {
-			delete(present, w)
-			continue
-		}
-		a := &netlink.Addr{IPNet: network(w.prefix)}
-		if w.prefix.Addr().Is6() {
-			a.Flags = unix.IFA_F_NODAD
-		}
-		if err := s.wrote(w, "adding", s.kernel.AddrReplace(lo, a)); err != nil {
-			return err
-		}
-	}
-	for w, a := range present {
-		if w.prefix.Addr().IsLoopback() {
-			continue
-		}
-		if err := s.wrote(w, "removing", s.kernel.AddrDel(lo, &a)); err != nil && !gone(err) {
-			return err
-		}
-	}
-	return nil
-}
-
-func prefixOf(n *net.IPNet) netip.Prefix {
-	addr, _ := netip.AddrFromSlice(n.IP)
-	ones, _ := n.Mask.Size()
-	return netip.PrefixFrom(addr.Unmap(), ones)
-}
-
-func network(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }

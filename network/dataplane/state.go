@@ -27,13 +27,23 @@ const (
 	lastMetric = 4278198272
 )
 
-// Inside of a gateway's namespace. Both ends of its veth know each other by permanent
-// neighbour entries, and no address is given to either.
+// insideName is the end of a gateway's veth in its namespace. Both ends know each other by
+// permanent neighbour entries.
 const insideName = "pelago-host"
 
 // hostEnd and gatewayEnd are the next hops on a gateway's veth.
 func hostEnd(v4 bool) netip.Addr    { return number(0x0001).nextHop(v4) }
 func gatewayEnd(v4 bool) netip.Addr { return number(0x0002).nextHop(v4) }
+
+// errorSource is the address in a gateway's namespace by which errors come from it. It is
+// none of the external range: the peer may have the same one, and the kernel takes no
+// packets from an address of its own.
+func errorSource(v4 bool) netip.Addr {
+	if v4 {
+		return gatewayEnd(v4)
+	}
+	return netip.MustParseAddr("fd70:656c:6167:6f00::2") // "pelago"
+}
 
 // state is what is wanted of one network namespace.
 type state struct {
