@@ -10,18 +10,13 @@ import (
 )
 
 // elementsPerMessage keeps a message below the 64 kB that its attribute can say: an
-// element of IPv6 to a prefix takes about 100 bytes, and there are two for a range.
-const elementsPerMessage = 250
+// element of IPv6 with a mark takes about 70 bytes, and there are two for a range.
+const elementsPerMessage = 400
 
 // set is a set as the kernel is told of it.
 func (b *batch) set(s *set) *nftables.Set {
 	k := &nftables.Set{Table: b.table, Name: s.name, KeyType: addressType(s.v4), Interval: s.interval, IsMap: s.data != noData}
-	switch s.data {
-	case prefixData:
-		// Two addresses, the first and the last.
-		k.DataType = addressType(s.v4)
-		k.DataType.Bytes *= 2
-	case markData:
+	if s.data == markData {
 		k.DataType = nftables.TypeMark
 	}
 	return k
@@ -84,10 +79,7 @@ func encode(s *set, list []element) []nftables.SetElement {
 	out := make([]nftables.SetElement, 0, 2*len(list))
 	for _, e := range list {
 		k := nftables.SetElement{Key: e.key.Addr().AsSlice()}
-		switch s.data {
-		case prefixData:
-			k.Val = append(e.prefix.Addr().AsSlice(), last(e.prefix).AsSlice()...)
-		case markData:
+		if s.data == markData {
 			k.Val = native(e.mark)
 		}
 		out = append(out, k)
@@ -145,8 +137,8 @@ func decode(s setRead, list []kernelElement) map[element]struct{} {
 				return strange()
 			}
 		}
-		if e, ok = decodeValue(e, list[i].value); !ok {
-			return strange()
+		if value := list[i].value; len(value) == 4 {
+			e.mark = binary.NativeEndian.Uint32(value)
 		}
 		out[e] = struct{}{}
 		if s.interval {
@@ -154,23 +146,6 @@ func decode(s setRead, list []kernelElement) map[element]struct{} {
 		}
 	}
 	return out
-}
-
-func decodeValue(e element, value []byte) (element, bool) {
-	switch len(value) {
-	case 0:
-		return e, true
-	case 4:
-		e.mark = binary.NativeEndian.Uint32(value)
-		return e, true
-	case 8, 32:
-		from, _ := netip.AddrFromSlice(value[:len(value)/2])
-		to, _ := netip.AddrFromSlice(value[len(value)/2:])
-		p, ok := between(from, to.Next())
-		e.prefix = p
-		return e, ok
-	}
-	return e, false
 }
 
 // between returns the prefix from an address to the one before end.

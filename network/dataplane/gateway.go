@@ -57,20 +57,17 @@ func gatewayTable(c Config, g Gateway) *table {
 	policy.add(cameBy(g.Tunnel), leavesByOther(insideName), countedDrop(DropPath))
 	policy.add(cameBy(insideName), leavesByOther(g.Tunnel), countedDrop(DropPath))
 	for _, v4 := range families {
-		toReal, toView := t.prefixMap("real", v4), t.prefixMap("view", v4)
 		peer, pods := t.prefixSet("peer", v4), t.prefixSet("pods", v4)
-		for _, v := range g.Views {
+		for _, v := range sortedBy(g.Views, func(v View) string { return v.View.String() }) {
 			peer.addPrefix(v.Real)
-			if v.View != v.Real {
-				toReal.addPair(v.View, v.Real)
-				toView.addPair(v.Real, v.View)
+			if v.View != v.Real && v.View.Addr().Is4() == v4 {
+				destination.add(cameBy(insideName), translate(v.View, v.Real, false))
+				source.add(leavesBy(insideName), translate(v.Real, v.View, true))
 			}
 		}
 		for _, p := range c.Pods {
 			pods.addPrefix(p)
 		}
-		destination.add(cameBy(insideName), dnatBy(toReal))
-		source.add(leavesBy(insideName), snatBy(toView))
 		if external := ofFamily(g.External, v4); external.IsValid() {
 			source.add(cameBy(insideName), leavesBy(g.Tunnel), sourceNotIn(pods), snatTo(external))
 		}

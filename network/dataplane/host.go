@@ -126,16 +126,16 @@ func hostTable(c Config, numbers map[string]number) *table {
 	nat := chain{name: "source", kind: natChain, hook: postrouting, priority: 99}
 	mark := chain{name: "node", kind: filterChain, hook: prerouting, priority: -50}
 	for _, v4 := range families {
-		views := t.prefixMap("views", v4)
+		views := t.prefixSet("views", v4)
 		for _, r := range c.Routes {
-			views.addSame(r.Prefix)
+			views.addPrefix(r.Prefix)
 		}
-		pods := t.prefixMap("pods", v4)
+		pods := t.prefixSet("pods", v4)
 		for _, p := range c.Pods {
-			pods.addSame(p)
+			pods.addPrefix(p)
 		}
-		nat.add(snatBy(views))
-		nat.add(leavesBy(devicePrefix+"*"), snatBy(pods))
+		nat.add(sameSource(views))
+		nat.add(leavesBy(devicePrefix+"*"), sameSource(pods))
 		if node := ofFamily(c.Node.Addresses, v4); node.IsValid() {
 			nat.add(leavesBy(devicePrefix+"*"), cameByOther(vxlanName), snatTo(node))
 		}
@@ -161,5 +161,3 @@ func hostTable(c Config, numbers map[string]number) *table {
 	t.chains = []chain{mark, nat, segments, unmark}
 	return t
 }
-
-

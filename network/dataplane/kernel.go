@@ -79,7 +79,9 @@ func (k *Kernel) Set(ctx context.Context, c Config) error {
 		func() error { return k.applyGateways(ctx, c) },
 		func() error { return k.host.raise(namesOfLinks(wanted.links)...) },
 		func() error { return k.addEntries(wanted) },
-		func() error { return k.host.addRoutes(routesOf(wanted.routes, func(table int) bool { return table != viewTable })) },
+		func() error {
+			return k.host.addRoutes(routesOf(wanted.routes, func(table int) bool { return table != viewTable }))
+		},
 		func() error { return k.host.addRules(wanted.rules) },
 		func() error { return k.applyTable(k.host, wanted.table, false) },
 		func() error { return k.host.addRoutes(wanted.routes) },

@@ -206,11 +206,11 @@ func (f *filter) readSets(r *tableRead) error {
 		}
 		flags, key, data := a.u32(unix.NFTA_SET_FLAGS), a.u32(unix.NFTA_SET_KEY_LEN), a.u32(unix.NFTA_SET_DATA_LEN)
 		s := set{name: a.text(unix.NFTA_SET_NAME), v4: key == 4, interval: flags&unix.NFT_SET_INTERVAL != 0}
-		switch {
-		case flags&unix.NFT_SET_MAP != 0 && data == 2*key:
-			s.data = prefixData
-		case flags&unix.NFT_SET_MAP != 0 && data == 4:
-			s.data = markData
+		if flags&unix.NFT_SET_MAP != 0 {
+			s.data = setData(fmt.Sprintf("of %d bytes", data))
+			if data == 4 {
+				s.data = markData
+			}
 		}
 		line := s.text()
 		r.lines = append(r.lines, line)

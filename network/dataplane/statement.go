@@ -3,6 +3,7 @@ package dataplane
 import (
 	"encoding/binary"
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 
@@ -106,25 +107,41 @@ func sourceNotIn(s *set) statement      { return in(s, true, true) }
 func destinationIn(s *set) statement    { return in(s, false, false) }
 func destinationNotIn(s *set) statement { return in(s, false, true) }
 
-// natBy translates by a map of prefixes; what the map does not have goes on to the next rule.
-func natBy(s *set, source bool) statement {
-	what, payload := load(s.v4, source)
-	nat := &expr.NAT{Type: expr.NATTypeDestNAT, Family: natFamily(s.v4), RegAddrMin: register, RegAddrMax: register2, Prefix: true}
-	verb := "dnat"
-	if source {
-		nat.Type, verb = expr.NATTypeSourceNAT, "snat"
-	}
-	family := "ip6"
-	if s.v4 {
-		nat.RegAddrMax, family = registerSecondWord, "ip"
-	}
-	return statement{text: fmt.Sprintf("%s %s prefix to %s map @%s", verb, family, what, s.name), v4: &s.v4, exprs: []expr.Any{
-		payload, &expr.Lookup{SourceRegister: register, DestRegister: register, IsDestRegSet: true, SetName: s.name}, nat,
-	}}
+// sameSource translates the sources in a set to themselves. A connection that is translated
+// once is not masqueraded any more.
+func sameSource(s *set) statement {
+	out := sourceIn(s)
+	what, payload := load(s.v4, true)
+	family, _, _ := strings.Cut(what, " ")
+	out.text += fmt.Sprintf(" snat %s to %s", family, what)
+	out.exprs = append(out.exprs, payload, &expr.NAT{Type: expr.NATTypeSourceNAT, Family: natFamily(s.v4), RegAddrMin: register})
+	return out
 }
 
-func snatBy(s *set) statement { return natBy(s, true) }
-func dnatBy(s *set) statement { return natBy(s, false) }
+// translate translates the destinations, or sources, of a prefix to those of another of
+// the same size. It is no map, as package nftables cannot make one of prefixes that nft(8)
+// could list.
+func translate(from, to netip.Prefix, source bool) statement {
+	v4 := from.Addr().Is4()
+	what, payload := load(v4, source)
+	family, _, _ := strings.Cut(what, " ")
+	verb, kind := "dnat", expr.NATTypeDestNAT
+	if source {
+		verb, kind = "snat", expr.NATTypeSourceNAT
+	}
+	second := uint32(register2)
+	if v4 {
+		second = registerSecondWord
+	}
+	return statement{text: fmt.Sprintf("%s %s %s %s prefix to %s", what, from, verb, family, to), v4: &v4, exprs: []expr.Any{
+		payload,
+		mask(net.CIDRMask(from.Bits(), from.Addr().BitLen())),
+		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: from.Addr().AsSlice()},
+		&expr.Immediate{Register: register, Data: to.Addr().AsSlice()},
+		&expr.Immediate{Register: second, Data: last(to).AsSlice()},
+		&expr.NAT{Type: kind, Family: natFamily(v4), RegAddrMin: register, RegAddrMax: second, Prefix: true},
+	}}
+}
 
 func snatTo(a netip.Addr) statement {
 	v4, family := a.Is4(), "ip6"

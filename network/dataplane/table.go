@@ -64,15 +64,13 @@ type set struct {
 type setData string
 
 const (
-	noData     setData = ""
-	prefixData setData = "prefix"
-	markData   setData = "mark"
+	noData   setData = ""
+	markData setData = "mark"
 )
 
 type element struct {
-	key    netip.Prefix
-	prefix netip.Prefix
-	mark   uint32
+	key  netip.Prefix
+	mark uint32
 }
 
 func (t *table) newSet(name string, v4, interval bool, data setData) *set {
@@ -85,7 +83,6 @@ func (t *table) newSet(name string, v4, interval bool, data setData) *set {
 	return s
 }
 
-func (t *table) prefixMap(name string, v4 bool) *set  { return t.newSet(name, v4, true, prefixData) }
 func (t *table) prefixSet(name string, v4 bool) *set  { return t.newSet(name, v4, true, noData) }
 func (t *table) addressSet(name string, v4 bool) *set { return t.newSet(name, v4, false, noData) }
 func (t *table) markMap(name string, v4, interval bool) *set {
@@ -99,8 +96,6 @@ func (s *set) put(e element) {
 	}
 }
 
-func (s *set) addSame(p netip.Prefix)              { s.put(element{key: p, prefix: p}) }
-func (s *set) addPair(from, to netip.Prefix)       { s.put(element{key: from, prefix: to}) }
 func (s *set) addPrefix(p netip.Prefix)            { s.put(element{key: p}) }
 func (s *set) addMark(p netip.Prefix, mark uint32) { s.put(element{key: p, mark: mark}) }
 
@@ -151,10 +146,7 @@ func (s *set) text() string {
 		key = "ipv4_addr"
 	}
 	text := "set " + s.name + " { type " + key
-	switch s.data {
-	case prefixData:
-		text = "map " + s.name + " { type " + key + " : interval " + key
-	case markData:
+	if s.data == markData {
 		text = "map " + s.name + " { type " + key + " : mark"
 	}
 	if s.interval {

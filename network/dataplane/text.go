@@ -139,10 +139,7 @@ func (e element) String() string {
 	if e.key.IsSingleIP() {
 		text = e.key.Addr().String()
 	}
-	switch {
-	case e.prefix.IsValid():
-		text += " : " + e.prefix.String()
-	case e.mark != 0:
+	if e.mark != 0 {
 		text += fmt.Sprintf(" : %#x", e.mark)
 	}
 	return text
