@@ -1,0 +1,113 @@
+package dataplane
+
+import (
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// TestManyElements holds that one more element costs one, however many there are.
+func TestManyElements(t *testing.T) {
+	requireRoot(t)
+	const many = 30_000
+	host, held := newPlace(t, "host"), &Held{}
+	kernel, err := New(Options{Host: host.file, Namespaces: held})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(kernel.Close)
+	t.Cleanup(func() { _ = held.Remove("p") })
+	host.address("lo", "192.0.2.1/32")
+	c := Config{
+		Node: Node{
+			Name: "a", Underlay: netip.MustParseAddr("192.0.2.1"), VNI: 7, Port: 4790, MTU: 1450,
+			Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")},
+		},
+		Others:   []Other{{Name: "b", Underlay: netip.MustParseAddr("192.0.2.2")}},
+		Pods:     []netip.Prefix{podRange(true)},
+		Gateways: []Gateway{{Peering: "p", Tunnel: tunnelName, MTU: 1420, Limited: true}},
+	}
+	for a := podRange(true).Addr(); len(c.Gateways[0].Here) < many; a = a.Next() {
+		c.Gateways[0].Here = append(c.Gateways[0].Here, a)
+		c.Others[0].Owns = append(c.Others[0].Owns, single(a))
+	}
+	took := func(what string) time.Duration {
+		start := time.Now()
+		if err := kernel.Set(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: %s", what, time.Since(start).Round(100*time.Microsecond))
+		return time.Since(start)
+	}
+	took(fmt.Sprintf("%d elements in two sets", many))
+	took("the same again")
+	file, err := held.Open("p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gateway := openPlace(t, "gateway", file)
+	inHost, inGateway := countElements(t, host), countElements(t, gateway)
+	next := netip.MustParseAddr("10.42.200.200")
+	c.Gateways[0].Here = append(c.Gateways[0].Here, next)
+	c.Others[0].Owns = append(c.Others[0].Owns, single(next))
+	took("one more in each")
+	c.Gateways[0].Here = c.Gateways[0].Here[1:]
+	c.Others[0].Owns = c.Others[0].Owns[1:]
+	took("one less in each")
+	await(t, "the elements are told of", patience, func() bool { return inHost.Load() >= 2 && inGateway.Load() >= 2 })
+	if inHost.Load() != 2 || inGateway.Load() != 2 {
+		t.Errorf("%d elements written in the host and %d in the gateway, want 2 and 2", inHost.Load(), inGateway.Load())
+	}
+	if _, err := kernel.Watch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	took("after a beginning watch")
+	for i := range 2 {
+		host.must(host.nftables(func(c *nftables.Conn) {
+			c.AddTable(&nftables.Table{Name: fmt.Sprintf("somebody%d", i), Family: nftables.TableFamilyINet})
+		}))
+		took("after somebody else has changed nftables, watched")
+	}
+	again, err := New(Options{Host: host.file, Namespaces: held})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	start := time.Now()
+	if err := again.Set(t.Context(), c); err != nil || again.writes.Load() != 0 {
+		t.Errorf("a new process: %v, %d writes", err, again.writes.Load())
+	}
+	t.Logf("a new process: %s", time.Since(start).Round(100*time.Microsecond))
+}
+
+// countElements counts the elements that anybody writes or removes.
+func countElements(t *testing.T, p *place) *atomic.Int64 {
+	t.Helper()
+	socket, err := nl.SubscribeAt(netns.NsHandle(p.file.Fd()), netns.None(), unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES)
+	p.must(err)
+	t.Cleanup(socket.Close)
+	var count atomic.Int64
+	go func() {
+		for {
+			messages, _, err := socket.Receive()
+			if err != nil {
+				return
+			}
+			for _, m := range messages {
+				switch m.Header.Type & 0xff {
+				case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:
+					elements := parse(m.Data[nl.SizeofNfgenmsg:]).by[unix.NFTA_SET_ELEM_LIST_ELEMENTS]
+					count.Add(int64(len(parse(elements).list)))
+				}
+			}
+		}
+	}()
+	return &count
+}
