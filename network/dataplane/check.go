@@ -63,7 +63,11 @@ func checkOthers(wrong wrongFunc, c Config) {
 	}
 	seen := map[string]bool{c.Node.Name: true}
 	underlays := map[netip.Addr]string{c.Node.Underlay: c.Node.Name}
-	owner := map[netip.Prefix]string{}
+	owned := 0
+	for _, o := range c.Others {
+		owned += len(o.Owns)
+	}
+	owner := make(map[netip.Prefix]string, owned)
 	for _, o := range c.Others {
 		if seen[o.Name] || o.Name == "" {
 			wrong("others: %q is empty or there twice", o.Name)

@@ -3,7 +3,6 @@ package dataplane
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"sync/atomic"
@@ -180,7 +179,7 @@ func (f *filter) remember(have *knownTable, wanted *table, before uint32, rewrit
 	known := &knownTable{generation: after, read: have.read, elements: map[string]map[element]struct{}{}, checked: have.checked}
 	if wanted != nil {
 		for _, s := range wanted.sets {
-			known.elements[s.name] = maps.Clone(s.elements)
+			known.elements[s.name] = s.elements
 		}
 	}
 	if rewritten || wanted == nil {

@@ -71,13 +71,7 @@ func gatewayTable(c Config, g Gateway) *table {
 		if external := ofFamily(g.External, v4); external.IsValid() {
 			source.add(cameBy(insideName), leavesBy(g.Tunnel), sourceNotIn(pods), snatTo(external))
 		}
-		here, there := t.addressSet("here", v4), t.addressSet("there", v4)
-		for _, a := range g.Here {
-			here.addPrefix(single(a))
-		}
-		for _, a := range g.There {
-			there.addPrefix(single(a))
-		}
+		here, there := t.addressSet("here", v4, g.Here), t.addressSet("there", v4, g.There)
 		policy.add(cameBy(g.Tunnel), sourceNotIn(peer), countedDrop(DropSource))
 		policy.add(cameBy(g.Tunnel), destinationNotIn(pods), countedDrop(DropDestination))
 		policy.add(cameBy(insideName), destinationNotIn(peer), countedDrop(DropDestination))

@@ -124,6 +124,14 @@ func namesOf(others []Other) []string {
 func hostTable(c Config, numbers map[string]number) *table {
 	t := &table{name: tableName}
 	nat := chain{name: "source", kind: natChain, hook: postrouting, priority: 99}
+	singles := map[bool]int{}
+	for _, o := range c.Others {
+		for _, p := range o.Owns {
+			if p.IsSingleIP() {
+				singles[p.Addr().Is4()]++
+			}
+		}
+	}
 	mark := chain{name: "node", kind: filterChain, hook: prerouting, priority: -50}
 	for _, v4 := range families {
 		views := t.prefixSet("views", v4)
@@ -139,7 +147,7 @@ func hostTable(c Config, numbers map[string]number) *table {
 		if node := ofFamily(c.Node.Addresses, v4); node.IsValid() {
 			nat.add(leavesBy(devicePrefix+"*"), cameByOther(vxlanName), snatTo(node))
 		}
-		addresses, ranges := t.markMap("addresses", v4, false), t.markMap("ranges", v4, true)
+		addresses, ranges := t.markMap("addresses", v4, false, singles[v4]), t.markMap("ranges", v4, true, 0)
 		for _, o := range c.Others {
 			for _, p := range o.Owns {
 				if p.IsSingleIP() {

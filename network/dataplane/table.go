@@ -73,20 +73,31 @@ type element struct {
 	mark uint32
 }
 
-func (t *table) newSet(name string, v4, interval bool, data setData) *set {
+// newSet has room for so many elements.
+func (t *table) newSet(name string, v4, interval bool, data setData, room int) *set {
 	family := "6"
 	if v4 {
 		family = "4"
 	}
-	s := &set{name: name + family, v4: v4, interval: interval, data: data, elements: map[element]struct{}{}}
+	s := &set{name: name + family, v4: v4, interval: interval, data: data, elements: make(map[element]struct{}, room)}
 	t.sets = append(t.sets, s)
 	return s
 }
 
-func (t *table) prefixSet(name string, v4 bool) *set  { return t.newSet(name, v4, true, noData) }
-func (t *table) addressSet(name string, v4 bool) *set { return t.newSet(name, v4, false, noData) }
-func (t *table) markMap(name string, v4, interval bool) *set {
-	return t.newSet(name, v4, interval, markData)
+func (t *table) prefixSet(name string, v4 bool) *set {
+	return t.newSet(name, v4, true, noData, 0)
+}
+
+func (t *table) addressSet(name string, v4 bool, addrs []netip.Addr) *set {
+	s := t.newSet(name, v4, false, noData, len(addrs))
+	for _, a := range addrs {
+		s.addPrefix(single(a))
+	}
+	return s
+}
+
+func (t *table) markMap(name string, v4, interval bool, room int) *set {
+	return t.newSet(name, v4, interval, markData, room)
 }
 
 // put adds an element if it is of the set's family.
