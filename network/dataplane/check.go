@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 const (
@@ -37,7 +38,7 @@ func (c Config) Check() error {
 			wrong("gateways: %q and %q have the same device %s", other, g.Peering, deviceOf(g.Peering))
 		}
 		devices[deviceOf(g.Peering)] = g.Peering
-		checkGateway(wrong, g)
+		checkGateway(wrong, c, g)
 	}
 	checkRoutes(wrong, c, gateways)
 	if len(found) == 0 {
@@ -97,7 +98,7 @@ func checkOthers(wrong wrongFunc, c Config) {
 	checkDisjoint(wrong, "others.owns", wide)
 }
 
-func checkGateway(wrong wrongFunc, g Gateway) {
+func checkGateway(wrong wrongFunc, c Config, g Gateway) {
 	field := "gateways: " + g.Peering
 	if g.Tunnel == "" || len(g.Tunnel) > deviceNameMax || g.Tunnel == insideName {
 		wrong("%s: tunnel %q is no name of a device of its own", field, g.Tunnel)
@@ -113,6 +114,7 @@ func checkGateway(wrong wrongFunc, g Gateway) {
 			wrong("%s: view %s and range %s differ in size", field, v.View, v.Real)
 		}
 	}
+	checkDisjoint(wrong, field+": pods and transit", slices.Concat(c.Pods, g.Transit))
 	checkDisjoint(wrong, field+": views", views)
 	checkDisjoint(wrong, field+": ranges", reals)
 	for _, list := range [][]netip.Addr{g.Here, g.There} {

@@ -93,6 +93,9 @@ type Gateway struct {
 	External []netip.Addr
 	// Views are the ranges of the peer, each with the prefix by which we see it.
 	Views []View
+	// Transit are prefixes beside Pods that the peer may send to and sees as they are:
+	// views of other peers that it reaches through this cluster.
+	Transit []netip.Prefix
 	// Probe is the UDP port in the namespace where probes from the tunnel are heard,
 	// 0 for none.
 	Probe uint16

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"sync/atomic"
 	"testing"
@@ -110,4 +111,34 @@ func countElements(t *testing.T, p *place) *atomic.Int64 {
 		}
 	}()
 	return &count
+}
+
+// TestRanges holds that ranges are read as they were written, also those that touch, and
+// that what nobody here can have written is known for that.
+func TestRanges(t *testing.T) {
+	ranges := (&table{}).markMap("r", true, true, 0)
+	for i, p := range prefixes("0.0.0.0/8", "10.42.2.0/24", "10.42.3.0/24", "10.42.4.0/32", "255.255.255.0/24") {
+		ranges.addMark(p, uint32(i+1))
+	}
+	var written []kernelElement
+	for _, e := range encode(ranges, ranges.sorted()) {
+		written = append(written, kernelElement{key: e.Key, value: e.Val, end: e.IntervalEnd})
+	}
+	got := decode(setRead{"r4", true}, written)
+	if !maps.Equal(got, ranges.elements) {
+		t.Errorf("got %v, want %v", got, ranges.elements)
+	}
+	for _, c := range []struct {
+		reason string
+		list   []kernelElement
+	}{
+		{"no prefix", []kernelElement{{key: []byte{10, 0, 0, 1}}, {key: []byte{10, 0, 0, 9}, end: true}}},
+		{"no end", []kernelElement{{key: []byte{10, 0, 0, 0}}, {key: []byte{10, 0, 1, 0}}}},
+		{"an end alone", []kernelElement{{key: []byte{10, 0, 0, 0}, end: true}}},
+		{"no address", []kernelElement{{key: []byte{10}}}},
+	} {
+		if _, strange := decode(setRead{"r4", true}, c.list)[strangeElement]; !strange {
+			t.Errorf("%s passes for one of ours", c.reason)
+		}
+	}
 }

@@ -1,6 +1,9 @@
 package dataplane
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+)
 
 // gatewayState is what the config wants of a gateway's namespace. Without its tunnel's
 // device the routes by it cannot be there; the rest is the same, so that nothing that was
@@ -65,7 +68,7 @@ func gatewayTable(c Config, g Gateway) *table {
 				source.add(leavesBy(insideName), translate(v.Real, v.View, true))
 			}
 		}
-		for _, p := range c.Pods {
+		for _, p := range slices.Concat(c.Pods, g.Transit) {
 			pods.addPrefix(p)
 		}
 		if external := ofFamily(g.External, v4); external.IsValid() {
