@@ -51,8 +51,8 @@ func full() Config {
 			{
 				Peering: "milan", Tunnel: "wg-milan", MTU: 1400, External: addrs("10.43.0.1", "fd43::1"), Probe: 7001, Limited: true,
 				Transit: prefixes("10.90.0.0/16"),
-				Views: []View{view("10.81.0.0/16", "10.42.0.0/16"), view("10.83.0.0/24", "10.43.0.0/24"), view("fd81::/48", "fd42::/48")},
-				Here:  addrs("10.42.2.7", "10.42.1.3", "fd42::7"), There: addrs("10.42.8.8"),
+				Views:   []View{view("10.81.0.0/16", "10.42.0.0/16"), view("10.83.0.0/24", "10.43.0.0/24"), view("fd81::/48", "fd42::/48")},
+				Here:    addrs("10.42.2.7", "10.42.1.3", "fd42::7"), There: addrs("10.42.8.8"),
 			},
 			{Peering: "oslo", Tunnel: "wg-oslo", MTU: 1400, Views: []View{view("10.90.0.0/16", "10.90.0.0/16")}},
 		},

@@ -106,12 +106,10 @@ func (n *worldNode) leftovers(t *testing.T) []string {
 	for r := range routes {
 		left = append(left, r.String())
 	}
-	for _, table := range []int{viewTable} {
-		for _, v4 := range families {
-			list, err := n.place.kernel.RouteListFiltered(familyOf(v4), &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
-			n.must(err)
-			left = append(left, texts(list)...)
-		}
+	for _, v4 := range families {
+		list, err := n.place.kernel.RouteListFiltered(familyOf(v4), &netlink.Route{Table: viewTable}, netlink.RT_FILTER_TABLE)
+		n.must(err)
+		left = append(left, texts(list)...)
 	}
 	rules, odd, err := n.kernel.host.ourRules()
 	n.must(err)
@@ -147,13 +145,6 @@ func texts[T fmt.Stringer](list []T) []string {
 		out = append(out, v.String())
 	}
 	return out
-}
-
-func familyName(v4 bool) string {
-	if v4 {
-		return "IPv4"
-	}
-	return "IPv6"
 }
 
 // byDevice binds a socket to a device, so that its packets leave by it wherever routes lead.
