@@ -16,25 +16,10 @@ import (
 
 // TestManyElements holds that one more element costs one, however many there are.
 func TestManyElements(t *testing.T) {
-	requireRoot(t)
 	const many = 30_000
-	host, held := newPlace(t, "host"), &Held{}
-	kernel, err := New(Options{Host: host.file, Namespaces: held})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(kernel.Close)
-	t.Cleanup(func() { _ = held.Remove("p") })
-	host.address("lo", "192.0.2.1/32")
-	c := Config{
-		Node: Node{
-			Name: "a", Underlay: netip.MustParseAddr("192.0.2.1"), VNI: 7, Port: 4790, MTU: 1450,
-			Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")},
-		},
-		Others:   []Other{{Name: "b", Underlay: netip.MustParseAddr("192.0.2.2")}},
-		Pods:     []netip.Prefix{podRange(true)},
-		Gateways: []Gateway{{Peering: "p", Tunnel: tunnelName, MTU: 1420, Limited: true}},
-	}
+	kernel, options, c := alone(t)
+	c.Others = c.Others[:1]
+	c.Gateways = []Gateway{{Peering: "p", Tunnel: tunnelName, MTU: 1420, Limited: true}}
 	for a := podRange(true).Addr(); len(c.Gateways[0].Here) < many; a = a.Next() {
 		c.Gateways[0].Here = append(c.Gateways[0].Here, a)
 		c.Others[0].Owns = append(c.Others[0].Owns, single(a))
@@ -49,11 +34,16 @@ func TestManyElements(t *testing.T) {
 	}
 	took(fmt.Sprintf("%d elements in two sets", many))
 	took("the same again")
-	file, err := held.Open("p")
+	file, err := options.Namespaces.Open("p")
 	if err != nil {
 		t.Fatal(err)
 	}
 	gateway := openPlace(t, "gateway", file)
+	file, err = duplicate(options.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := openPlace(t, "host", file)
 	inHost, inGateway := countElements(t, host), countElements(t, gateway)
 	next := netip.MustParseAddr("10.42.200.200")
 	c.Gateways[0].Here = append(c.Gateways[0].Here, next)
@@ -76,7 +66,7 @@ func TestManyElements(t *testing.T) {
 		}))
 		took("after somebody else has changed nftables, watched")
 	}
-	again, err := New(Options{Host: host.file, Namespaces: held})
+	again, err := New(options)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ func gatewayState(c Config, g Gateway, tunnelThere bool) state {
 	}}
 	if usesIPv6(c) {
 		s.settings = append(s.settings, setting{"ipv6/conf/all/forwarding", "1"},
+			setting{"ipv6/conf/" + insideName + "/disable_ipv6", "0"},
 			setting{"ipv6/conf/" + insideName + "/addr_gen_mode", "1"},
 			setting{"ipv6/conf/" + insideName + "/accept_ra", "0"})
 	}

@@ -95,7 +95,8 @@ func deviceSettings(device string, ipv6 bool) []setting {
 		{"ipv4/conf/" + device + "/rp_filter", "2"},
 	}
 	if ipv6 {
-		settings = append(settings, setting{"ipv6/conf/" + device + "/addr_gen_mode", "1"}, // no address
+		settings = append(settings, setting{"ipv6/conf/" + device + "/disable_ipv6", "0"},
+			setting{"ipv6/conf/" + device + "/addr_gen_mode", "1"}, // no address
 			setting{"ipv6/conf/" + device + "/accept_ra", "0"},
 			setting{"ipv6/conf/" + device + "/forwarding", "1"})
 	}

@@ -17,10 +17,10 @@ func (s *space) ourRules() (map[rule]netlink.Rule, []netlink.Rule, error) {
 			return nil, nil, fmt.Errorf("listing rules of %s: %w", s.name, err)
 		}
 		for _, k := range list {
-			if k.Protocol != protocol {
+			// A kernel without IPv6 answers with what it has.
+			if k.Protocol != protocol || k.Family != familyOf(v4) {
 				continue
 			}
-			k.Family = familyOf(v4)
 			r := rule{v4: v4, priority: max(k.Priority, 0), table: k.Table, mark: k.Mark, device: k.IifName}
 			_, twice := found[r]
 			whole := k.Mask == nil || *k.Mask == 0xffffffff || k.Mark == 0

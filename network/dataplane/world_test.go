@@ -68,6 +68,7 @@ func newWorld(t *testing.T) *world {
 			other := 2 - i
 			n.route(fmt.Sprintf("10.42.%d.0/24", other), fmt.Sprintf("192.168.0.%d", other), "eth0")
 			n.route(fmt.Sprintf("fd42:0:0:%d::/64", other), fmt.Sprintf("fd19::%d", other), "eth0")
+			n.sysctl("ipv6/conf/default/disable_ipv6", "1") // as some nodes have it for what comes later
 		}
 	}
 	return w
