@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// entries are the wanted and unwanted entries of the devices of a namespace: neighbours
-// and forwarding entries.
+// neighbours returns the permanent entries on devices.
 func (s *space) neighbours(devices map[string]netlink.Link) (map[neighbour]netlink.Neigh, error) {
 	found := map[neighbour]netlink.Neigh{}
 	for name, l := range devices {
@@ -81,6 +80,7 @@ func (s *space) removeNeighbours(wanted []neighbour, devices map[string]netlink.
 	return nil
 }
 
+// forwards returns the entries of our VXLAN.
 func (s *space) forwards(device netlink.Link) (map[forward]netlink.Neigh, error) {
 	found := map[forward]netlink.Neigh{}
 	if device == nil {

@@ -55,23 +55,28 @@ func newWorld(t *testing.T) *world {
 		rome:  &cluster{name: "rome", view: 81, external: 83},
 		milan: &cluster{name: "milan", view: 82, external: 84},
 	}
-	for _, c := range []*cluster{w.rome, w.milan} {
-		for i := range c.nodes {
-			c.nodes[i] = newNode(t, c, i+1)
-		}
-		join(c.nodes[0].place, "eth0", c.nodes[1].place, "eth0", 1500)
-		for i, n := range c.nodes {
-			n.address("eth0", fmt.Sprintf("192.168.0.%d/24", i+1), fmt.Sprintf("fd19::%d/64", i+1))
-			n.sysctl("ipv4/conf/eth0/rp_filter", "1")
-		}
-		for i, n := range c.nodes {
-			other := 2 - i
-			n.route(fmt.Sprintf("10.42.%d.0/24", other), fmt.Sprintf("192.168.0.%d", other), "eth0")
-			n.route(fmt.Sprintf("fd42:0:0:%d::/64", other), fmt.Sprintf("fd19::%d", other), "eth0")
-			n.sysctl("ipv6/conf/default/disable_ipv6", "1") // as some nodes have it for what comes later
-		}
-	}
+	w.add(w.rome)
+	w.add(w.milan)
 	return w
+}
+
+// add makes the nodes of a cluster.
+func (w *world) add(c *cluster) {
+	w.t.Helper()
+	for i := range c.nodes {
+		c.nodes[i] = newNode(w.t, c, i+1)
+	}
+	join(c.nodes[0].place, "eth0", c.nodes[1].place, "eth0", 1500)
+	for i, n := range c.nodes {
+		n.address("eth0", fmt.Sprintf("192.168.0.%d/24", i+1), fmt.Sprintf("fd19::%d/64", i+1))
+		n.sysctl("ipv4/conf/eth0/rp_filter", "1")
+	}
+	for i, n := range c.nodes {
+		other := 2 - i
+		n.route(fmt.Sprintf("10.42.%d.0/24", other), fmt.Sprintf("192.168.0.%d", other), "eth0")
+		n.route(fmt.Sprintf("fd42:0:0:%d::/64", other), fmt.Sprintf("fd19::%d", other), "eth0")
+		n.sysctl("ipv6/conf/default/disable_ipv6", "1") // as some nodes have it for what comes later
+	}
 }
 
 // newNode makes a node with a bridge, a pod and another one, of which the second is never
