@@ -68,6 +68,7 @@ func TestRepair(t *testing.T) {
 				})
 			})
 		}},
+		{"rules that say what ours do and do nothing", func() error { return empty(gateway, w.rome.config(0)) }},
 		{"a chain of somebody else that drops all", func() error {
 			return rome.nftables(func(c *nftables.Conn) {
 				drop := nftables.ChainPolicyDrop
@@ -113,6 +114,29 @@ func TestRepair(t *testing.T) {
 	await(t, "another one may watch", patience, func() bool {
 		_, err := rome.kernel.Watch(t.Context())
 		return err == nil
+	})
+}
+
+// empty writes the rules of a gateway anew, with their comments and without their effect.
+func empty(gateway *place, c Config) error {
+	f := &filter{at: gateway.file, name: gateway.name}
+	if err := f.open(); err != nil {
+		return err
+	}
+	defer f.close()
+	read, err := f.read()
+	if err != nil {
+		return err
+	}
+	wanted := gatewayState(c, c.Gateways[0], true).table
+	for _, chain := range wanted.chains {
+		for i := range chain.rules {
+			chain.rules[i].exprs = accept().exprs
+		}
+	}
+	return gateway.nftables(func(conn *nftables.Conn) {
+		b := &batch{conn: conn, table: &nftables.Table{Name: tableName, Family: nftables.TableFamilyINet}}
+		b.rewrite(&knownTable{read: read}, wanted)
 	})
 }
 
