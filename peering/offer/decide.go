@@ -222,10 +222,15 @@ const (
 	changed
 )
 
-// compare compares two offers but for their expiry.
+// compare compares two offers but for their expiry. What the consumer goes by is how much
+// there is for the request in all: a pod that starts there takes from what is free as much
+// as it adds to what is used, and hardly matters.
 func compare(a, b v1alpha1.ResourceOfferSpec) difference {
-	worst := max(compareLists(a.Resources, b.Resources), compareLists(a.Used, b.Used))
-	if len(a.Shapes) != len(b.Shapes) {
+	worst := compareAmounts(sum(a), sum(b), true)
+	if !maps.Equal(amountsOf(a.Resources), amountsOf(b.Resources)) || !maps.Equal(amountsOf(a.Used), amountsOf(b.Used)) {
+		worst = max(worst, changedLittle)
+	}
+	if usable(a) != usable(b) || len(a.Shapes) != len(b.Shapes) {
 		return changed
 	}
 	for i := range a.Shapes {
@@ -234,7 +239,7 @@ func compare(a, b v1alpha1.ResourceOfferSpec) difference {
 			return changed
 		}
 		for j := range x.Largest {
-			worst = max(worst, compareLists(x.Largest[j], y.Largest[j]))
+			worst = max(worst, compareAmounts(amountsOf(x.Largest[j]), amountsOf(y.Largest[j]), false))
 		}
 	}
 	a.Resources, a.Used, a.Shapes, a.Expires = b.Resources, b.Used, b.Shapes, b.Expires
@@ -244,22 +249,30 @@ func compare(a, b v1alpha1.ResourceOfferSpec) difference {
 	return worst
 }
 
-// compareLists compares amounts. A change of pods, or from or to nothing, is never little.
-func compareLists(a, b v1alpha1.ResourceList) difference {
+// sum is what an offer has for its request, free and used.
+func sum(spec v1alpha1.ResourceOfferSpec) amounts {
+	return amountsOf(spec.Resources).plus(amountsOf(spec.Used))
+}
+
+// usable says whether an offer has room for one more pod.
+func usable(spec v1alpha1.ResourceOfferSpec) bool { return amountsOf(spec.Resources).usable() }
+
+// compareAmounts compares amounts. A change from or to nothing is never little, nor is one
+// of pods where each counts.
+func compareAmounts(a, b amounts, each bool) difference {
 	if len(a) != len(b) {
 		return changed
 	}
 	worst := unchanged
-	for name, before := range amountsOf(a) {
-		q, ok := b[name]
-		if !ok {
-			return changed
-		}
-		after := amount(name, q)
+	for name, before := range a {
+		after, ok := b[name]
 		switch {
+		case !ok:
+			return changed
 		case before == after:
-		case name == string(corev1.ResourcePods), before == 0, after == 0,
-			math.Abs(float64(after-before)) >= tiny*math.Abs(float64(before)):
+		case before == 0, after == 0, each && name == string(corev1.ResourcePods):
+			return changed
+		case name != string(corev1.ResourcePods) && math.Abs(float64(after-before)) >= tiny*math.Abs(float64(before)):
 			return changed
 		default:
 			worst = changedLittle

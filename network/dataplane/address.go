@@ -1,0 +1,60 @@
+package dataplane
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// applyAddresses adds the addresses that are missing on devices of ours and removes all
+// others.
+func (s *space) applyAddresses(wanted []address, devices map[string]netlink.Link) error {
+	present := map[address]netlink.Addr{}
+	for name, l := range devices {
+		list, err := s.kernel.AddrList(l, netlink.FAMILY_ALL)
+		if err != nil {
+			return fmt.Errorf("listing addresses of %s in %s: %w", name, s.name, err)
+		}
+		for _, a := range list {
+			present[address{name, prefixOf(a.IPNet)}] = a
+		}
+	}
+	for _, w := range wanted {
+		if _, ok := present[w]; ok {
+			delete(present, w)
+			continue
+		}
+		l := devices[w.device]
+		if l == nil {
+			return fmt.Errorf("adding in %s: %s: no such device", s.name, w)
+		}
+		a := &netlink.Addr{IPNet: network(w.prefix)}
+		if w.prefix.Addr().Is6() {
+			a.Flags = unix.IFA_F_NODAD
+		} else if w.prefix.Addr() == hostEnd(true) {
+			a.Scope = unix.RT_SCOPE_LINK // never the source of anything else
+		}
+		if err := s.wrote(w, "adding", s.kernel.AddrReplace(l, a)); err != nil {
+			return err
+		}
+	}
+	for w, a := range present {
+		if err := s.wrote(w, "removing", s.kernel.AddrDel(devices[w.device], &a)); err != nil && !gone(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+func prefixOf(n *net.IPNet) netip.Prefix {
+	addr, _ := netip.AddrFromSlice(n.IP)
+	ones, _ := n.Mask.Size()
+	return netip.PrefixFrom(addr.Unmap(), ones)
+}
+
+func network(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}

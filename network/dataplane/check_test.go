@@ -1,0 +1,81 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+func TestCheck(t *testing.T) {
+	for _, c := range []struct {
+		reason string
+		change func(*Config)
+		want   string
+	}{
+		{"all is there", func(*Config) {}, ""},
+		{"nothing is wanted", func(c *Config) { *c = Config{} }, ""},
+		{"one node has no VXLAN", func(c *Config) {
+			c.Others, c.Routes, c.Node.VNI, c.Node.Port = nil, c.Routes[:3], 0, 0
+		}, ""},
+		{"hardware addresses are made of names", func(c *Config) { c.Node.Name = "" }, "node.name: empty"},
+		{"a VXLAN needs a port", func(c *Config) { c.Node.Port = 0 }, "node.port: 0"},
+		{"a VXLAN needs a number", func(c *Config) { c.Node.VNI = 1 << 24 }, "node.vni: 16777216"},
+		{"IPv6 needs 1280", func(c *Config) { c.Node.MTU = 1000 }, "node.mtu: 1000"},
+		{"one VXLAN has one family", func(c *Config) { c.Others[0].Underlay = netip.MustParseAddr("fd19::2") }, "others: rome-2 has underlay fd19::2"},
+		{"two nodes at one address", func(c *Config) { c.Others[0].Underlay = c.Others[1].Underlay }, "have the same underlay 192.0.2.3"},
+		{"a node is not its own other", func(c *Config) { c.Others[0].Name = "rome-1" }, `"rome-1" is empty or there twice`},
+		{"a packet goes to one node", func(c *Config) { c.Others[2].Owns = prefixes("10.42.9.7/32") }, "rome-3 and rome-4 both own 10.42.9.7/32"},
+		{"a packet goes to one node", func(c *Config) { c.Others[2].Owns = prefixes("10.42.0.0/20") }, "others.owns: 10.42.0.0/20 and 10.42.2.0/24 overlap"},
+		{"two sources of one family", func(c *Config) { c.Node.Addresses = addrs("192.0.2.1", "192.0.2.9") }, "node.addresses: 192.0.2.9"},
+		{"views are disjoint", func(c *Config) { c.Routes[3].Prefix = prefixes("10.81.3.0/24")[0] }, "routes: 10.81.0.0/16 and 10.81.3.0/24 overlap"},
+		{"host bits say that somebody was mistaken", func(c *Config) { c.Pods[0] = netip.MustParsePrefix("10.42.1.0/16") }, "pods: 10.42.1.0/16"},
+		{"a route leads somewhere", func(c *Config) { c.Routes[3].Node = "" }, "routes: 10.50.0.0/16 has to have a node or a gateway"},
+		{"to a node there is", func(c *Config) { c.Routes[3].Node = "rome-9" }, `node "rome-9" is none of the others`},
+		{"to a gateway that is here", func(c *Config) { c.Routes[0].Gateway = "bern" }, `gateway "bern" is not on this node`},
+		{"translation keeps the size", func(c *Config) { c.Gateways[0].Views[0].View = prefixes("10.81.0.0/17")[0] }, "gateways: milan: view 10.81.0.0/17 and range 10.42.0.0/16 differ in size"},
+		{"translation is not ambiguous", func(c *Config) { c.Gateways[0].Views[1].Real = prefixes("10.42.7.0/24")[0] }, "gateways: milan: ranges: 10.42.0.0/16 and 10.42.7.0/24 overlap"},
+		{"a device's name has 15 characters", func(c *Config) { c.Gateways[0].Tunnel = "pelago-wireguard" }, `tunnel "pelago-wireguard"`},
+		{"the tunnel is not the veth", func(c *Config) { c.Gateways[0].Tunnel = insideName }, `tunnel "pelago-host"`},
+		{"transit is beside pods", func(c *Config) { c.Gateways[0].Transit = prefixes("10.42.5.0/24") }, "gateways: milan: pods and transit: 10.42.0.0/16 and 10.42.5.0/24 overlap"},
+		{"an element is one", func(c *Config) { c.Gateways[0].Here = addrs("10.42.1.1", "10.42.1.1") }, "gateways: milan: address 10.42.1.1"},
+		{"IPv4 is written as such", func(c *Config) { c.Gateways[0].There = addrs("::ffff:10.42.1.1") }, "gateways: milan: address ::ffff:10.42.1.1"},
+		{"a peering has one gateway", func(c *Config) { c.Gateways[1].Peering = "milan" }, `peering "milan" is empty or there twice`},
+	} {
+		config := full()
+		c.change(&config)
+		err := config.Check()
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("%s: %v", c.reason, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, ErrInvalid)):
+			t.Errorf("%s: got %v, want %s", c.reason, err, c.want)
+		}
+	}
+}
+
+func TestFake(t *testing.T) {
+	var f Fake
+	if err := f.Set(t.Context(), full()); err != nil {
+		t.Error(err)
+	}
+	bad := full()
+	bad.Node.Name = ""
+	if err := f.Set(t.Context(), bad); !errors.Is(err, ErrInvalid) {
+		t.Errorf("the real one would not take this: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := f.Set(ctx, full()); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	full := errors.New("the kernel is full")
+	f.Fail = func(Config) error { return full }
+	if err := f.Set(t.Context(), Config{}); !errors.Is(err, full) {
+		t.Error(err)
+	}
+	if got := f.Configs(); len(got) != 1 || got[0].Node.Name != "rome-1" {
+		t.Errorf("it remembers %v", got)
+	}
+}

@@ -1,0 +1,149 @@
+// Package dataplane makes the network of one node what a Config says: the VXLAN between
+// the nodes, routes to the views of peers, marks for the way in, and a network namespace
+// for each gateway with its translation, its policy and its counters. A Config is the
+// whole wanted state; Set compares it with the kernel and writes the difference. What has
+// our name and is not wanted goes, and nothing else is touched. It never decides who is
+// gateway or who views whom by what, and never makes a tunnel: it routes to the tunnel's
+// device once somebody has moved it into the gateway's namespace.
+//
+// Only names of devices, namespaces and tables of nftables tell what is ours, with the
+// protocol of routes and rules. Needed are Linux 5.8 (translation of prefixes), nftables
+// with NAT, VXLAN, and forwarding between devices that somebody else has enabled.
+//
+// A packet that another table of nftables or iptables drops by policy in its forward hook
+// stays dropped: no verdict of ours overrules that.
+package dataplane
+
+import (
+	"context"
+	"net/netip"
+)
+
+// Plane is the network of this node.
+type Plane interface {
+	// Set makes the network what the config says. It may be called again and again; the
+	// same config twice changes nothing, and the empty one removes all. After an error
+	// part of the config may be in force; Set again goes on from there.
+	Set(ctx context.Context, config Config) error
+}
+
+// Config is the whole wanted state of one node. The order in its lists has no meaning.
+type Config struct {
+	Node Node
+	// Others are the other nodes of the cluster.
+	Others []Other
+	// Pods are the real ranges of this cluster's pods, whose addresses peers see as
+	// they are or translate themselves.
+	Pods []netip.Prefix
+	// Routes lead to the views of peers.
+	Routes []Route
+	// Gateways are those of the peerings whose gateway is on this node.
+	Gateways []Gateway
+}
+
+// Node is the node that this is.
+type Node struct {
+	// Name is known to all nodes: the hardware address of our VXLAN device is made of it.
+	Name string
+	// Underlay is the address by which the other nodes reach this one. All nodes of a
+	// cluster take the same family.
+	Underlay netip.Addr
+	// Addresses, at most one of each family, are what sources that are not pods become
+	// on their way to a peer.
+	Addresses []netip.Addr
+	// VNI and Port are the network identifier and the UDP port of our VXLAN. A node of a
+	// cluster without other nodes needs none of the two.
+	VNI  uint32
+	Port uint16
+	// MTU is the largest packet that the VXLAN carries.
+	MTU int
+}
+
+// Other is another node of the cluster.
+type Other struct {
+	Name     string
+	Underlay netip.Addr
+	// Owns are the addresses that packets from a peer find at that node: prefixes where a
+	// node's pods keep to one, single addresses where they do not, and the node's own.
+	// No address is owned twice; the single address goes before the prefix.
+	Owns []netip.Prefix
+}
+
+// Route leads to a prefix, by the other node or by the gateway here that is named.
+type Route struct {
+	Prefix netip.Prefix
+	// Node is the name of another node, Gateway the peering of a gateway on this one;
+	// one of them is set.
+	Node    string
+	Gateway string
+	// MTU is that of the path, 0 for that of the device.
+	MTU int
+}
+
+// Gateway is one peering's gateway on this node.
+type Gateway struct {
+	// Peering names it: its namespace and, shortened, its device.
+	Peering string
+	// Tunnel is the name that the tunnel's device has in the namespace.
+	Tunnel string
+	// MTU is the largest packet that the tunnel carries.
+	MTU int
+	// External, at most one of each family, are the addresses in the external range of
+	// this cluster that sources that are not pods become.
+	External []netip.Addr
+	// Views are the ranges of the peer, each with the prefix by which we see it.
+	Views []View
+	// Transit are prefixes beside Pods that the peer may send to and sees as they are:
+	// views of other peers that it reaches through this cluster.
+	Transit []netip.Prefix
+	// Probe is the UDP port in the namespace where probes from the tunnel are heard,
+	// 0 for none.
+	Probe uint16
+	// Limited lets new connections pass only to an address in Here, from the peer, and
+	// to an address in There, from us.
+	Limited bool
+	// Here are the addresses of this cluster that the peer may reach.
+	Here []netip.Addr
+	// There are the real addresses of the peer that this cluster may reach.
+	There []netip.Addr
+}
+
+// View is a range of a peer and the prefix of the same size by which we see it, which
+// may be the range itself.
+type View struct {
+	View, Real netip.Prefix
+}
+
+// Drop counts what a gateway has dropped for one reason since its namespace was made.
+type Drop struct {
+	Peering string
+	Reason  Reason
+	Packets uint64
+	Bytes   uint64
+}
+
+// Reason is why a gateway drops a packet.
+type Reason string
+
+// Reasons to drop.
+const (
+	// DropSource: it came from the tunnel and its source is not the peer's.
+	DropSource Reason = "source"
+	// DropDestination: it came from the tunnel and its destination is not a pod here, or
+	// from here and it is none of the peer.
+	DropDestination Reason = "destination"
+	// DropDenied: Limited, and its destination is not to be reached.
+	DropDenied Reason = "denied"
+	// DropInvalid: it belongs to no connection and cannot begin one, so that it cannot be
+	// translated.
+	DropInvalid Reason = "invalid"
+	// DropLocal: it came from the tunnel for the gateway itself, and is no probe.
+	DropLocal Reason = "local"
+	// DropPath: it would leave by the device it came in by.
+	DropPath Reason = "path"
+)
+
+// Reasons returns all reasons to drop, in order.
+func Reasons() []Reason {
+	return []Reason{DropDenied, DropDestination, DropInvalid, DropLocal, DropPath, DropSource}
+}

@@ -1,0 +1,172 @@
+package dataplane
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// hostState is what the config wants of the node's own namespace.
+func hostState(c Config) state {
+	var s state
+	if c.Node.Name == "" {
+		return s
+	}
+	numbers := numbers(namesOf(c.Others))
+	if c.Node.VNI != 0 && len(c.Others) > 0 {
+		s.links = append(s.links, link{
+			name: vxlanName, hardware: hardware(c.Node.Name), mtu: c.Node.MTU,
+			vni: c.Node.VNI, port: c.Node.Port, local: c.Node.Underlay,
+		})
+		s.settings = append(s.settings, deviceSettings(vxlanName, usesIPv6(c))...)
+	}
+	for _, o := range sortedBy(c.Others, func(o Other) string { return o.Name }) {
+		s.addNode(c, o, numbers[o.Name])
+	}
+	for _, g := range sortedBy(c.Gateways, func(g Gateway) string { return g.Peering }) {
+		s.addGatewayVeth(c, g)
+	}
+	// The reverse-path filter, even a loose one, drops what comes by a device that has no
+	// address and would go back by another.
+	for _, l := range s.links {
+		s.addresses = append(s.addresses, address{l.name, single(hostEnd(true))})
+	}
+	routed := map[bool]bool{}
+	routes := slices.Clone(c.Routes)
+	slices.SortFunc(routes, func(a, b Route) int { return comparePrefixes(a.Prefix, b.Prefix) })
+	for _, r := range routes {
+		v4 := r.Prefix.Addr().Is4()
+		k := route{
+			prefix: r.Prefix, table: viewTable, device: vxlanName, via: numbers[r.Node].nextHop(v4),
+			source: ofFamily(c.Node.Addresses, v4), mtu: r.MTU,
+		}
+		if r.Gateway != "" {
+			k.device, k.via = deviceOf(r.Gateway), gatewayEnd(v4)
+		}
+		s.routes = append(s.routes, k)
+		routed[v4] = true
+	}
+	for _, v4 := range families {
+		if routed[v4] {
+			s.rules = append(s.rules, rule{v4: v4, priority: viewPriority, table: viewTable})
+		}
+	}
+	if len(s.links) > 0 {
+		s.table = hostTable(c, numbers)
+	}
+	return s
+}
+
+// addNode adds the way to another node, and by its mark the one of packets for it.
+func (s *state) addNode(c Config, o Other, n number) {
+	s.forwards = append(s.forwards, forward{vxlanName, hardware(o.Name), o.Underlay})
+	for _, v4 := range families {
+		if !v4 && !usesIPv6(c) {
+			continue
+		}
+		s.neighbours = append(s.neighbours, neighbour{vxlanName, n.nextHop(v4), hardware(o.Name)})
+		if len(prefixesOf(o.Owns, v4)) > 0 {
+			s.routes = append(s.routes, route{prefix: everything(v4), table: n.table(), device: vxlanName, via: n.nextHop(v4)})
+			s.rules = append(s.rules, rule{v4: v4, priority: markPriority, table: n.table(), mark: n.mark()})
+		}
+	}
+}
+
+func (s *state) addGatewayVeth(c Config, g Gateway) {
+	device := deviceOf(g.Peering)
+	s.links = append(s.links, link{
+		name: device, hardware: hostHardware(g), mtu: g.MTU, peering: g.Peering, peerHardware: gatewayHardware(g),
+	})
+	s.settings = append(s.settings, deviceSettings(device, usesIPv6(c))...)
+	for _, v4 := range families {
+		if v4 || usesIPv6(c) {
+			s.neighbours = append(s.neighbours, neighbour{device, gatewayEnd(v4), gatewayHardware(g)})
+		}
+	}
+}
+
+func hostHardware(g Gateway) string    { return hardware("host end of " + g.Peering) }
+func gatewayHardware(g Gateway) string { return hardware("gateway end of " + g.Peering) }
+
+// deviceSettings let a device of ours forward, and take packets whose way back would be by
+// another device: those of other nodes' pods come out of our VXLAN, and not by the CNI.
+func deviceSettings(device string, ipv6 bool) []setting {
+	settings := []setting{
+		{"ipv4/conf/" + device + "/forwarding", "1"},
+		{"ipv4/conf/" + device + "/rp_filter", "2"},
+	}
+	if ipv6 {
+		settings = append(settings, setting{"ipv6/conf/" + device + "/disable_ipv6", "0"},
+			setting{"ipv6/conf/" + device + "/addr_gen_mode", "1"}, // no address
+			setting{"ipv6/conf/" + device + "/accept_ra", "0"},
+			setting{"ipv6/conf/" + device + "/forwarding", "1"})
+	}
+	return settings
+}
+
+// usesIPv6 holds for a config that routes IPv6; a kernel without it is not asked for it.
+func usesIPv6(c Config) bool {
+	is6 := func(p netip.Prefix) bool { return p.Addr().Is6() }
+	return slices.ContainsFunc(c.Pods, is6) || slices.ContainsFunc(c.Routes, func(r Route) bool { return is6(r.Prefix) })
+}
+
+func namesOf(others []Other) []string {
+	names := make([]string, 0, len(others))
+	for _, o := range others {
+		names = append(names, o.Name)
+	}
+	return names
+}
+
+// hostTable is our table on the node.
+//
+// The translation of sources goes before that of CNIs, which masquerade what leaves the
+// pods' ranges or, as flannel, what enters them: a connection is translated once, and to
+// itself counts. Marks come last before routing and go first after it.
+func hostTable(c Config, numbers map[string]number) *table {
+	t := &table{name: tableName}
+	nat := chain{name: "source", kind: natChain, hook: postrouting, priority: 99}
+	singles := map[bool]int{}
+	for _, o := range c.Others {
+		for _, p := range o.Owns {
+			if p.IsSingleIP() {
+				singles[p.Addr().Is4()]++
+			}
+		}
+	}
+	mark := chain{name: "node", kind: filterChain, hook: prerouting, priority: -50}
+	for _, v4 := range families {
+		views := t.prefixSet("views", v4)
+		for _, r := range c.Routes {
+			views.addPrefix(r.Prefix)
+		}
+		pods := t.prefixSet("pods", v4)
+		for _, p := range c.Pods {
+			pods.addPrefix(p)
+		}
+		nat.add(sameSource(views))
+		nat.add(leavesBy(devicePrefix+"*"), sameSource(pods))
+		if node := ofFamily(c.Node.Addresses, v4); node.IsValid() {
+			nat.add(leavesBy(devicePrefix+"*"), cameByOther(vxlanName), snatTo(node))
+		}
+		addresses, ranges := t.markMap("addresses", v4, false, singles[v4]), t.markMap("ranges", v4, true, 0)
+		for _, o := range c.Others {
+			for _, p := range o.Owns {
+				if p.IsSingleIP() {
+					addresses.addMark(p, numbers[o.Name].mark())
+				} else {
+					ranges.addMark(p, numbers[o.Name].mark())
+				}
+			}
+		}
+		// The address after the range, and so before it.
+		mark.add(cameBy(devicePrefix+"*"), cameByOther(vxlanName), markBy(ranges))
+		mark.add(cameBy(devicePrefix+"*"), cameByOther(vxlanName), markBy(addresses))
+	}
+	unmark := chain{name: "unmark", kind: filterChain, hook: forwarding, priority: -350}
+	unmark.add(marked(), clearMark())
+	segments := chain{name: "segments", kind: filterChain, hook: forwarding, priority: -150}
+	segments.add(leavesBy(devicePrefix+"*"), synOnly(), clampSegments())
+	segments.add(cameBy(devicePrefix+"*"), synOnly(), clampSegments())
+	t.chains = []chain{mark, nat, segments, unmark}
+	return t
+}

@@ -1,0 +1,100 @@
+package dataplane
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+)
+
+// number is what this node calls another one by: in its next hops, mark and table. It
+// means nothing to anybody else.
+type number uint16
+
+// Numbers make link-local next hops, whose first and last 256 addresses are reserved. The
+// next hops inside of gateways are among those.
+const (
+	numberMin = 0x0100
+	numberMax = 0xfeff
+)
+
+// numbers gives each name a number by its hash; of two with the same hash the one that
+// does not get it tries its next hash. So the others keep theirs when a name comes or
+// goes, but for the few that it had in its way.
+func numbers(names []string) map[string]number {
+	type wish struct {
+		name string
+		n    number
+	}
+	wishes := make([]wish, 0, len(names))
+	for _, name := range names {
+		wishes = append(wishes, wish{name, hashed(name, 0)})
+	}
+	// In the order of first wishes, so that a name that is late in the alphabet does not
+	// lose its wish to one whose first wish was another.
+	slices.SortFunc(wishes, func(a, b wish) int { return cmp.Or(cmp.Compare(a.n, b.n), cmp.Compare(a.name, b.name)) })
+	given, taken := make(map[string]number, len(names)), map[number]bool{}
+	var late []wish
+	for _, w := range wishes {
+		if taken[w.n] {
+			late = append(late, w)
+			continue
+		}
+		taken[w.n], given[w.name] = true, w.n
+	}
+	for _, w := range late {
+		for try := 1; taken[w.n]; try++ {
+			w.n = hashed(w.name, try)
+		}
+		taken[w.n], given[w.name] = true, w.n
+	}
+	return given
+}
+
+func hashed(name string, try int) number {
+	sum := sha256.Sum256([]byte(name + "\x00" + strconv.Itoa(try)))
+	return number(numberMin + binary.BigEndian.Uint32(sum[:])%(numberMax-numberMin+1))
+}
+
+// nextHop is the address on our VXLAN that stands for a node.
+func (n number) nextHop(v4 bool) netip.Addr {
+	hi, lo := byte(n>>8), byte(n)
+	if v4 {
+		return netip.AddrFrom4([4]byte{169, 254, hi, lo})
+	}
+	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 14: hi, 15: lo})
+}
+
+// Marks are only on packets between our last look before they are routed and our first
+// after it. They leave the bits 8 to 11 at 0, which Cilium's rules before ours look at.
+const (
+	markBits = 0x70e00000
+	markMask = 0xfff00f00
+)
+
+// mark is what routes a packet to a node.
+func (n number) mark() uint32 {
+	return markBits | uint32(n&0xff00)<<4 | uint32(n&0x00ff)
+}
+
+// table is the routing table with the way to a node.
+func (n number) table() int {
+	return nodeTables + int(n)
+}
+
+// hardware is the hardware address made of a name, the same wherever it is made.
+func hardware(name string) string {
+	sum := sha256.Sum256([]byte("pelago hardware address\x00" + name))
+	sum[0] = sum[0]&^0x01 | 0x02 // of one device, given locally
+	return net.HardwareAddr(sum[:6]).String()
+}
+
+// deviceOf is the name of the host's end of a gateway's veth.
+func deviceOf(peering string) string {
+	sum := sha256.Sum256([]byte(peering))
+	return devicePrefix + hex.EncodeToString(sum[:4])
+}

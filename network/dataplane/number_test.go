@@ -1,0 +1,92 @@
+package dataplane
+
+import (
+	"fmt"
+	"net"
+	"testing"
+)
+
+// TestNumbers holds that each name has a number of its own, and that one that comes or goes
+// changes those of few.
+func TestNumbers(t *testing.T) {
+	const count = 3000
+	var names []string
+	for i := range count {
+		names = append(names, fmt.Sprintf("node-%d.example.org", i))
+	}
+	all := numbers(names)
+	seen := map[number]string{}
+	for name, n := range all {
+		if other, taken := seen[n]; taken || n < numberMin || n > numberMax {
+			t.Errorf("%s and %s have %d", name, other, n)
+		}
+		seen[n] = name
+	}
+	moved, worst := 0, 0
+	for gone := 0; gone < count; gone += 30 {
+		less := numbers(append(append([]string(nil), names[:gone]...), names[gone+1:]...))
+		now := 0
+		for name, n := range less {
+			if all[name] != n {
+				now++
+			}
+		}
+		moved, worst = moved+now, max(worst, now)
+	}
+	if moved > 20 || worst > 3 {
+		t.Errorf("without one of 100 nodes, %d others changed their number, %d at worst", moved, worst)
+	}
+	shuffle(names)
+	for name, n := range numbers(names) {
+		if all[name] != n {
+			t.Errorf("%s is %d or %d, as names are ordered", name, n, all[name])
+		}
+	}
+}
+
+func TestMadeOfNumbers(t *testing.T) {
+	n := number(0xabcd)
+	if got := n.nextHop(true).String(); got != "169.254.171.205" {
+		t.Error(got)
+	}
+	if got := n.nextHop(false).String(); got != "fe80::abcd" {
+		t.Error(got)
+	}
+	if got := n.mark(); got != 0x70eab0cd || got&0xf00 != 0 || got&markMask != markBits {
+		t.Errorf("%#x", got)
+	}
+	seen := map[uint32]bool{}
+	for n := numberMin; n <= numberMax; n++ {
+		mark := number(n).mark()
+		if seen[mark] || mark&markMask != markBits || !number(n).nextHop(true).IsLinkLocalUnicast() {
+			t.Fatalf("%d has mark %#x and next hop %s", n, mark, number(n).nextHop(true))
+		}
+		seen[mark] = true
+	}
+	h, err := net.ParseMAC(hardware("a"))
+	if err != nil || h[0]&1 != 0 || h[0]&2 == 0 || hardware("a") == hardware("b") {
+		t.Errorf("%s %v", h, err)
+	}
+	if d := deviceOf("a peering with a very long name"); len(d) != deviceNameMax || !ourDevice(d, "veth") {
+		t.Error(d)
+	}
+}
+
+func TestOurDevice(t *testing.T) {
+	for _, c := range []struct {
+		name, kind string
+		want       bool
+	}{
+		{vxlanName, "vxlan", true},
+		{vxlanName, "bridge", false},
+		{deviceOf("milan"), "veth", true},
+		{deviceOf("milan"), "wireguard", false},
+		{"pelago-wg0", "veth", false},
+		{"pelago-deadbeeg", "veth", false},
+		{"eth0", "veth", false},
+	} {
+		if ourDevice(c.name, c.kind) != c.want {
+			t.Errorf("%s %s", c.kind, c.name)
+		}
+	}
+}

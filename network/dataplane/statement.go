@@ -1,0 +1,264 @@
+package dataplane
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// statement is a part of a rule of nftables. One that reads addresses is of a family,
+// which its rule looks at first.
+type statement struct {
+	text  string
+	v4    *bool
+	exprs []expr.Any
+}
+
+const (
+	register  = 1
+	register2 = 2
+	// registerSecondWord is the second word of the first register.
+	registerSecondWord = 9
+	tcpFlagsAt         = 13
+	tcpSyn, tcpRst     = 0x02, 0x04
+	counterObject      = 1
+	optionMaxSegment   = 2
+)
+
+type state32 uint32
+
+// States of connections, as bits.
+const (
+	invalid     state32 = 1
+	established state32 = 2 | 4 // and related
+)
+
+func isFamily(v4 bool) []expr.Any {
+	family := byte(unix.NFPROTO_IPV6)
+	if v4 {
+		family = unix.NFPROTO_IPV4
+	}
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: register},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{family}},
+	}
+}
+
+// device compares a device's name; a star at its end stands for anything.
+func device(key expr.MetaKey, op expr.CmpOp, name string) []expr.Any {
+	data := make([]byte, unix.IFNAMSIZ)
+	copy(data, name)
+	if start, wild := strings.CutSuffix(name, "*"); wild {
+		data = []byte(start)
+	}
+	return []expr.Any{
+		&expr.Meta{Key: key, Register: register},
+		&expr.Cmp{Op: op, Register: register, Data: data},
+	}
+}
+
+func cameBy(name string) statement {
+	return statement{text: fmt.Sprintf("iifname %q", name), exprs: device(expr.MetaKeyIIFNAME, expr.CmpOpEq, name)}
+}
+
+func cameByOther(name string) statement {
+	return statement{text: fmt.Sprintf("iifname != %q", name), exprs: device(expr.MetaKeyIIFNAME, expr.CmpOpNeq, name)}
+}
+
+func leavesBy(name string) statement {
+	return statement{text: fmt.Sprintf("oifname %q", name), exprs: device(expr.MetaKeyOIFNAME, expr.CmpOpEq, name)}
+}
+
+func leavesByOther(name string) statement {
+	return statement{text: fmt.Sprintf("oifname != %q", name), exprs: device(expr.MetaKeyOIFNAME, expr.CmpOpNeq, name)}
+}
+
+// load reads an address of the packet.
+func load(v4, source bool) (string, expr.Any) {
+	p := &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: 24, Len: 16}
+	family, which := "ip6", "daddr"
+	if v4 {
+		p.Offset, p.Len, family = 16, 4, "ip"
+	}
+	if source {
+		p.Offset, which = p.Offset-p.Len, "saddr"
+	}
+	return family + " " + which, p
+}
+
+func in(s *set, source, not bool) statement {
+	what, payload := load(s.v4, source)
+	op := ""
+	if not {
+		op = "!= "
+	}
+	return statement{text: what + " " + op + "@" + s.name, v4: &s.v4, exprs: []expr.Any{
+		payload, &expr.Lookup{SourceRegister: register, SetName: s.name, Invert: not},
+	}}
+}
+
+func sourceIn(s *set) statement         { return in(s, true, false) }
+func sourceNotIn(s *set) statement      { return in(s, true, true) }
+func destinationIn(s *set) statement    { return in(s, false, false) }
+func destinationNotIn(s *set) statement { return in(s, false, true) }
+
+// sameSource translates the sources in a set to themselves. A connection that is translated
+// once is not masqueraded any more.
+func sameSource(s *set) statement {
+	out := sourceIn(s)
+	what, payload := load(s.v4, true)
+	family, _, _ := strings.Cut(what, " ")
+	out.text += fmt.Sprintf(" snat %s to %s", family, what)
+	out.exprs = append(out.exprs, payload, &expr.NAT{Type: expr.NATTypeSourceNAT, Family: natFamily(s.v4), RegAddrMin: register})
+	return out
+}
+
+// translate translates the destinations, or sources, of a prefix to those of another of
+// the same size. It is no map, as package nftables cannot make one of prefixes that nft(8)
+// could list.
+func translate(from, to netip.Prefix, source bool) statement {
+	v4 := from.Addr().Is4()
+	what, payload := load(v4, source)
+	family, _, _ := strings.Cut(what, " ")
+	verb, kind := "dnat", expr.NATTypeDestNAT
+	if source {
+		verb, kind = "snat", expr.NATTypeSourceNAT
+	}
+	second := uint32(register2)
+	if v4 {
+		second = registerSecondWord
+	}
+	return statement{text: fmt.Sprintf("%s %s %s %s prefix to %s", what, from, verb, family, to), v4: &v4, exprs: []expr.Any{
+		payload,
+		mask(net.CIDRMask(from.Bits(), from.Addr().BitLen())),
+		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: from.Addr().AsSlice()},
+		&expr.Immediate{Register: register, Data: to.Addr().AsSlice()},
+		&expr.Immediate{Register: second, Data: last(to).AsSlice()},
+		&expr.NAT{Type: kind, Family: natFamily(v4), RegAddrMin: register, RegAddrMax: second, Prefix: true},
+	}}
+}
+
+func snatTo(a netip.Addr) statement {
+	v4, family := a.Is4(), "ip6"
+	if v4 {
+		family = "ip"
+	}
+	return statement{text: "snat " + family + " to " + a.String(), v4: &v4, exprs: []expr.Any{
+		&expr.Immediate{Register: register, Data: a.AsSlice()},
+		&expr.NAT{Type: expr.NATTypeSourceNAT, Family: natFamily(v4), RegAddrMin: register},
+	}}
+}
+
+func natFamily(v4 bool) uint32 {
+	if v4 {
+		return unix.NFPROTO_IPV4
+	}
+	return unix.NFPROTO_IPV6
+}
+
+func markBy(s *set) statement {
+	what, payload := load(s.v4, false)
+	return statement{text: fmt.Sprintf("meta mark set %s map @%s", what, s.name), v4: &s.v4, exprs: []expr.Any{
+		payload,
+		&expr.Lookup{SourceRegister: register, DestRegister: register, IsDestRegSet: true, SetName: s.name},
+		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: register},
+	}}
+}
+
+func marked() statement {
+	return statement{text: fmt.Sprintf("meta mark & %#x == %#x", markMask, markBits), exprs: []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: register},
+		mask(native(markMask)),
+		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: native(markBits)},
+	}}
+}
+
+func clearMark() statement {
+	return statement{text: "meta mark set 0", exprs: []expr.Any{
+		&expr.Immediate{Register: register, Data: native(0)},
+		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: register},
+	}}
+}
+
+func connection(bits state32) statement {
+	text := "ct state invalid"
+	if bits == established {
+		text = "ct state established,related"
+	}
+	return statement{text: text, exprs: []expr.Any{
+		&expr.Ct{Register: register, Key: expr.CtKeySTATE},
+		mask(native(uint32(bits))),
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: register, Data: native(0)},
+	}}
+}
+
+func accept() statement {
+	return statement{text: "accept", exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}}
+}
+
+func countedDrop(reason Reason) statement {
+	return statement{text: fmt.Sprintf("counter name %q drop", reason), exprs: []expr.Any{
+		&expr.Objref{Type: counterObject, Name: string(reason)},
+		&expr.Verdict{Kind: expr.VerdictDrop},
+	}}
+}
+
+func protocolIs(p byte) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{p}},
+	}
+}
+
+func transport(offset, length uint32) expr.Any {
+	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: length}
+}
+
+func synOnly() statement {
+	return statement{text: "tcp flags syn / syn,rst", exprs: append(protocolIs(unix.IPPROTO_TCP),
+		transport(tcpFlagsAt, 1), mask([]byte{tcpSyn | tcpRst}),
+		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{tcpSyn}})}
+}
+
+func middleOfTCP() statement {
+	return statement{text: "tcp flags ! syn", exprs: append(protocolIs(unix.IPPROTO_TCP),
+		transport(tcpFlagsAt, 1), mask([]byte{tcpSyn}),
+		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{0}})}
+}
+
+func clampSegments() statement {
+	return statement{text: "tcp option maxseg size set rt mtu", exprs: []expr.Any{
+		&expr.Rt{Register: register, Key: expr.RtTCPMSS},
+		&expr.Byteorder{SourceRegister: register, DestRegister: register, Op: expr.ByteorderHton, Len: 2, Size: 2},
+		&expr.Exthdr{SourceRegister: register, Type: optionMaxSegment, Offset: 2, Len: 2, Op: expr.ExthdrOpTcpopt},
+	}}
+}
+
+func udpTo(port uint16) statement {
+	return statement{text: "udp dport " + portText(port), exprs: append(protocolIs(unix.IPPROTO_UDP),
+		transport(2, 2), &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: binary.BigEndian.AppendUint16(nil, port)})}
+}
+
+func echoRequest(v4 bool) statement {
+	text, proto, kind := "icmpv6 type echo-request", byte(unix.IPPROTO_ICMPV6), byte(128)
+	if v4 {
+		text, proto, kind = "icmp type echo-request", unix.IPPROTO_ICMP, 8
+	}
+	return statement{text: text, exprs: append(protocolIs(proto),
+		transport(0, 1), &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{kind}})}
+}
+
+func mask(bits []byte) expr.Any {
+	return &expr.Bitwise{
+		SourceRegister: register, DestRegister: register, Len: uint32(len(bits)), Mask: bits, Xor: make([]byte, len(bits)),
+	}
+}
+
+func native(v uint32) []byte {
+	return binary.NativeEndian.AppendUint32(nil, v)
+}

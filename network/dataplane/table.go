@@ -1,0 +1,187 @@
+package dataplane
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables/expr"
+)
+
+// table is a table of nftables. Its chains, rules and sets are its structure; elements
+// come and go without it.
+type table struct {
+	name     string
+	chains   []chain
+	sets     []*set
+	counters []string
+}
+
+type chainKind string
+
+const (
+	natChain    chainKind = "nat"
+	filterChain chainKind = "filter"
+)
+
+type hook string
+
+const (
+	prerouting  hook = "prerouting"
+	input       hook = "input"
+	forwarding  hook = "forward"
+	postrouting hook = "postrouting"
+)
+
+type chain struct {
+	name     string
+	kind     chainKind
+	hook     hook
+	priority int32
+	drop     bool
+	rules    []filterRule
+}
+
+// filterRule is a rule of nftables, as text and as the kernel's expressions.
+type filterRule struct {
+	text  string
+	exprs []expr.Any
+}
+
+// set is a set or a map, of prefixes or single addresses of one family. A set of single
+// addresses is a hash in the kernel, and its elements cost the same however many they are.
+type set struct {
+	name     string
+	v4       bool
+	interval bool
+	data     setData
+	elements map[element]struct{}
+}
+
+type setData string
+
+const (
+	noData   setData = ""
+	markData setData = "mark"
+)
+
+type element struct {
+	key  netip.Prefix
+	mark uint32
+}
+
+// newSet has room for so many elements.
+func (t *table) newSet(name string, v4, interval bool, data setData, room int) *set {
+	family := "6"
+	if v4 {
+		family = "4"
+	}
+	s := &set{name: name + family, v4: v4, interval: interval, data: data, elements: make(map[element]struct{}, room)}
+	t.sets = append(t.sets, s)
+	return s
+}
+
+func (t *table) prefixSet(name string, v4 bool) *set {
+	return t.newSet(name, v4, true, noData, 0)
+}
+
+func (t *table) addressSet(name string, v4 bool, addrs []netip.Addr) *set {
+	s := t.newSet(name, v4, false, noData, len(addrs))
+	for _, a := range addrs {
+		s.addPrefix(single(a))
+	}
+	return s
+}
+
+func (t *table) markMap(name string, v4, interval bool, room int) *set {
+	return t.newSet(name, v4, interval, markData, room)
+}
+
+// put adds an element if it is of the set's family.
+func (s *set) put(e element) {
+	if e.key.Addr().Is4() == s.v4 {
+		s.elements[e] = struct{}{}
+	}
+}
+
+func (s *set) addPrefix(p netip.Prefix)            { s.put(element{key: p}) }
+func (s *set) addMark(p netip.Prefix, mark uint32) { s.put(element{key: p, mark: mark}) }
+
+// sorted returns the elements in the order of their addresses.
+func (s *set) sorted() []element {
+	list := make([]element, 0, len(s.elements))
+	for e := range s.elements {
+		list = append(list, e)
+	}
+	slices.SortFunc(list, func(a, b element) int { return comparePrefixes(a.key, b.key) })
+	return list
+}
+
+func (c *chain) add(parts ...statement) {
+	var r filterRule
+	for _, p := range parts {
+		if p.v4 != nil {
+			r.exprs = append(r.exprs, isFamily(*p.v4)...)
+			break
+		}
+	}
+	var words []string
+	for _, p := range parts {
+		words = append(words, p.text)
+		r.exprs = append(r.exprs, p.exprs...)
+	}
+	r.text = strings.Join(words, " ")
+	c.rules = append(c.rules, r)
+}
+
+// print stands for a rule in the kernel, as a comment.
+func (r filterRule) print() string {
+	sum := sha256.Sum256([]byte(r.text))
+	return "pelago " + hex.EncodeToString(sum[:8])
+}
+
+func (c chain) text() string {
+	policy := "accept"
+	if c.drop {
+		policy = "drop"
+	}
+	return fmt.Sprintf("type %s hook %s priority %d; policy %s;", c.kind, c.hook, c.priority, policy)
+}
+
+func (s *set) text() string {
+	key := "ipv6_addr"
+	if s.v4 {
+		key = "ipv4_addr"
+	}
+	text := "set " + s.name + " { type " + key
+	if s.data == markData {
+		text = "map " + s.name + " { type " + key + " : mark"
+	}
+	if s.interval {
+		text += "; flags interval"
+	}
+	return text + "; }"
+}
+
+// structure is what the table is but for its elements, a line for each thing, in the
+// order in which the kernel's is read.
+func (t *table) structure() []string {
+	lines := []string{"flags 0"}
+	for _, c := range t.chains {
+		lines = append(lines, "chain "+c.name+" "+c.text())
+		for i, r := range c.rules {
+			lines = append(lines, fmt.Sprintf("rule %s %d %s", c.name, i, r.print()))
+		}
+	}
+	for _, s := range t.sets {
+		lines = append(lines, s.text())
+	}
+	for _, c := range t.counters {
+		lines = append(lines, "counter "+c)
+	}
+	slices.Sort(lines)
+	return lines
+}

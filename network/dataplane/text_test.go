@@ -1,0 +1,145 @@
+package dataplane
+
+import (
+	"flag"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func addrs(texts ...string) (out []netip.Addr) {
+	for _, t := range texts {
+		out = append(out, netip.MustParseAddr(t))
+	}
+	return out
+}
+
+func prefixes(texts ...string) (out []netip.Prefix) {
+	for _, t := range texts {
+		out = append(out, netip.MustParsePrefix(t))
+	}
+	return out
+}
+
+// full is a node with something of everything.
+func full() Config {
+	view := func(v, r string) View { return View{netip.MustParsePrefix(v), netip.MustParsePrefix(r)} }
+	return Config{
+		Node: Node{
+			Name: "rome-1", Underlay: addrs("192.0.2.1")[0], Addresses: addrs("192.0.2.1", "2001:db8::1"),
+			VNI: 7077, Port: 4790, MTU: 1450,
+		},
+		Others: []Other{
+			{Name: "rome-2", Underlay: addrs("192.0.2.2")[0], Owns: prefixes("10.42.2.0/24", "192.0.2.2/32", "fd42:0:0:2::/64")},
+			{Name: "rome-3", Underlay: addrs("192.0.2.3")[0], Owns: prefixes("10.42.9.7/32", "10.42.9.8/32")},
+			{Name: "rome-4", Underlay: addrs("192.0.2.4")[0]},
+		},
+		Pods: prefixes("10.42.0.0/16", "fd42::/48"),
+		Routes: []Route{
+			{Prefix: prefixes("10.81.0.0/16")[0], Gateway: "milan", MTU: 1400},
+			{Prefix: prefixes("10.83.0.0/24")[0], Gateway: "milan", MTU: 1400},
+			{Prefix: prefixes("fd81::/48")[0], Gateway: "milan"},
+			{Prefix: prefixes("10.50.0.0/16")[0], Node: "rome-2"},
+		},
+		Gateways: []Gateway{
+			{
+				Peering: "milan", Tunnel: "wg-milan", MTU: 1400, External: addrs("10.43.0.1", "fd43::1"), Probe: 7001, Limited: true,
+				Transit: prefixes("10.90.0.0/16"),
+				Views:   []View{view("10.81.0.0/16", "10.42.0.0/16"), view("10.83.0.0/24", "10.43.0.0/24"), view("fd81::/48", "fd42::/48")},
+				Here:    addrs("10.42.2.7", "10.42.1.3", "fd42::7"), There: addrs("10.42.8.8"),
+			},
+			{Peering: "oslo", Tunnel: "wg-oslo", MTU: 1400, Views: []View{view("10.90.0.0/16", "10.90.0.0/16")}},
+		},
+	}
+}
+
+func TestText(t *testing.T) {
+	got := full().String()
+	const file = "testdata/full.txt"
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), got); d != "" {
+		t.Errorf("(-want +got), -update writes it anew:\n%s", d)
+	}
+	if text := (Config{}).String(); text != "" {
+		t.Errorf("nothing wanted is %q", text)
+	}
+	if err := full().Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOrderHasNoMeaning(t *testing.T) {
+	want := full().String()
+	for range 20 {
+		c := full()
+		shuffle(c.Others)
+		shuffle(c.Pods)
+		shuffle(c.Routes)
+		shuffle(c.Gateways)
+		for i := range c.Others {
+			shuffle(c.Others[i].Owns)
+		}
+		for i := range c.Gateways {
+			shuffle(c.Gateways[i].Views)
+			shuffle(c.Gateways[i].Here)
+			shuffle(c.Gateways[i].External)
+		}
+		if d := cmp.Diff(want, c.String()); d != "" {
+			t.Fatalf("(-want +got):\n%s", d)
+		}
+	}
+}
+
+func shuffle[T any](list []T) {
+	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+}
+
+// TestStructureWithoutElements holds that addresses, views and pods of others are no
+// structure: rules and chains do not grow with them.
+func TestStructureWithoutElements(t *testing.T) {
+	less, more := full(), full()
+	more.Others[0].Owns = append(more.Others[0].Owns, prefixes("10.42.77.0/24", "10.42.9.9/32")...)
+	more.Gateways[0].Here = append(more.Gateways[0].Here, addrs("10.42.2.8")...)
+	more.Gateways[0].There = append(more.Gateways[0].There, addrs("10.42.8.9")...)
+	for _, pair := range [][2]*table{
+		{hostState(less).table, hostState(more).table},
+		{gatewayState(less, less.Gateways[0], true).table, gatewayState(more, more.Gateways[0], true).table},
+	} {
+		if d := cmp.Diff(pair[0].structure(), pair[1].structure()); d != "" {
+			t.Errorf("(-less +more):\n%s", d)
+		}
+	}
+	with, without := len(hostState(less).routes), len(hostState(more).routes)
+	if with != without {
+		t.Errorf("%d routes have become %d", with, without)
+	}
+}
+
+func TestWithoutIPv6(t *testing.T) {
+	c := full()
+	c.Pods, c.Routes = prefixes("10.42.0.0/16"), c.Routes[:1]
+	for _, s := range []state{hostState(c), gatewayState(c, c.Gateways[0], true)} {
+		var b strings.Builder
+		s.table = nil // empty sets and their rules harm nobody
+		s.write(&b)
+		for _, bad := range []string{"ipv6", "fe80", "-6 "} {
+			if strings.Contains(b.String(), bad) {
+				t.Errorf("%s is in:\n%s", bad, b.String())
+			}
+		}
+	}
+}

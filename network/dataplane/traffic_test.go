@@ -1,0 +1,157 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+func equal(a, b []uint64) bool { return slices.Equal(a, b) }
+
+// pair opens a connection between two pods of which the test has both ends.
+func (w *world) pair(t *testing.T, from, to *place, at netip.Addr) (client, server net.Conn) {
+	t.Helper()
+	var l net.Listener
+	to.must(within(to.file, func() (err error) {
+		l, err = net.Listen("tcp", ":0")
+		return err
+	}))
+	defer func() { _ = l.Close() }()
+	from.must(within(from.file, func() (err error) {
+		client, err = net.DialTimeout("tcp", netip.AddrPortFrom(at, l.Addr().(*net.TCPAddr).AddrPort().Port()).String(), patience)
+		return err
+	}))
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = client.Close()
+		_ = server.Close()
+	})
+	return client, server
+}
+
+// exchangeOnce sends a line one way.
+func exchangeOnce(t *testing.T, from, to net.Conn) {
+	t.Helper()
+	const line = "are you there?"
+	if _, err := from.Write([]byte(line)); err != nil {
+		t.Fatal(err)
+	}
+	if err := to.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len(line))
+	if _, err := io.ReadFull(to, got); err != nil || string(got) != line {
+		t.Errorf("from %s to %s: got %q: %v", from.LocalAddr(), to.LocalAddr(), got, err)
+	}
+}
+
+// send sends some datagrams straight into the tunnel and returns how many.
+func (p *place) send(t *testing.T, from, to netip.Addr) int {
+	t.Helper()
+	const count = 3
+	if to.Is6() { // a device alone is a way for IPv4 only
+		r := &netlink.Route{Dst: network(single(to)), LinkIndex: p.link(tunnelName).Attrs().Index}
+		p.must(p.kernel.RouteAdd(r))
+		defer func() { p.must(p.kernel.RouteDel(r)) }()
+	}
+	p.must(within(p.file, func() error {
+		d := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), Control: byDevice(tunnelName)}
+		c, err := d.Dial("udp", netip.AddrPortFrom(to, 9).String())
+		if err != nil {
+			return err
+		}
+		defer func() { _ = c.Close() }()
+		for range count {
+			if _, err := c.Write([]byte("hello")); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	return count
+}
+
+func (p *place) unaddress(device string, prefix netip.Prefix) {
+	p.t.Helper()
+	p.must(p.kernel.AddrDel(p.link(device), &netlink.Addr{IPNet: network(prefix)}))
+}
+
+// leftovers are things of ours in a node's namespace.
+func (n *worldNode) leftovers(t *testing.T) []string {
+	t.Helper()
+	var left []string
+	links, err := n.kernel.host.links()
+	n.must(err)
+	for name, l := range links {
+		if ourDevice(name, l.Type()) {
+			left = append(left, "device "+name)
+		}
+	}
+	_, names, err := n.kernel.host.indexes()
+	n.must(err)
+	routes, err := n.kernel.host.ourRoutes(names)
+	n.must(err)
+	for r := range routes {
+		left = append(left, r.String())
+	}
+	for _, v4 := range families {
+		list, err := n.place.kernel.RouteListFiltered(familyOf(v4), &netlink.Route{Table: viewTable}, netlink.RT_FILTER_TABLE)
+		n.must(err)
+		left = append(left, texts(list)...)
+	}
+	rules, odd, err := n.kernel.host.ourRules()
+	n.must(err)
+	for r := range rules {
+		left = append(left, r.String())
+	}
+	left = append(left, texts(odd)...)
+	for _, v4 := range families {
+		list, err := n.place.kernel.RuleList(familyOf(v4))
+		n.must(err)
+		for _, r := range list {
+			if r.Priority == viewPriority || r.Priority == markPriority {
+				left = append(left, r.String())
+			}
+		}
+	}
+	filter := &filter{at: n.file, name: n.name}
+	n.must(filter.open())
+	defer filter.close()
+	read, err := filter.read()
+	n.must(err)
+	if read.there {
+		left = append(left, "table inet pelago")
+	}
+	held, err := n.held.List()
+	n.must(err)
+	return append(left, held...)
+}
+
+func texts[T fmt.Stringer](list []T) []string {
+	out := make([]string, 0, len(list))
+	for _, v := range list {
+		out = append(out, v.String())
+	}
+	return out
+}
+
+// byDevice binds a socket to a device, so that its packets leave by it wherever routes lead.
+func byDevice(name string) func(string, string, syscall.RawConn) error {
+	return func(_, _ string, raw syscall.RawConn) error {
+		var inner error
+		err := raw.Control(func(fd uintptr) { inner = unix.BindToDevice(int(fd), name) })
+		return errors.Join(err, inner)
+	}
+}
