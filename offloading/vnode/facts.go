@@ -12,14 +12,14 @@ import (
 	"github.com/pelago-dev/pelago/internal/status"
 )
 
-// connectingFor is how long a connection may be new before it counts as lost: a restart
-// of this program is no interruption.
+// connectingFor is how long a connection may be new before it counts as lost: that another
+// replica leads now is no interruption.
 const connectingFor = 10 * time.Second
 
 // facts are what becomes of a virtual node depends on.
 type facts struct {
 	now     time.Time
-	began   time.Time // of this program
+	began   time.Time // of this program's leading
 	request *v1alpha1.ResourceRequest
 	peering *v1alpha1.Peering       // nil if there is none for the namespace
 	offer   *v1alpha1.ResourceOffer // the copy here; nil if there is none

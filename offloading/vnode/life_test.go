@@ -115,11 +115,12 @@ func TestPeerAway(t *testing.T) {
 	if n = w.node("default"); !n.Spec.Unschedulable || n.Labels["mine"] != "x" || !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "mine" }) {
 		t.Errorf("what people wrote is gone: %+v", n)
 	}
-	// A restart is no interruption, and one that does not connect is.
+	// A restart and a turn to lead are no interruption, and one that does not connect is.
 	w.peer.missing = true
 	w.restart()
+	w.clock.SetTime(w.clock.Now().Add(time.Hour)) // in which another replica led
 	w.settle("default")
-	w.expect("just restarted", "default", "True/Ready", w.name)
+	w.expect("just leading", "default", "True/Ready", w.name)
 	w.clock.SetTime(w.clock.Now().Add(connectingFor))
 	w.settle("default")
 	w.expect("not connected", "default", "False/PeerUnreachable", w.name)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -52,7 +53,8 @@ type reconciler struct {
 	home      Home
 	fleet     Fleet
 	clock     clock.PassiveClock
-	began     time.Time
+	first     sync.Once
+	began     time.Time // of leading, when connections are made
 	address   string
 	version   string
 	namespace string
@@ -62,13 +64,14 @@ type reconciler struct {
 
 func newReconciler(c client.Client, live client.Reader, recorder events.EventRecorder, o Options) *reconciler {
 	return &reconciler{
-		client: c, live: live, events: recorder, home: o.Home, fleet: o.Fleet, clock: o.Clock, began: o.Clock.Now(),
+		client: c, live: live, events: recorder, home: o.Home, fleet: o.Fleet, clock: o.Clock,
 		address: o.Address, version: o.Version, namespace: o.Namespace, ports: o.Ports, gauge: newGauge(),
 	}
 }
 
 // Reconcile brings the virtual node of one request further.
 func (r *reconciler) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Result, error) {
+	r.first.Do(func() { r.began = r.clock.Now() })
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	f, err := r.gather(ctx, r.client, key.NamespacedName)
