@@ -3,7 +3,10 @@ package bench
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -125,7 +128,7 @@ func (b burst) start(t *testing.T, n int) (all time.Duration, each sample) {
 	group, ctx := errgroup.WithContext(limited)
 	running := watchAll(ctx, t, b.c.Clients[b.cluster], &corev1.PodList{}, client.InNamespace(b.namespace), client.MatchingFields{"status.phase": string(corev1.PodRunning)})
 	made, ran := make([]time.Time, n), map[string]time.Time{}
-	begin := time.Now()
+	begin, before := time.Now(), processors(t)
 	spread(group, n, func(i int) error {
 		made[i] = time.Now()
 		return b.c.Clients[b.cluster].Create(ctx, b.pod(i))
@@ -148,9 +151,37 @@ func (b burst) start(t *testing.T, n int) (all time.Duration, each sample) {
 		each = append(each, ran[b.name(i)].Sub(made[i]))
 	}
 	last := slices.MaxFunc(made, time.Time.Compare)
-	t.Logf("%d pods of %s: the last was asked for after %.1f s and all ran after %.1f; each took %s", n, b.namespace, last.Sub(begin).Seconds(), all.Seconds(), each)
+	t.Logf("%d pods of %s: the last was asked for after %.1f s and all ran after %.1f, the processors of this machine busy for %.0f %% of that; each took %s",
+		n, b.namespace, last.Sub(begin).Seconds(), all.Seconds(), 100*processors(t).busySince(before), each)
 	return all, each
 }
+
+// load is what all processors of this machine have done since it began, in ticks.
+type load struct{ busy, all float64 }
+
+func processors(t *testing.T) load {
+	t.Helper()
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var l load
+	fields := strings.Fields(strings.SplitN(string(text), "\n", 2)[0])
+	for i, field := range fields[1:min(len(fields), 9)] { // guests are in the others
+		ticks, err := strconv.ParseFloat(field, 64)
+		if err != nil {
+			t.Fatalf("reading /proc/stat: %v", err)
+		}
+		l.all += ticks
+		if i != 3 && i != 4 { // idle, and waiting for a disk
+			l.busy += ticks
+		}
+	}
+	return l
+}
+
+// busySince is the share of the time since then that they were busy.
+func (l load) busySince(then load) float64 { return (l.busy - then.busy) / max(1, l.all-then.all) }
 
 // watchAll sends what there is of a list and every change, until the context ends. An
 // API server ends a watch whose reader is slow for a moment; it is begun again then,
