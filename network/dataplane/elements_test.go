@@ -10,8 +10,9 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink/nl"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/pelago-dev/pelago/network/netns"
 )
 
 // TestManyElements holds that one more element costs one, however many there are.
@@ -39,7 +40,7 @@ func TestManyElements(t *testing.T) {
 		t.Fatal(err)
 	}
 	gateway := openPlace(t, "gateway", file)
-	file, err = duplicate(options.Host)
+	file, err = netns.Copy(options.Host)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,8 +82,11 @@ func TestManyElements(t *testing.T) {
 // countElements counts the elements that anybody writes or removes.
 func countElements(t *testing.T, p *place) *atomic.Int64 {
 	t.Helper()
-	socket, err := nl.SubscribeAt(netns.NsHandle(p.file.Fd()), netns.None(), unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES)
-	p.must(err)
+	var socket *nl.NetlinkSocket
+	p.must(netns.In(p.file, func() (err error) {
+		socket, err = nl.Subscribe(unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES)
+		return err
+	}))
 	t.Cleanup(socket.Close)
 	var count atomic.Int64
 	go func() {

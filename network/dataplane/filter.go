@@ -13,6 +13,8 @@ import (
 	mnetlink "github.com/mdlayher/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/pelago-dev/pelago/network/netns"
 )
 
 // elementCheck is how long the elements of sets may go unread while others change
@@ -48,17 +50,23 @@ func (f *filter) open() error {
 	if f.conn != nil {
 		return nil
 	}
-	conn, err := nftables.New(nftables.AsLasting(), nftables.WithNetNSFd(int(f.at.Fd())), nftables.WithSockOptions(func(c *mnetlink.Conn) error {
-		return errors.Join(c.SetWriteBuffer(writeBuffer), f.rememberPort(c))
-	}))
+	err := netns.In(f.at, func() error {
+		conn, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *mnetlink.Conn) error {
+			return errors.Join(c.SetWriteBuffer(writeBuffer), f.rememberPort(c))
+		}))
+		if err != nil {
+			return err
+		}
+		socket, err := nl.Subscribe(unix.NETLINK_NETFILTER) // to nothing: it asks only
+		if err != nil {
+			return errors.Join(err, conn.CloseLasting())
+		}
+		f.conn, f.socket = conn, &nl.SocketHandle{Socket: socket}
+		return nil
+	})
 	if err != nil {
 		return fmt.Errorf("opening nftables of %s: %w", f.name, err)
 	}
-	socket, err := openNetfilter(f.at)
-	if err != nil {
-		return errors.Join(fmt.Errorf("opening nftables of %s: %w", f.name, err), conn.CloseLasting())
-	}
-	f.conn, f.socket = conn, socket
 	return nil
 }
 

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pelago-dev/pelago/network/netns"
 )
 
 // Options is what a Kernel works on.
@@ -37,11 +39,7 @@ var _ Plane = (*Kernel)(nil)
 
 // New opens the node's namespace and changes nothing.
 func New(o Options) (*Kernel, error) {
-	file, err := os.Open(ownNamespace)
-	if o.Host != nil {
-		_ = file.Close()
-		file, err = duplicate(o.Host)
-	}
+	file, err := netns.Copy(o.Host)
 	if err != nil {
 		return nil, fmt.Errorf("opening the node's network namespace: %w", err)
 	}

@@ -9,13 +9,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/pelago-dev/pelago/network/netns"
 )
 
 // alone is a node without a world around it.
 func alone(t *testing.T) (*Kernel, Options, Config) {
 	t.Helper()
-	requireRoot(t)
-	host, held := newPlace(t, "host"), &Held{}
+	host, held := newPlace(t, "host"), &netns.Held{}
 	options := Options{Host: host.file, Namespaces: held}
 	kernel, err := New(options)
 	if err != nil {
@@ -99,7 +100,7 @@ func TestManyNodes(t *testing.T) {
 // TestLess takes from a config one thing of each kind, and counts what is there.
 func TestLess(t *testing.T) {
 	kernel, options, c := alone(t)
-	file, err := duplicate(options.Host)
+	file, err := netns.Copy(options.Host)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,22 +10,11 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
-)
 
-// requireRoot skips a test that needs network namespaces, but never where a skip would
-// go unseen.
-func requireRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() == 0 {
-		return
-	}
-	if os.Getenv("CI") == "true" {
-		t.Fatal("needs root to make network namespaces")
-	}
-	t.Skip("needs root to make network namespaces; run as root")
-}
+	"github.com/pelago-dev/pelago/network/netns"
+	"github.com/pelago-dev/pelago/network/netnstest"
+)
 
 // place is a network namespace of a test, which ends with it.
 type place struct {
@@ -37,7 +26,8 @@ type place struct {
 
 func newPlace(t *testing.T, name string) *place {
 	t.Helper()
-	file, err := newNamespace()
+	netnstest.Root(t)
+	file, err := netns.New()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +41,7 @@ func newPlace(t *testing.T, name string) *place {
 // openPlace takes over the file.
 func openPlace(t *testing.T, name string, file *os.File) *place {
 	t.Helper()
-	kernel, err := netlink.NewHandleAt(netns.NsHandle(file.Fd()), unix.NETLINK_ROUTE)
+	kernel, err := netns.Netlink(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,19 +73,13 @@ func (p *place) has(name string) bool {
 
 func (p *place) sysctl(key, value string) {
 	p.t.Helper()
-	p.must(within(p.file, func() error { return os.WriteFile("/proc/sys/net/"+key, []byte(value), 0) }))
+	p.must(netns.In(p.file, func() error { return os.WriteFile("/proc/sys/net/"+key, []byte(value), 0) }))
 }
 
 // join makes a veth between two places.
 func join(a *place, aName string, b *place, bName string, mtu int) {
 	a.t.Helper()
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU = aName, mtu
-	veth := netlink.NewVeth(attrs)
-	veth.PeerName, veth.PeerNamespace, veth.PeerMTU = bName, netlink.NsFd(b.file.Fd()), uint32(mtu)
-	a.must(a.kernel.LinkAdd(veth))
-	a.must(a.kernel.LinkSetUp(a.link(aName)))
-	b.must(b.kernel.LinkSetUp(b.link(bName)))
+	netnstest.Join(a.t, a.file, aName, b.file, bName, mtu)
 }
 
 // tunnel joins two gateways by what looks like a tunnel: a device that takes any
@@ -132,19 +116,21 @@ func (p *place) route(prefix, via, device string) {
 
 // nftables runs one transaction.
 func (p *place) nftables(f func(c *nftables.Conn)) error {
-	c, err := nftables.New(nftables.WithNetNSFd(int(p.file.Fd())))
-	if err != nil {
-		return err
-	}
-	f(c)
-	return c.Flush()
+	return netns.In(p.file, func() error {
+		c, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		f(c)
+		return c.Flush()
+	})
 }
 
 // listen serves TCP: it says who the client is, and then what the client says.
 func (p *place) listen(at string) {
 	p.t.Helper()
 	var l net.Listener
-	p.must(within(p.file, func() (err error) {
+	p.must(netns.In(p.file, func() (err error) {
 		l, err = net.Listen("tcp", at)
 		return err
 	}))
@@ -181,7 +167,7 @@ func echo(c net.Conn) {
 // dial opens a connection and returns it with who the server says this is.
 func (p *place) dial(to netip.Addr, patience time.Duration) (net.Conn, string, error) {
 	var c net.Conn
-	if err := within(p.file, func() (err error) {
+	if err := netns.In(p.file, func() (err error) {
 		c, err = net.DialTimeout("tcp", netip.AddrPortFrom(to, port).String(), patience)
 		return err
 	}); err != nil {

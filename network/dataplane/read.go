@@ -5,13 +5,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/userdata"
 	"github.com/vishvananda/netlink/nl"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -39,14 +37,6 @@ type part struct {
 type setRead struct {
 	name     string
 	interval bool
-}
-
-func openNetfilter(at *os.File) (*nl.SocketHandle, error) {
-	socket, err := nl.GetNetlinkSocketAt(netns.NsHandle(at.Fd()), netns.None(), unix.NETLINK_NETFILTER)
-	if err != nil {
-		return nil, err
-	}
-	return &nl.SocketHandle{Socket: socket}, nil
 }
 
 // ask sends a question and returns the attributes of each answer.

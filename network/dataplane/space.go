@@ -9,8 +9,9 @@ import (
 	"sync/atomic"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/pelago-dev/pelago/network/netns"
 )
 
 // space is a network namespace as this process works on it.
@@ -26,10 +27,10 @@ type space struct {
 
 // openSpace takes over the file.
 func openSpace(name string, file *os.File, writes *atomic.Int64) (*space, error) {
-	kernel, err := netlink.NewHandleAt(netns.NsHandle(file.Fd()), unix.NETLINK_ROUTE)
+	kernel, err := netns.Netlink(file)
 	if err != nil {
 		_ = file.Close()
-		return nil, fmt.Errorf("opening netlink of %s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return &space{name: name, file: file, kernel: kernel, filter: &filter{at: file, name: name}, writes: writes}, nil
 }
@@ -77,7 +78,7 @@ func (s *space) applySettings(wanted []setting) error {
 	if len(wanted) == 0 {
 		return nil
 	}
-	return within(s.file, func() error {
+	return netns.In(s.file, func() error {
 		for _, w := range wanted {
 			path := filepath.Join("/proc/sys/net", w.key)
 			have, err := os.ReadFile(path)

@@ -13,6 +13,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/pelago-dev/pelago/network/netns"
 )
 
 func equal(a, b []uint64) bool { return slices.Equal(a, b) }
@@ -21,12 +23,12 @@ func equal(a, b []uint64) bool { return slices.Equal(a, b) }
 func (w *world) pair(t *testing.T, from, to *place, at netip.Addr) (client, server net.Conn) {
 	t.Helper()
 	var l net.Listener
-	to.must(within(to.file, func() (err error) {
+	to.must(netns.In(to.file, func() (err error) {
 		l, err = net.Listen("tcp", ":0")
 		return err
 	}))
 	defer func() { _ = l.Close() }()
-	from.must(within(from.file, func() (err error) {
+	from.must(netns.In(from.file, func() (err error) {
 		client, err = net.DialTimeout("tcp", netip.AddrPortFrom(at, l.Addr().(*net.TCPAddr).AddrPort().Port()).String(), patience)
 		return err
 	}))
@@ -66,7 +68,7 @@ func (p *place) send(t *testing.T, from, to netip.Addr) int {
 		p.must(p.kernel.RouteAdd(r))
 		defer func() { p.must(p.kernel.RouteDel(r)) }()
 	}
-	p.must(within(p.file, func() error {
+	p.must(netns.In(p.file, func() error {
 		d := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), Control: byDevice(tunnelName)}
 		c, err := d.Dial("udp", netip.AddrPortFrom(to, 9).String())
 		if err != nil {

@@ -10,8 +10,9 @@ import (
 	"syscall"
 
 	"github.com/vishvananda/netlink/nl"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/pelago-dev/pelago/network/netns"
 )
 
 // watchBuffer is what the kernel may keep of notices until they are read.
@@ -87,16 +88,18 @@ type watcher struct {
 
 func newWatcher(s *space, again chan<- struct{}, host bool) (*watcher, error) {
 	w := &watcher{again: again, host: host, port: &s.filter.port}
-	at := netns.NsHandle(s.file.Fd())
-	var err error
-	if w.route, err = nl.SubscribeAt(at, netns.None(), unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH,
-		unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV4_RULE,
-		unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV6_RULE); err != nil {
+	if err := netns.In(s.file, func() (err error) {
+		if w.route, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH,
+			unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV4_RULE,
+			unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV6_RULE); err != nil {
+			return err
+		}
+		if w.filter, err = nl.Subscribe(unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES); err != nil {
+			w.route.Close()
+		}
+		return err
+	}); err != nil {
 		return nil, fmt.Errorf("watching %s: %w", s.name, err)
-	}
-	if w.filter, err = nl.SubscribeAt(at, netns.None(), unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES); err != nil {
-		w.route.Close()
-		return nil, fmt.Errorf("watching nftables of %s: %w", s.name, err)
 	}
 	devices := map[int32]bool{}
 	links, err := s.links()

@@ -12,6 +12,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
+
+	"github.com/pelago-dev/pelago/network/netns"
 )
 
 const (
@@ -43,13 +45,12 @@ type cluster struct {
 type worldNode struct {
 	*place
 	pod, other *place
-	held       *Held
+	held       *netns.Held
 	kernel     *Kernel
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	requireRoot(t)
 	w := &world{
 		t:     t,
 		rome:  &cluster{name: "rome", view: 81, external: 83},
@@ -84,7 +85,7 @@ func (w *world) add(c *cluster) {
 func newNode(t *testing.T, c *cluster, number int) *worldNode {
 	t.Helper()
 	name := fmt.Sprintf("%s-%d", c.name, number)
-	n := &worldNode{place: newPlace(t, name), held: &Held{}}
+	n := &worldNode{place: newPlace(t, name), held: &netns.Held{}}
 	for key, value := range map[string]string{
 		"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1",
 		"ipv4/conf/all/rp_filter": "1", "ipv4/conf/default/rp_filter": "1",
@@ -289,7 +290,7 @@ func (p *place) ping(from, to netip.Addr, size int, patience time.Duration) erro
 		network, request = "ip6:ipv6-icmp", 128
 	}
 	var c net.PacketConn
-	if err := within(p.file, func() (err error) {
+	if err := netns.In(p.file, func() (err error) {
 		c, err = net.ListenPacket(network, from.String())
 		return err
 	}); err != nil {

@@ -11,23 +11,10 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/pelago-dev/pelago/network/netns"
+	"github.com/pelago-dev/pelago/network/netnstest"
 )
-
-// requireRoot skips a test that needs network namespaces, but never where a skip would
-// go unseen.
-func requireRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() == 0 {
-		return
-	}
-	if os.Getenv("CI") == "true" {
-		t.Fatal("needs root to make network namespaces")
-	}
-	t.Skip("needs root to make network namespaces; run as root")
-}
 
 // side is one of two namespaces joined by a veth, with all that a gateway runs.
 type side struct {
@@ -44,12 +31,7 @@ const device = "tunnel"
 
 func newSide(t *testing.T, at netip.Addr) *side {
 	t.Helper()
-	ns, err := netns.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = ns.Close() })
-	return &side{t: t, ns: ns, at: at, changes: make(chan Report, 100), kicks: make(chan time.Time, 100), late: lateness(t)}
+	return &side{t: t, ns: netnstest.New(t), at: at, changes: make(chan Report, 100), kicks: make(chan time.Time, 100), late: lateness(t)}
 }
 
 // lateness measures for how long in all, since a time, this process was not woken when
@@ -86,61 +68,34 @@ func lateness(t *testing.T) func(since time.Time) time.Duration {
 	}
 }
 
-// kernel runs f with netlink of the namespace.
-func (s *side) kernel(f func(*netlink.Handle) error) {
-	s.t.Helper()
-	err := netns.In(s.ns, func() error {
-		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-		if err != nil {
-			return err
-		}
-		defer h.Close()
-		return f(h)
-	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-}
-
 // up cuts or heals the link at this side.
 func (s *side) up(up bool) {
 	s.t.Helper()
-	s.kernel(func(h *netlink.Handle) error {
-		l, err := h.LinkByName(device)
-		switch {
-		case err != nil:
-			return err
-		case up:
-			return h.LinkSetUp(l)
-		}
-		return h.LinkSetDown(l)
-	})
+	netnstest.Up(s.t, s.ns, device, up)
 }
 
 func (s *side) join(other *side) {
 	s.t.Helper()
-	s.kernel(func(h *netlink.Handle) error {
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name = device
-		return h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: device, PeerNamespace: netlink.NsFd(int(other.ns.Fd()))})
-	})
+	netnstest.Join(s.t, s.ns, device, other.ns, device, 1500)
 	for _, end := range []*side{s, other} {
-		end.kernel(func(h *netlink.Handle) error {
-			l, err := h.LinkByName(device)
+		netnstest.Change(s.t, end.ns, func(k *netlink.Handle) error {
+			l, err := k.LinkByName(device)
 			if err != nil {
 				return err
 			}
 			ip := &net.IPNet{IP: end.at.AsSlice(), Mask: net.CIDRMask(end.at.BitLen()-2, end.at.BitLen())}
-			return h.AddrAdd(l, &netlink.Addr{IPNet: ip})
+			return k.AddrAdd(l, &netlink.Addr{IPNet: ip})
 		})
-		end.up(true)
 	}
 }
 
 func (s *side) listen(port uint16) *net.UDPConn {
 	s.t.Helper()
-	conn, err := netns.ListenUDP(s.ns, netip.AddrPortFrom(s.at, port))
-	if err != nil {
+	var conn *net.UDPConn
+	if err := netns.In(s.ns, func() (err error) {
+		conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(s.at, port)))
+		return err
+	}); err != nil {
 		s.t.Fatal(err)
 	}
 	return conn
@@ -185,7 +140,6 @@ func (s *side) expect(what string, alive bool, from time.Time, within time.Durat
 // TestKernel cuts and heals a real link between two sides that both probe. It holds the
 // times that Services count on.
 func TestKernel(t *testing.T) {
-	requireRoot(t)
 	rome, milan := newSide(t, netip.MustParseAddr("10.99.0.1")), newSide(t, netip.MustParseAddr("10.99.0.2"))
 	rome.join(milan)
 	both := []*side{rome, milan}
@@ -238,7 +192,6 @@ func TestKernel(t *testing.T) {
 
 // TestKernelWithoutPeer has a socket whose every datagram is refused or goes nowhere.
 func TestKernelWithoutPeer(t *testing.T) {
-	requireRoot(t)
 	alone := newSide(t, netip.IPv4Unspecified())
 	conn := alone.listen(0)
 	if _, err := conn.WriteToUDPAddrPort(nil, milanAt); err == nil {

@@ -1,17 +1,17 @@
-// Package netns runs functions in other network namespaces of Linux, held by open files:
-// a socket belongs for good to the namespace of the thread that opened it, so a program
-// can have sockets and netlink handles in many. It never names a namespace, and never
-// leaves a thread in another one for others to find.
+// Package netns makes network namespaces of Linux, enters them and holds them by open
+// files: a socket belongs for good to the namespace of the thread that opened it, so a
+// program can have sockets and netlink in many. A namespace has no name that others could
+// find, and no thread is left in another one. Wherever a namespace is asked for, nil is
+// that of the program.
 package netns
 
 import (
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"os"
 	"runtime"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -21,27 +21,8 @@ const own = "/proc/thread-self/ns/net"
 // errUnfinished is the error of a function that ended its goroutine.
 var errUnfinished = errors.New("the function ended its goroutine")
 
-// Current opens the namespace that the program's threads are in.
-func Current() (*os.File, error) {
-	// Threads are elsewhere only while they are locked to a goroutine of this package.
-	ns, err := os.Open(own)
-	if err != nil {
-		return nil, fmt.Errorf("opening the own network namespace: %w", err)
-	}
-	return ns, nil
-}
-
-// OfProcess opens the namespace of a process.
-func OfProcess(pid int) (*os.File, error) {
-	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
-	if err != nil {
-		return nil, fmt.Errorf("opening the network namespace of process %d: %w", pid, err)
-	}
-	return ns, nil
-}
-
-// New makes a namespace. It has no name and lives as long as something holds it: the
-// file, a socket or process in it, or a mount.
+// New makes a namespace. It lives as long as something holds it: the file, a socket or
+// process in it, or a mount.
 func New() (*os.File, error) {
 	var made *os.File
 	err := apart(func() (err error) {
@@ -56,30 +37,49 @@ func New() (*os.File, error) {
 	return made, nil
 }
 
+// Copy opens a namespace once more; each of the two files holds it.
+func Copy(ns *os.File) (*os.File, error) {
+	if ns == nil {
+		// Threads are elsewhere only while they are locked to a goroutine of this package.
+		file, err := os.Open(own)
+		if err != nil {
+			return nil, fmt.Errorf("opening the own network namespace: %w", err)
+		}
+		return file, nil
+	}
+	fd, err := unix.FcntlInt(ns.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("duplicating %s: %w", ns.Name(), err)
+	}
+	return os.NewFile(uintptr(fd), ns.Name()), nil
+}
+
 // In runs f in a namespace and waits for it. Only what f itself calls is there: goroutines
 // that it starts are not, nor those that Dial starts for names. What f opens stays there
 // after it. The zone of a link-local address must be a number, since package net looks
 // names of devices up in whatever namespace it saw first.
 func In(ns *os.File, f func() error) error {
+	if ns == nil {
+		return f()
+	}
 	return apart(func() error {
 		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("entering a network namespace: %w", err)
+			return fmt.Errorf("entering network namespace %s: %w", ns.Name(), err)
 		}
 		return f()
 	})
 }
 
-// ListenUDP opens a UDP socket in a namespace.
-func ListenUDP(ns *os.File, at netip.AddrPort) (*net.UDPConn, error) {
-	var conn *net.UDPConn
-	err := In(ns, func() (err error) {
-		conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
+// Netlink opens a namespace's devices, addresses, routes, rules and neighbours.
+func Netlink(ns *os.File) (handle *netlink.Handle, err error) {
+	err = In(ns, func() (err error) {
+		handle, err = netlink.NewHandle(unix.NETLINK_ROUTE)
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("opening netlink: %w", err)
 	}
-	return conn, nil
+	return handle, nil
 }
 
 // apart runs f on a thread of its own and brings that back to the namespace where it was.

@@ -12,6 +12,9 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
+
+	"github.com/pelago-dev/pelago/network/netns"
+	"github.com/pelago-dev/pelago/network/netnstest"
 )
 
 // bare is the library wired as its own program does it, in the namespace of a host:
@@ -32,7 +35,7 @@ func (s *side) bare(t testing.TB, peer *side) *device.Device {
 	}
 	var d *device.Device
 	if err == nil {
-		err = in(s.host, func() error {
+		err = netns.In(s.host, func() error {
 			native, err := tun.CreateTUNFromFile(os.NewFile(uintptr(fd), deviceName), 1420)
 			if err != nil {
 				return err
@@ -60,7 +63,7 @@ func (s *side) bare(t testing.TB, peer *side) *device.Device {
 // BenchmarkThroughput compares a pair of our devices with a pair of bare ones by TCP, in
 // turn in one run, and reports both in Gbit/s and the ratio of medians.
 func BenchmarkThroughput(b *testing.B) {
-	requireRoot(b)
+	netnstest.Root(b)
 	const size = 64 << 20
 	rome, milan, _, _ := pair(b, Options{Userspace: true})
 	bareRome, bareMilan := newSides(b)
@@ -92,7 +95,7 @@ func BenchmarkThroughput(b *testing.B) {
 
 // BenchmarkMemory reports what a device that carried traffic adds to this process.
 func BenchmarkMemory(b *testing.B) {
-	requireRoot(b)
+	netnstest.Root(b)
 	resident := func() float64 {
 		text, err := os.ReadFile("/proc/self/statm")
 		var total, pages int

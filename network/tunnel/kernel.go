@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/wgctrl"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+
+	"github.com/pelago-dev/pelago/network/netns"
 )
 
 // probeName is a device that exists for a moment, to see whether it can.
@@ -31,7 +33,7 @@ type kernel struct {
 
 // kernelHas reports whether the kernel has WireGuard, or a module of it to load.
 func kernelHas(namespace *os.File) (bool, error) {
-	link, err := linkIn(namespace)
+	link, err := netns.Netlink(namespace)
 	if err != nil {
 		return false, err
 	}
@@ -58,7 +60,7 @@ func named(name string) netlink.LinkAttrs {
 
 func newKernel(o Options) (engine, error) {
 	k := &kernel{options: o}
-	err := in(o.Namespace, func() (err error) {
+	err := netns.In(o.Namespace, func() (err error) {
 		k.client, err = wgctrl.New()
 		return err
 	})
@@ -110,7 +112,7 @@ func (k *kernel) set(c Config) error {
 
 // device makes the network device, if it is not there.
 func (k *kernel) device(name string) error {
-	gateway, err := linkIn(k.options.Namespace)
+	gateway, err := netns.Netlink(k.options.Namespace)
 	if err != nil {
 		return err
 	}
@@ -118,7 +120,7 @@ func (k *kernel) device(name string) error {
 	if _, err := gateway.LinkByName(name); !errors.As(err, &netlink.LinkNotFoundError{}) {
 		return err
 	}
-	host, err := linkIn(k.options.Host)
+	host, err := netns.Netlink(k.options.Host)
 	if err != nil {
 		return err
 	}
@@ -229,7 +231,7 @@ func (k *kernel) close() error {
 	if k.config.Name == "" {
 		return nil
 	}
-	gateway, err := linkIn(k.options.Namespace)
+	gateway, err := netns.Netlink(k.options.Namespace)
 	if err != nil {
 		return err
 	}

@@ -6,23 +6,16 @@ import (
 	"os"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
-)
 
-// linkIn opens netlink in a network namespace.
-func linkIn(namespace *os.File) (*netlink.Handle, error) {
-	if namespace == nil {
-		return netlink.NewHandle()
-	}
-	return netlink.NewHandleAt(netns.NsHandle(namespace.Fd()))
-}
+	"github.com/pelago-dev/pelago/network/netns"
+)
 
 // ready gives a device its MTU and takes it up, where it is not so. It reports whether
 // the device is there.
 func ready(namespace *os.File, name string, mtu int) (bool, error) {
-	kernel, err := linkIn(namespace)
+	kernel, err := netns.Netlink(namespace)
 	if err != nil {
-		return false, fmt.Errorf("opening netlink: %w", err)
+		return false, err
 	}
 	defer kernel.Close()
 	link, err := kernel.LinkByName(name)

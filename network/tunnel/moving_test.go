@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/pelago-dev/pelago/network/netnstest"
 )
 
 // TestEndpoints holds that a list is gone through until somebody answers: literal
@@ -73,7 +75,7 @@ func TestRoaming(t *testing.T) {
 	p := rome.ping(milan, 10*time.Millisecond)
 	address(t, rome.host, "eth0", "198.18.0.9/24", true)
 	address(t, rome.host, "eth0", rome.at+"/24", false) // which takes the second with it
-	change(t, rome.host, func(k *netlink.Handle) error {
+	netnstest.Change(t, rome.host, func(k *netlink.Handle) error {
 		a, err := netlink.ParseAddr("198.18.0.9/24")
 		if err != nil {
 			return err
@@ -92,7 +94,7 @@ func TestRoaming(t *testing.T) {
 	// The other way: milan moves, rome has a list with where it was.
 	address(t, milan.host, "eth0", "198.18.0.10/24", true)
 	address(t, milan.host, "eth0", milan.at+"/24", false)
-	change(t, milan.host, func(k *netlink.Handle) error {
+	netnstest.Change(t, milan.host, func(k *netlink.Handle) error {
 		a, err := netlink.ParseAddr("198.18.0.10/24")
 		if err != nil {
 			return err

@@ -14,6 +14,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/pelago-dev/pelago/network/netnstest"
 )
 
 // roleVariable makes the test binary hold a tunnel instead of running tests.
@@ -175,7 +177,7 @@ func TestFileOutlivesClose(t *testing.T) {
 			t.Fatal(err)
 		}
 		if remove {
-			change(t, rome.gateway, func(k *netlink.Handle) error { return k.LinkDel(byName(t, k, deviceName)) })
+			netnstest.Change(t, rome.gateway, func(k *netlink.Handle) error { return k.LinkDel(byName(t, k, deviceName)) })
 		}
 		return rome.open(Options{TUN: held}, rome.config(milan, milan.endpoint()))
 	}

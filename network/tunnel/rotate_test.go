@@ -140,7 +140,7 @@ func TestStranger(t *testing.T) {
 	milanConfig.NextPeer = newKey(t).Public() // expected, and not the stranger
 	milan.set(milans, milanConfig)
 	p := rome.ping(milan, 10*time.Millisecond)
-	strangers := &side{t: t, name: "stranger", host: rome.host, gateway: newNamespace(t, "stranger"), key: newKey(t), inside: rome.inside, inside6: rome.inside6}
+	strangers := &side{t: t, name: "stranger", host: rome.host, gateway: newNamespace(t), key: newKey(t), inside: rome.inside, inside6: rome.inside6}
 	config := strangers.config(milan, milan.endpoint())
 	config.ListenPort = 0
 	stranger := strangers.open(Options{}, config)

@@ -9,12 +9,14 @@ import (
 
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/tun"
+
+	"github.com/pelago-dev/pelago/network/netns"
 )
 
 // openTUN makes a TUN device in a network namespace. It lasts until the last copy of the
 // file is closed, in whichever process.
 func openTUN(namespace *os.File, name string) (file *os.File, err error) {
-	err = in(namespace, func() error {
+	err = netns.In(namespace, func() error {
 		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return fmt.Errorf("opening /dev/net/tun: %w", err)

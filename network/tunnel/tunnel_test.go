@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/pelago-dev/pelago/network/netns"
+	"github.com/pelago-dev/pelago/network/netnstest"
 )
 
 // pair are two devices, rome's knowing where milan is, between which a ping has passed.
@@ -34,13 +37,13 @@ func transfer(t testing.TB, from, to *side, at netip.Addr, size int64) time.Dura
 	t.Helper()
 	var listener net.Listener
 	var client net.Conn
-	err := in(to.gateway, func() (err error) {
+	err := netns.In(to.gateway, func() (err error) {
 		listener, err = net.Listen("tcp", net.JoinHostPort(at.String(), "0"))
 		return err
 	})
 	if err == nil {
 		defer func() { _ = listener.Close() }()
-		err = in(from.gateway, func() (err error) {
+		err = netns.In(from.gateway, func() (err error) {
 			client, err = net.DialTimeout("tcp", listener.Addr().String(), patience)
 			return err
 		})
@@ -102,7 +105,7 @@ func TestTunnel(t *testing.T) {
 		if stats.Received < 8<<20 || stats.Sent < 8<<20 || stats.Endpoint.String() != s.want || stats.ListenPort != port || time.Since(stats.Handshake) > time.Minute {
 			t.Errorf("%s: %+v", s.name, stats)
 		}
-		change(t, s.host, func(k *netlink.Handle) error {
+		netnstest.Change(t, s.host, func(k *netlink.Handle) error {
 			if _, err := k.LinkByName(deviceName); !errors.As(err, &netlink.LinkNotFoundError{}) {
 				t.Errorf("%s: the host sees the device, or: %v", s.name, err)
 			}
@@ -119,7 +122,7 @@ func TestSetAgain(t *testing.T) {
 	updates := make(chan netlink.LinkUpdate, 16)
 	done := make(chan struct{})
 	defer close(done)
-	if err := netlink.LinkSubscribeAt(nsHandle(rome.gateway), updates, done); err != nil {
+	if err := netns.In(rome.gateway, func() error { return netlink.LinkSubscribe(updates, done) }); err != nil {
 		t.Fatal(err)
 	}
 	config := rome.config(milan, milan.endpoint())
@@ -150,7 +153,7 @@ func TestSetAgain(t *testing.T) {
 // udpSockets are the inodes of a namespace's UDP sockets.
 func udpSockets(t testing.TB, namespace *os.File) (inodes []byte) {
 	t.Helper()
-	if err := in(namespace, func() error {
+	if err := netns.In(namespace, func() error {
 		text, err := os.ReadFile("/proc/thread-self/net/udp")
 		for line := range bytes.Lines(text) {
 			if fields := bytes.Fields(line); len(fields) > 9 {
@@ -168,10 +171,10 @@ func udpSockets(t testing.TB, namespace *os.File) (inodes []byte) {
 func TestRepair(t *testing.T) {
 	rome, milan, romes, _ := pair(t, Options{})
 	config := rome.config(milan, milan.endpoint())
-	change(t, rome.gateway, func(k *netlink.Handle) error { return k.LinkSetDown(byName(t, k, deviceName)) })
+	netnstest.Up(t, rome.gateway, deviceName, false)
 	rome.set(romes, config)
 	transfer(t, milan, rome, rome.inside, 1<<10)
-	change(t, rome.gateway, func(k *netlink.Handle) error { return k.LinkDel(byName(t, k, deviceName)) })
+	netnstest.Change(t, rome.gateway, func(k *netlink.Handle) error { return k.LinkDel(byName(t, k, deviceName)) })
 	rome.set(romes, config)
 	rome.number()
 	p := rome.ping(milan, 20*time.Millisecond)
@@ -189,7 +192,7 @@ func TestRefused(t *testing.T) {
 		t.Error("the name could be changed")
 	}
 	// The port is the host's, and taken.
-	gateway := newNamespace(t, "second gateway")
+	gateway := newNamespace(t)
 	second, err := New(Options{Namespace: gateway, Host: rome.host})
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +212,7 @@ func TestRefused(t *testing.T) {
 	if d.Set(rome.config(milan)) == nil || d.Kick() == nil {
 		t.Error("a closed device can be set, or kicked")
 	}
-	change(t, rome.gateway, func(k *netlink.Handle) error {
+	netnstest.Change(t, rome.gateway, func(k *netlink.Handle) error {
 		if _, err := k.LinkByName(deviceName); !errors.As(err, &netlink.LinkNotFoundError{}) {
 			t.Errorf("the closed device is there, or: %v", err)
 		}

@@ -13,6 +13,8 @@ import (
 
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
+
+	"github.com/pelago-dev/pelago/network/netns"
 )
 
 // triedAtOnce is how many addresses one round asks. All get the same question, and the
@@ -78,7 +80,7 @@ func (u *userspace) set(c Config) error {
 	u.config, u.active = Config{}, PublicKey{}
 	err = u.change(c)
 	if err == nil {
-		if err = in(u.options.Host, u.device.Up); err != nil {
+		if err = netns.In(u.options.Host, u.device.Up); err != nil {
 			err = fmt.Errorf("listening on UDP port %d: %w", c.ListenPort, err)
 		}
 	}
@@ -157,7 +159,7 @@ func (u *userspace) change(c Config) error {
 	}
 	if lines := difference(u.config, c, u.active); lines != "" {
 		// A change of port opens sockets.
-		if err := in(u.options.Host, func() error { return u.device.IpcSet(lines) }); err != nil {
+		if err := netns.In(u.options.Host, func() error { return u.device.IpcSet(lines) }); err != nil {
 			u.stop() // what it has now is not known: make it anew next time
 			return fmt.Errorf("setting WireGuard: %w", err)
 		}

@@ -7,66 +7,23 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/pelago-dev/pelago/network/netns"
+	"github.com/pelago-dev/pelago/network/netnstest"
 )
 
-// requireRoot skips a test that needs network namespaces, but never where a skip would
-// go unseen.
-func requireRoot(t testing.TB) {
-	t.Helper()
-	if os.Geteuid() == 0 {
-		return
-	}
-	if os.Getenv("CI") == "true" {
-		t.Fatal("needs root to make network namespaces")
-	}
-	t.Skip("needs root to make network namespaces; run as root")
-}
-
 // newNamespace makes a network namespace that lasts as long as its file and what is in it.
-func newNamespace(t testing.TB, name string) *os.File {
+func newNamespace(t testing.TB) *os.File {
 	t.Helper()
-	type made struct {
-		file *os.File
-		err  error
-	}
-	done := make(chan made, 1)
-	go func() {
-		runtime.LockOSThread() // for good
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			done <- made{err: err}
-			return
-		}
-		file, err := os.Open("/proc/thread-self/ns/net")
-		done <- made{file, err}
-	}()
-	m := <-done
-	if m.err != nil {
-		t.Fatalf("making namespace %s: %v", name, m.err)
-	}
-	t.Cleanup(func() { _ = m.file.Close() })
-	change(t, m.file, func(k *netlink.Handle) error { return k.LinkSetUp(byName(t, k, "lo")) })
-	return m.file
-}
-
-// change runs f with netlink of a namespace.
-func change(t testing.TB, namespace *os.File, f func(*netlink.Handle) error) {
-	t.Helper()
-	kernel, err := linkIn(namespace)
-	if err == nil {
-		defer kernel.Close()
-		err = f(kernel)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	ns := netnstest.New(t)
+	netnstest.Up(t, ns, "lo", true)
+	return ns
 }
 
 func byName(t testing.TB, k *netlink.Handle, name string) netlink.Link {
@@ -81,7 +38,7 @@ func byName(t testing.TB, k *netlink.Handle, name string) netlink.Link {
 // address gives a device an address, or takes it.
 func address(t testing.TB, namespace *os.File, device, prefix string, give bool) {
 	t.Helper()
-	change(t, namespace, func(k *netlink.Handle) error {
+	netnstest.Change(t, namespace, func(k *netlink.Handle) error {
 		a, err := netlink.ParseAddr(prefix)
 		if err != nil {
 			return err
@@ -113,18 +70,14 @@ const (
 // newSides are two hosts joined by a cable, each with a gateway that is joined to nothing.
 func newSides(t testing.TB) (rome, milan *side) {
 	t.Helper()
-	requireRoot(t)
 	rome = &side{t: t, name: "rome", at: "198.18.0.1", inside: netip.MustParseAddr("10.9.0.1"), inside6: netip.MustParseAddr("fd09::1")}
 	milan = &side{t: t, name: "milan", at: "198.18.0.2", inside: netip.MustParseAddr("10.9.0.2"), inside6: netip.MustParseAddr("fd09::2")}
 	for _, s := range []*side{rome, milan} {
-		s.host, s.gateway = newNamespace(t, s.name), newNamespace(t, s.name+"'s gateway")
+		s.host, s.gateway = newNamespace(t), newNamespace(t)
 		s.key = newKey(t)
 	}
-	change(t, rome.host, func(k *netlink.Handle) error {
-		return k.LinkAdd(&netlink.Veth{LinkAttrs: named("eth0"), PeerName: "eth0", PeerNamespace: netlink.NsFd(milan.host.Fd())})
-	})
+	netnstest.Join(t, rome.host, "eth0", milan.host, "eth0", 1500)
 	for _, s := range []*side{rome, milan} {
-		change(t, s.host, func(k *netlink.Handle) error { return k.LinkSetUp(byName(t, k, "eth0")) })
 		address(t, s.host, "eth0", s.at+"/24", true)
 	}
 	return rome, milan
@@ -194,12 +147,7 @@ func (s *side) stats(d *Device) Stats {
 // cable cuts what joins the hosts, or heals it.
 func (s *side) cable(up bool) {
 	s.t.Helper()
-	change(s.t, s.host, func(k *netlink.Handle) error {
-		if up {
-			return k.LinkSetUp(byName(s.t, k, "eth0"))
-		}
-		return k.LinkSetDown(byName(s.t, k, "eth0"))
-	})
+	netnstest.Up(s.t, s.host, "eth0", up)
 }
 
 // patience is the deadline of what happens at once when there is a processor for it.
@@ -237,7 +185,7 @@ type pings struct {
 func (s *side) ping(to *side, gap time.Duration) *pings {
 	s.t.Helper()
 	p := &pings{t: s.t, to: &net.IPAddr{IP: to.inside.AsSlice()}, stop: make(chan struct{}), back: map[uint16]time.Time{}}
-	err := in(s.gateway, func() (err error) {
+	err := netns.In(s.gateway, func() (err error) {
 		p.socket, err = net.ListenPacket("ip4:icmp", "0.0.0.0")
 		return err
 	})
@@ -367,5 +315,3 @@ func (p *pings) lost() (missing []int, of, row int) {
 	}
 	return missing, of, row
 }
-
-func nsHandle(namespace *os.File) netns.NsHandle { return netns.NsHandle(namespace.Fd()) }

@@ -1,14 +1,17 @@
-package dataplane
+package netns_test
 
 import (
 	"os"
 	"slices"
 	"testing"
+
+	"github.com/pelago-dev/pelago/network/netns"
+	"github.com/pelago-dev/pelago/network/netnstest"
 )
 
 func TestHeld(t *testing.T) {
-	requireRoot(t)
-	var h Held
+	netnstest.Root(t)
+	var h netns.Held
 	a, err := h.Open("a")
 	if err != nil {
 		t.Fatal(err)
@@ -22,7 +25,7 @@ func TestHeld(t *testing.T) {
 	if !sameFile(t, a, again) {
 		t.Error("it is another one the second time")
 	}
-	made, err := newNamespace()
+	made, err := netns.New()
 	if err != nil {
 		t.Fatal(err)
 	}
