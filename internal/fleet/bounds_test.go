@@ -130,25 +130,26 @@ func TestPacer(t *testing.T) {
 		}
 	}
 	a, b := request("ns", "a"), request("ns", "b")
+	const each = time.Second / paceRate
 	for range 1000 { // the same again costs nothing
-		if wait := p.delay(a, now); wait != 500*time.Millisecond {
+		if wait := p.delay(a, now); wait != each {
 			t.Fatalf("the one after the burst waits %s", wait)
 		}
 	}
-	if wait := p.delay(b, now); wait != time.Second {
+	if wait := p.delay(b, now); wait != 2*each {
 		t.Errorf("the next one waits %s", wait)
 	}
-	if wait := p.delay(a, now.Add(500*time.Millisecond)); wait != time.Second {
+	if wait := p.delay(a, now.Add(each)); wait != 2*each {
 		t.Errorf("news after a request was due waits %s, want behind the others", wait)
 	}
 	if p.lag(now) != 0 {
 		t.Error("a short queue slows the peer down")
 	}
-	for i := range 200 {
+	for i := range int(100 * paceRate) {
 		p.delay(request("ns", fmt.Sprint("c", i)), now.Add(time.Second))
 	}
 	if got := p.lag(now.Add(time.Second)); got < 30*time.Second || got > time.Minute {
-		t.Errorf("200 requests are %s behind", got)
+		t.Errorf("requests for 100 s are %s too far behind", got)
 	}
 	p.delay(a, now.Add(time.Hour))
 	if len(p.waiting) != 0 {

@@ -12,8 +12,8 @@ import (
 // A peer decides when its objects change, but not how often this cluster works
 // because of that.
 const (
-	paceRate  = 2.0 // requests a second
-	paceBurst = 20
+	paceRate  = 20.0 // requests a second
+	paceBurst = 100
 	// paceLag is how far the requests may be behind before the peer is read slower.
 	paceLag = time.Minute
 )

@@ -32,8 +32,8 @@ type carrier struct {
 	client client.Client
 	clock  clock.PassiveClock
 	fleet  Fleet
-	sent   times // writes at providers
-	copied times // writes at home
+	sent   pace // writes at providers
+	copied pace // writes at home
 }
 
 // Reconcile carries one NamespaceMap.

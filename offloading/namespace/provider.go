@@ -36,7 +36,7 @@ type provider struct {
 	events events.EventRecorder
 	system string
 
-	writes   times // last write for a tenant
+	writes   pace  // for a tenant
 	unwanted times // since when a namespace is not wanted, or a map is missing
 }
 
