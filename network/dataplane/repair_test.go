@@ -53,7 +53,7 @@ func TestRepair(t *testing.T) {
 		{"the address of the VXLAN", func() error {
 			return rome.place.kernel.AddrDel(rome.link(vxlanName), &netlink.Addr{IPNet: network(single(hostEnd(true)))})
 		}},
-		{"the host's end of the gateway", func() error { return rome.place.kernel.LinkDel(rome.link(deviceOf("other"))) }},
+		{"the host's end of the gateway", func() error { return rome.place.kernel.LinkDel(rome.link(Device("other"))) }},
 		{"the gateway's end down", func() error { return gateway.kernel.LinkSetDown(gateway.link(insideName)) }},
 		{"the gateway's end's hardware address", func() error {
 			return gateway.kernel.LinkSetHardwareAddr(gateway.link(insideName), mustHardware("02:00:00:00:00:09"))
