@@ -271,6 +271,7 @@ func TestLeftOut(t *testing.T) {
 	in.Nodes[1].Pods, in.Nodes[2].Pods = addrs("10.42.9.1", "10.42.9.2", "192.0.2.2"), addrs("10.42.9.1", "10.42.9.3")
 	in.Nodes[2].Addresses = append(in.Nodes[2].Addresses, addrs("10.42.9.2")...) // a pod's of rome-2
 	in.Nodes[1].Alive = false
+	in.Nodes[1].Pods = append(in.Nodes[1].Pods, addrs("10.42.2.9")...) // in its own range
 	in.Nodes[1].Ranges = append(in.Nodes[1].Ranges, prefixes("10.42.8.8/32")...)
 	owns := map[string][]netip.Prefix{}
 	for _, o := range Compute(in).Config.Others {
