@@ -150,6 +150,7 @@ type Problem struct {
 	Text   string
 }
 
+// String names the object first.
 func (p Problem) String() string { return p.Object + ": " + p.Text }
 
 // Compute makes a node's plan.
