@@ -34,7 +34,7 @@ func (s *space) applyAddresses(wanted []address, devices map[string]netlink.Link
 		a := &netlink.Addr{IPNet: network(w.prefix)}
 		if w.prefix.Addr().Is6() {
 			a.Flags = unix.IFA_F_NODAD
-		} else if w.prefix.Addr() == hostEnd(true) {
+		} else if w.prefix.Addr() != errorSource(true) {
 			a.Scope = unix.RT_SCOPE_LINK // never the source of anything else
 		}
 		if err := s.wrote(w, "adding", s.kernel.AddrReplace(l, a)); err != nil {

@@ -34,10 +34,10 @@ func (c Config) Check() error {
 			wrong("gateways: peering %q is empty or there twice", g.Peering)
 		}
 		gateways[g.Peering] = true
-		if other, taken := devices[deviceOf(g.Peering)]; taken {
-			wrong("gateways: %q and %q have the same device %s", other, g.Peering, deviceOf(g.Peering))
+		if other, taken := devices[Device(g.Peering)]; taken {
+			wrong("gateways: %q and %q have the same device %s", other, g.Peering, Device(g.Peering))
 		}
-		devices[deviceOf(g.Peering)] = g.Peering
+		devices[Device(g.Peering)] = g.Peering
 		checkGateway(wrong, c, g)
 	}
 	checkRoutes(wrong, c, gateways)
@@ -89,6 +89,13 @@ func checkOthers(wrong wrongFunc, c Config) {
 			owner[p] = o.Name
 		}
 	}
+	for _, a := range c.Node.Owns {
+		if !plain(a) {
+			wrong("node.owns: %s is no address", a)
+		} else if other, taken := owner[single(a)]; taken {
+			wrong("node.owns: %s owns %s", other, a)
+		}
+	}
 	var wide []netip.Prefix
 	for p := range owner {
 		if !p.IsSingleIP() {
@@ -107,6 +114,9 @@ func checkGateway(wrong wrongFunc, c Config, g Gateway) {
 		wrong("%s: mtu %d is less than %d", field, g.MTU, mtuMin)
 	}
 	checkFamilies(wrong, field+": external", g.External)
+	if at, peer := g.ProbeAt, g.ProbePeer; (at != netip.Addr{} || peer != netip.Addr{}) && (!at.Is4() || !peer.Is4() || at == peer) {
+		wrong("%s: probes go from %s to %s, which are not two addresses of IPv4", field, at, peer)
+	}
 	var views, reals []netip.Prefix
 	for _, v := range g.Views {
 		views, reals = append(views, v.View), append(reals, v.Real)
@@ -137,8 +147,8 @@ func checkRoutes(wrong wrongFunc, c Config, gateways map[string]bool) {
 	for _, r := range c.Routes {
 		prefixes = append(prefixes, r.Prefix)
 		switch {
-		case (r.Node == "") == (r.Gateway == ""):
-			wrong("routes: %s has to have a node or a gateway", r.Prefix)
+		case r.Node != "" && r.Gateway != "":
+			wrong("routes: %s has both a node and a gateway", r.Prefix)
 		case r.Node != "" && !others[r.Node]:
 			wrong("routes: %s: node %q is none of the others", r.Prefix, r.Node)
 		case r.Gateway != "" && !gateways[r.Gateway]:

@@ -51,6 +51,9 @@ type Node struct {
 	// Addresses, at most one of each family, are what sources that are not pods become
 	// on their way to a peer.
 	Addresses []netip.Addr
+	// Owns are single addresses of this node's pods inside of a prefix that another one
+	// owns. Others of this node need not be known.
+	Owns []netip.Addr
 	// VNI and Port are the network identifier and the UDP port of our VXLAN. A node of a
 	// cluster without other nodes needs none of the two.
 	VNI  uint32
@@ -69,11 +72,13 @@ type Other struct {
 	Owns []netip.Prefix
 }
 
-// Route leads to a prefix, by the other node or by the gateway here that is named.
+// Route leads to a prefix, by the other node or by the gateway here that is named. With
+// none of them the prefix cannot be reached, and senders are told so: what is for a peer
+// never leaves by the node's other routes.
 type Route struct {
 	Prefix netip.Prefix
 	// Node is the name of another node, Gateway the peering of a gateway on this one;
-	// one of them is set.
+	// one of them at most is set.
 	Node    string
 	Gateway string
 	// MTU is that of the path, 0 for that of the device.
@@ -99,6 +104,10 @@ type Gateway struct {
 	// Probe is the UDP port in the namespace where probes from the tunnel are heard,
 	// 0 for none.
 	Probe uint16
+	// ProbeAt and ProbePeer are this end and the other one of the tunnel for probes, of
+	// IPv4; both are empty, or none. A gateway has ProbeAt, and a way to ProbePeer by the
+	// tunnel alone.
+	ProbeAt, ProbePeer netip.Addr
 	// Limited lets new connections pass only to an address in Here, from the peer, and
 	// to an address in There, from us.
 	Limited bool

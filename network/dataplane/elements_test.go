@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pelago-dev/pelago/network/netns"
+	"github.com/pelago-dev/pelago/network/netnstest"
 )
 
 // TestManyElements holds that one more element costs one, however many there are.
@@ -39,12 +40,12 @@ func TestManyElements(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gateway := openPlace(t, "gateway", file)
+	gateway := netnstest.OpenPlace(t, "gateway", file)
 	file, err = netns.Copy(options.Host)
 	if err != nil {
 		t.Fatal(err)
 	}
-	host := openPlace(t, "host", file)
+	host := netnstest.OpenPlace(t, "host", file)
 	inHost, inGateway := countElements(t, host), countElements(t, gateway)
 	next := netip.MustParseAddr("10.42.200.200")
 	c.Gateways[0].Here = append(c.Gateways[0].Here, next)
@@ -53,7 +54,7 @@ func TestManyElements(t *testing.T) {
 	c.Gateways[0].Here = c.Gateways[0].Here[1:]
 	c.Others[0].Owns = c.Others[0].Owns[1:]
 	took("one less in each")
-	await(t, "the elements are told of", patience, func() bool { return inHost.Load() >= 2 && inGateway.Load() >= 2 })
+	netnstest.Await(t, "the elements are told of", patience, func() bool { return inHost.Load() >= 2 && inGateway.Load() >= 2 })
 	if inHost.Load() != 2 || inGateway.Load() != 2 {
 		t.Errorf("%d elements written in the host and %d in the gateway, want 2 and 2", inHost.Load(), inGateway.Load())
 	}
@@ -62,7 +63,7 @@ func TestManyElements(t *testing.T) {
 	}
 	took("after a beginning watch")
 	for i := range 2 {
-		host.must(host.nftables(func(c *nftables.Conn) {
+		host.Must(host.Nftables(func(c *nftables.Conn) {
 			c.AddTable(&nftables.Table{Name: fmt.Sprintf("somebody%d", i), Family: nftables.TableFamilyINet})
 		}))
 		took("after somebody else has changed nftables, watched")
@@ -83,7 +84,7 @@ func TestManyElements(t *testing.T) {
 func countElements(t *testing.T, p *place) *atomic.Int64 {
 	t.Helper()
 	var socket *nl.NetlinkSocket
-	p.must(netns.In(p.file, func() (err error) {
+	p.Must(netns.In(p.File, func() (err error) {
 		socket, err = nl.Subscribe(unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES)
 		return err
 	}))

@@ -26,6 +26,12 @@ func gatewayState(c Config, g Gateway, tunnelThere bool) state {
 	if tunnelThere {
 		s.settings = append(s.settings, setting{"ipv4/conf/" + g.Tunnel + "/rp_filter", "0"})
 	}
+	if g.ProbeAt.IsValid() {
+		s.addresses = append(s.addresses, address{insideName, single(g.ProbeAt)})
+		if tunnelThere {
+			s.routes = append(s.routes, route{prefix: single(g.ProbePeer), table: mainTable, device: g.Tunnel, source: g.ProbeAt})
+		}
+	}
 	for _, v4 := range families {
 		if !v4 && !usesIPv6(c) {
 			continue

@@ -39,8 +39,11 @@ func hostState(c Config) state {
 			prefix: r.Prefix, table: viewTable, device: vxlanName, via: numbers[r.Node].nextHop(v4),
 			source: ofFamily(c.Node.Addresses, v4), mtu: r.MTU,
 		}
-		if r.Gateway != "" {
-			k.device, k.via = deviceOf(r.Gateway), gatewayEnd(v4)
+		switch {
+		case r.Gateway != "":
+			k.device, k.via = Device(r.Gateway), gatewayEnd(v4)
+		case r.Node == "":
+			k = route{prefix: r.Prefix, table: viewTable, metric: lastMetric}
 		}
 		s.routes = append(s.routes, k)
 		routed[v4] = true
@@ -72,7 +75,7 @@ func (s *state) addNode(c Config, o Other, n number) {
 }
 
 func (s *state) addGatewayVeth(c Config, g Gateway) {
-	device := deviceOf(g.Peering)
+	device := Device(g.Peering)
 	s.links = append(s.links, link{
 		name: device, hardware: hostHardware(g), mtu: g.MTU, peering: g.Peering, peerHardware: gatewayHardware(g),
 	})
@@ -126,6 +129,9 @@ func hostTable(c Config, numbers map[string]number) *table {
 	t := &table{name: tableName}
 	nat := chain{name: "source", kind: natChain, hook: postrouting, priority: 99}
 	singles := map[bool]int{}
+	for _, a := range c.Node.Owns {
+		singles[a.Is4()]++
+	}
 	for _, o := range c.Others {
 		for _, p := range o.Owns {
 			if p.IsSingleIP() {
@@ -149,6 +155,9 @@ func hostTable(c Config, numbers map[string]number) *table {
 			nat.add(leavesBy(devicePrefix+"*"), cameByOther(vxlanName), snatTo(node))
 		}
 		addresses, ranges := t.markMap("addresses", v4, false, singles[v4]), t.markMap("ranges", v4, true, 0)
+		for _, a := range c.Node.Owns {
+			addresses.addMark(single(a), 0) // no mark, though a range has one
+		}
 		for _, o := range c.Others {
 			for _, p := range o.Owns {
 				if p.IsSingleIP() {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pelago-dev/pelago/network/netnstest"
 )
 
 // TestKernel goes through a world that stands once.
@@ -45,10 +47,10 @@ func testIdempotent(t *testing.T, w *world) {
 			generation := w.generation(n)
 			w.set(c, i)
 			if after := n.kernel.writes.Load(); after != before {
-				t.Errorf("%s: %d writes", n.name, after-before)
+				t.Errorf("%s: %d writes", n.Name, after-before)
 			}
 			if after := w.generation(n); after != generation {
-				t.Errorf("%s: nftables went from generation %d to %d", n.name, generation, after)
+				t.Errorf("%s: nftables went from generation %d to %d", n.Name, generation, after)
 			}
 		}
 	}
@@ -65,7 +67,7 @@ func (w *world) generation(n *worldNode) uint32 {
 
 func testNewProcess(t *testing.T, w *world) {
 	for i, n := range w.rome.nodes {
-		again, err := New(Options{Host: n.file, Namespaces: n.held})
+		again, err := New(Options{Host: n.File, Namespaces: n.held})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +75,7 @@ func testNewProcess(t *testing.T, w *world) {
 			t.Error(err)
 		}
 		if writes := again.writes.Load(); writes != 0 {
-			t.Errorf("%s: %d writes", n.name, writes)
+			t.Errorf("%s: %d writes", n.Name, writes)
 		}
 		again.Close()
 	}
@@ -86,7 +88,7 @@ func testPods(t *testing.T, w *world) {
 			for to := range way.to.nodes {
 				for _, v4 := range families {
 					want := podAt(way.to.view, from+1, 5, v4).String()
-					w.seen(t, way.from.nodes[from].pod, podAt(way.from.view, to+1, 5, v4), want)
+					w.seen(t, way.from.nodes[from].Pod, podAt(way.from.view, to+1, 5, v4), want)
 				}
 			}
 		}
@@ -97,7 +99,7 @@ func testNodes(t *testing.T, w *world) {
 	for _, n := range w.rome.nodes {
 		for to := range w.milan.nodes {
 			for _, v4 := range families {
-				w.seen(t, n.place, podAt(w.rome.view, to+1, 5, v4), externalAt(w.milan.external, v4).String())
+				w.seen(t, n.Place, podAt(w.rome.view, to+1, 5, v4), externalAt(w.milan.external, v4).String())
 			}
 		}
 	}
@@ -106,14 +108,14 @@ func testNodes(t *testing.T, w *world) {
 // seen opens a connection and looks who the server says it is with.
 func (w *world) seen(t *testing.T, from *place, to netip.Addr, want string) {
 	t.Helper()
-	c, seen, err := from.dial(to, patience)
+	c, seen, err := from.Dial(to, patience)
 	if err != nil {
-		t.Errorf("from %s to %s: %v", from.name, to, err)
+		t.Errorf("from %s to %s: %v", from.Name, to, err)
 		return
 	}
 	_ = c.Close()
 	if seen != want {
-		t.Errorf("from %s to %s: seen as %s, want %s", from.name, to, seen, want)
+		t.Errorf("from %s to %s: seen as %s, want %s", from.Name, to, seen, want)
 	}
 }
 
@@ -121,7 +123,7 @@ func testTransfer(t *testing.T, w *world) {
 	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<18) // 4 MB
 	for _, from := range w.rome.nodes {
 		for _, v4 := range families {
-			c, _, err := from.pod.dial(podAt(w.rome.view, 2, 5, v4), patience)
+			c, _, err := from.Pod.Dial(podAt(w.rome.view, 2, 5, v4), patience)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -130,7 +132,7 @@ func testTransfer(t *testing.T, w *world) {
 				headers = 40
 			}
 			if got := maxSegment(t, c); got > tunnelMTU-headers {
-				t.Errorf("%s: segments of %d do not fit into %d", from.name, got, tunnelMTU)
+				t.Errorf("%s: segments of %d do not fit into %d", from.Name, got, tunnelMTU)
 			}
 			exchange(t, c, sent)
 			_ = c.Close()
@@ -176,8 +178,8 @@ func exchange(t *testing.T, c net.Conn, sent []byte) {
 func testLargePing(t *testing.T, w *world) {
 	for i, from := range w.rome.nodes {
 		for _, v4 := range families {
-			if err := from.pod.ping(podAt(42, i+1, 5, v4), podAt(w.rome.view, 2, 5, v4), 9000, patience); err != nil {
-				t.Errorf("from %s: %v", from.name, err)
+			if err := from.Pod.Ping(podAt(42, i+1, 5, v4), podAt(w.rome.view, 2, 5, v4), 9000, patience); err != nil {
+				t.Errorf("from %s: %v", from.Name, err)
 			}
 		}
 	}
@@ -214,13 +216,13 @@ func testSpoofed(t *testing.T, w *world) {
 	} {
 		before := drops(c.want)
 		// From inside the peer's gateway, where the peer may do as it likes.
-		rome.address(tunnelName, c.from.String())
-		sent := rome.send(t, c.from.Addr(), c.to.Addr())
-		await(t, c.reason+" is counted", patience, func() bool { return drops(c.want) >= before+1 })
+		rome.Address(tunnelName, c.from.String())
+		sent := send(t, rome, c.from.Addr(), c.to.Addr())
+		netnstest.Await(t, c.reason+" is counted", patience, func() bool { return drops(c.want) >= before+1 })
 		if after := drops(c.want); after != before+uint64(sent) {
 			t.Errorf("%s: %d dropped, %d sent", c.reason, after-before, sent)
 		}
-		rome.unaddress(tunnelName, c.from)
+		rome.Unaddress(tunnelName, c.from)
 	}
 	w.set(w.rome)
 	testPods(t, w)
@@ -244,7 +246,7 @@ func testLimited(t *testing.T, w *world) {
 				*side.list(&c.Gateways[i]) = allowed
 			}
 		}
-		open, _, err := w.rome.nodes[1].pod.dial(podAt(w.rome.view, 2, 6, true), patience)
+		open, _, err := w.rome.nodes[1].Pod.Dial(podAt(w.rome.view, 2, 6, true), patience)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -252,7 +254,7 @@ func testLimited(t *testing.T, w *world) {
 		gateway := side.cluster.nodes[0].kernel.gateways["other"].filter
 		for _, v4 := range families {
 			to := podAt(w.rome.view, 2, 5, v4)
-			if c, _, err := w.rome.nodes[1].pod.dial(to, silence); err == nil {
+			if c, _, err := w.rome.nodes[1].Pod.Dial(to, silence); err == nil {
 				_ = c.Close()
 				t.Errorf("%s: %s is reached although nothing is allowed", side.name, to)
 			}
@@ -265,8 +267,8 @@ func testLimited(t *testing.T, w *world) {
 			if again, err := gateway.read(); err != nil || !equal(again.handles, rules) {
 				t.Errorf("%s: an element made rules anew (%v)", side.name, err)
 			}
-			w.seen(t, w.rome.nodes[1].pod, to, podAt(w.milan.view, 2, 5, v4).String())
-			if c, _, err := w.rome.nodes[1].pod.dial(podAt(w.rome.view, 2, 6, v4), silence); err == nil {
+			w.seen(t, w.rome.nodes[1].Pod, to, podAt(w.milan.view, 2, 5, v4).String())
+			if c, _, err := w.rome.nodes[1].Pod.Dial(podAt(w.rome.view, 2, 6, v4), silence); err == nil {
 				_ = c.Close()
 				t.Errorf("%s: the other pod is reached", side.name)
 			}
@@ -280,16 +282,16 @@ func testLimited(t *testing.T, w *world) {
 
 func testNoTunnel(t *testing.T, w *world) {
 	rome := w.gateway(w.rome)
-	rome.must(rome.kernel.LinkDel(rome.link(tunnelName)))
+	rome.Must(rome.Kernel.LinkDel(rome.Link(tunnelName)))
 	w.set(w.rome)
 	for _, from := range w.rome.nodes {
 		for _, v4 := range families {
-			c, _, err := from.pod.dial(podAt(w.rome.view, 1, 5, v4), patience)
+			c, _, err := from.Pod.Dial(podAt(w.rome.view, 1, 5, v4), patience)
 			if err == nil {
 				_ = c.Close()
 			}
 			if !errors.Is(err, unix.ENETUNREACH) && !errors.Is(err, unix.EHOSTUNREACH) {
-				t.Errorf("from %s without a tunnel: %v", from.name, err)
+				t.Errorf("from %s without a tunnel: %v", from.Name, err)
 			}
 		}
 	}
@@ -320,12 +322,12 @@ func testMove(t *testing.T, w *world) {
 	var idle []open
 	for i, n := range w.rome.nodes {
 		for _, v4 := range families {
-			c, _, err := n.pod.dial(podAt(w.rome.view, 2, 5, v4), patience)
+			c, _, err := n.Pod.Dial(podAt(w.rome.view, 2, 5, v4), patience)
 			if err != nil {
 				t.Fatal(err)
 			}
 			active = append(active, c)
-			client, server := w.pair(t, w.rome.nodes[i].pod, w.milan.nodes[1].pod, podAt(w.rome.view, 2, 5, v4))
+			client, server := w.pair(t, w.rome.nodes[i].Pod, w.milan.nodes[1].Pod, podAt(w.rome.view, 2, 5, v4))
 			idle = append(idle, open{client, server})
 		}
 	}
@@ -351,7 +353,7 @@ func (w *world) move(t *testing.T) {
 	w.rome.gatewayAt = 1
 	w.set(w.rome, 1)
 	milan := w.gateway(w.milan)
-	milan.must(milan.kernel.LinkDel(milan.link(tunnelName)))
+	milan.Must(milan.Kernel.LinkDel(milan.Link(tunnelName)))
 	tunnel(w.gateway(w.rome), milan, tunnelMTU)
 	w.set(w.rome, 1)
 	w.set(w.milan)
@@ -368,27 +370,27 @@ func testEmpty(t *testing.T, w *world) {
 			t.Fatal(err)
 		}
 		for _, left := range n.leftovers(t) {
-			t.Errorf("%s: left: %s", n.name, left)
+			t.Errorf("%s: left: %s", n.Name, left)
 		}
 		before := n.kernel.writes.Load()
 		if err := n.kernel.Set(t.Context(), Config{}); err != nil || n.kernel.writes.Load() != before {
-			t.Errorf("%s: nothing twice: %v, %d writes", n.name, err, n.kernel.writes.Load()-before)
+			t.Errorf("%s: nothing twice: %v, %d writes", n.Name, err, n.kernel.writes.Load()-before)
 		}
 	}
-	if !w.rome.nodes[0].has("cni0") {
+	if !w.rome.nodes[0].Has("cni0") {
 		t.Error("the bridge is gone")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := w.rome.nodes[0].kernel.Set(ctx, w.rome.config(0)); err == nil || w.rome.nodes[0].has(vxlanName) {
+	if err := w.rome.nodes[0].kernel.Set(ctx, w.rome.config(0)); err == nil || w.rome.nodes[0].Has(vxlanName) {
 		t.Errorf("set after it was called off: %v", err)
 	}
 	// And all comes back.
 	w.rome.gatewayAt = 0
 	w.set(w.rome)
 	milan := w.gateway(w.milan)
-	if milan.has(tunnelName) {
-		milan.must(milan.kernel.LinkDel(milan.link(tunnelName)))
+	if milan.Has(tunnelName) {
+		milan.Must(milan.Kernel.LinkDel(milan.Link(tunnelName)))
 	}
 	tunnel(w.gateway(w.rome), milan, tunnelMTU)
 	w.set(w.rome)

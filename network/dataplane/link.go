@@ -137,7 +137,7 @@ func ourDevice(name, kind string) bool {
 	switch {
 	case name == vxlanName:
 		return kind == "vxlan"
-	case len(name) != len(deviceOf("")) || kind != "veth":
+	case len(name) != len(Device("")) || kind != "veth":
 		return false
 	}
 	rest, ok := strings.CutPrefix(name, devicePrefix)

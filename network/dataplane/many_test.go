@@ -11,13 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pelago-dev/pelago/network/netns"
+	"github.com/pelago-dev/pelago/network/netnstest"
 )
 
 // alone is a node without a world around it.
 func alone(t *testing.T) (*Kernel, Options, Config) {
 	t.Helper()
-	host, held := newPlace(t, "host"), &netns.Held{}
-	options := Options{Host: host.file, Namespaces: held}
+	host, held := netnstest.NewPlace(t, "host"), &netns.Held{}
+	options := Options{Host: host.File, Namespaces: held}
 	kernel, err := New(options)
 	if err != nil {
 		t.Fatal(err)
@@ -29,8 +30,8 @@ func alone(t *testing.T) (*Kernel, Options, Config) {
 			_ = held.Remove(name)
 		}
 	})
-	host.address("lo", "192.0.2.1/32")
-	host.sysctl("ipv6/conf/all/forwarding", "1")
+	host.Address("lo", "192.0.2.1/32")
+	host.Sysctl("ipv6/conf/all/forwarding", "1")
 	return kernel, options, Config{
 		Node: Node{
 			Name: "a", Underlay: netip.MustParseAddr("192.0.2.1"), VNI: 7, Port: 4790, MTU: 1450,
@@ -104,7 +105,7 @@ func TestLess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	host := openPlace(t, "host", file)
+	host := netnstest.OpenPlace(t, "host", file)
 	for i := range c.Others {
 		c.Others[i].Owns = []netip.Prefix{podSubnet(i, true), podSubnet(i, false)}
 	}
@@ -131,7 +132,7 @@ func TestLess(t *testing.T) {
 		if err := kernel.Set(t.Context(), step.config); err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff(step.want, host.count()); d != "" {
+		if d := cmp.Diff(step.want, count(host)); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
 		}
 	}
@@ -146,11 +147,11 @@ func podSubnet(i int, v4 bool) netip.Prefix {
 }
 
 // count counts what is ours without asking the code that made it.
-func (p *place) count() map[string]int {
-	p.t.Helper()
+func count(p *place) map[string]int {
+	p.T.Helper()
 	n := map[string]int{}
-	links, err := p.kernel.LinkList()
-	p.must(err)
+	links, err := p.Kernel.LinkList()
+	p.Must(err)
 	for _, l := range links {
 		if l.Type() == "veth" {
 			n["veths"]++
@@ -159,8 +160,8 @@ func (p *place) count() map[string]int {
 			continue
 		}
 		for _, family := range []int{unix.AF_INET, unix.AF_INET6, unix.AF_BRIDGE} {
-			list, err := p.kernel.NeighList(l.Attrs().Index, family)
-			p.must(err)
+			list, err := p.Kernel.NeighList(l.Attrs().Index, family)
+			p.Must(err)
 			for _, e := range list {
 				switch {
 				case family == unix.AF_BRIDGE && l.Type() == "vxlan":
@@ -172,8 +173,8 @@ func (p *place) count() map[string]int {
 		}
 	}
 	for _, v4 := range families {
-		routes, err := p.kernel.RouteListFiltered(familyOf(v4), &netlink.Route{}, netlink.RT_FILTER_TABLE)
-		p.must(err)
+		routes, err := p.Kernel.RouteListFiltered(familyOf(v4), &netlink.Route{}, netlink.RT_FILTER_TABLE)
+		p.Must(err)
 		for _, r := range routes {
 			switch {
 			case r.Table == viewTable:
@@ -182,8 +183,8 @@ func (p *place) count() map[string]int {
 				n["ways"]++
 			}
 		}
-		rules, err := p.kernel.RuleList(familyOf(v4))
-		p.must(err)
+		rules, err := p.Kernel.RuleList(familyOf(v4))
+		p.Must(err)
 		for _, r := range rules {
 			if r.Table == viewTable || r.Table >= nodeTables {
 				n["rules"]++

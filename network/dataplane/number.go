@@ -93,8 +93,8 @@ func hardware(name string) string {
 	return net.HardwareAddr(sum[:6]).String()
 }
 
-// deviceOf is the name of the host's end of a gateway's veth.
-func deviceOf(peering string) string {
+// Device is the name of the host's end of a gateway's veth.
+func Device(peering string) string {
 	sum := sha256.Sum256([]byte(peering))
 	return devicePrefix + hex.EncodeToString(sum[:4])
 }

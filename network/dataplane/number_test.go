@@ -67,7 +67,7 @@ func TestMadeOfNumbers(t *testing.T) {
 	if err != nil || h[0]&1 != 0 || h[0]&2 == 0 || hardware("a") == hardware("b") {
 		t.Errorf("%s %v", h, err)
 	}
-	if d := deviceOf("a peering with a very long name"); len(d) != deviceNameMax || !ourDevice(d, "veth") {
+	if d := Device("a peering with a very long name"); len(d) != deviceNameMax || !ourDevice(d, "veth") {
 		t.Error(d)
 	}
 }
@@ -79,8 +79,8 @@ func TestOurDevice(t *testing.T) {
 	}{
 		{vxlanName, "vxlan", true},
 		{vxlanName, "bridge", false},
-		{deviceOf("milan"), "veth", true},
-		{deviceOf("milan"), "wireguard", false},
+		{Device("milan"), "veth", true},
+		{Device("milan"), "wireguard", false},
 		{"pelago-wg0", "veth", false},
 		{"pelago-deadbeeg", "veth", false},
 		{"eth0", "veth", false},

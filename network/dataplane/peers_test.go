@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+
+	"github.com/pelago-dev/pelago/network/netnstest"
 )
 
 // TestTwoPeers peers rome with a third cluster of the same addresses, whose gateway is on
@@ -38,14 +40,14 @@ func TestTwoPeers(t *testing.T) {
 	through(w.milan, osloAtMilan, osloAtRome)
 	through(oslo, milanAtOslo, w.rome.view)
 	w.rome.change = func(config *Config) {
-		first := config.Node.Name == w.rome.nodes[0].name
+		first := config.Node.Name == w.rome.nodes[0].Name
 		for i := range config.Gateways {
 			config.Gateways[i].Transit = slices.Concat(config.Gateways[i].Transit, viewsOnly(both(osloAtRome, 42)))
 		}
 		for _, v := range both(osloAtRome, 42) {
 			r := Route{Prefix: v.View, Gateway: "oslo"}
 			if first {
-				r.Node, r.Gateway = w.rome.nodes[1].name, ""
+				r.Node, r.Gateway = w.rome.nodes[1].Name, ""
 			}
 			config.Routes = append(config.Routes, r)
 		}
@@ -62,7 +64,7 @@ func TestTwoPeers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tunnel(openPlace(t, "gateway of rome to oslo", file), w.gateway(oslo), tunnelMTU)
+	tunnel(netnstest.OpenPlace(t, "gateway of rome to oslo", file), w.gateway(oslo), tunnelMTU)
 	w.set(w.rome)
 	w.set(oslo)
 	testPods(t, w)
@@ -78,8 +80,8 @@ func TestTwoPeers(t *testing.T) {
 					{oslo, milanAtOslo, osloAtMilan},
 					{w.milan, osloAtMilan, milanAtOslo},
 				} {
-					t.Run(fmt.Sprintf("%s to 10.%d", way.from.nodes[i].name, way.to), func(t *testing.T) {
-						w.seen(t, way.from.nodes[i].pod, podAt(way.to, to+1, 5, v4), podAt(way.seen, i+1, 5, v4).String())
+					t.Run(fmt.Sprintf("%s to 10.%d", way.from.nodes[i].Name, way.to), func(t *testing.T) {
+						w.seen(t, way.from.nodes[i].Pod, podAt(way.to, to+1, 5, v4), podAt(way.seen, i+1, 5, v4).String())
 					})
 				}
 			}

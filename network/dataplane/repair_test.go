@@ -8,6 +8,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/pelago-dev/pelago/network/netnstest"
 )
 
 // TestRepair breaks by hand what Set has made, one thing after the other. Whoever watches
@@ -29,40 +31,40 @@ func TestRepair(t *testing.T) {
 		name string
 		hurt func() error
 	}{
-		{"a route to a view", func() error { return dropRoute(rome.place, viewTable, true) }},
-		{"a route of IPv6", func() error { return dropRoute(rome.place, viewTable, false) }},
+		{"a route to a view", func() error { return dropRoute(rome.Place, viewTable, true) }},
+		{"a route of IPv6", func() error { return dropRoute(rome.Place, viewTable, false) }},
 		{"a route to elsewhere instead", func() error {
-			return rome.place.kernel.RouteReplace(&netlink.Route{
-				Dst: network(viewRange(w.rome.view, true)), Table: viewTable, LinkIndex: rome.link("cni0").Attrs().Index, Scope: netlink.SCOPE_LINK,
+			return rome.Place.Kernel.RouteReplace(&netlink.Route{
+				Dst: network(viewRange(w.rome.view, true)), Table: viewTable, LinkIndex: rome.Link("cni0").Attrs().Index, Scope: netlink.SCOPE_LINK,
 			})
 		}},
 		{"the way to a node", func() error {
-			return dropRoute(rome.place, numbers([]string{"rome-2"})["rome-2"].table(), true)
+			return dropRoute(rome.Place, numbers([]string{"rome-2"})["rome-2"].table(), true)
 		}},
-		{"all rules", func() error { return dropRules(rome.place) }},
+		{"all rules", func() error { return dropRules(rome.Place) }},
 		{"the rule of the gateway", func() error { return dropRules(gateway) }},
-		{"the neighbour", func() error { return dropNeighbours(rome.place, vxlanName, unix.AF_INET) }},
-		{"the forwarding entry", func() error { return dropNeighbours(rome.place, vxlanName, unix.AF_BRIDGE) }},
+		{"the neighbour", func() error { return dropNeighbours(rome.Place, vxlanName, unix.AF_INET) }},
+		{"the forwarding entry", func() error { return dropNeighbours(rome.Place, vxlanName, unix.AF_BRIDGE) }},
 		{"the neighbour of the gateway", func() error { return dropNeighbours(gateway, insideName, unix.AF_INET) }},
 		{"the default route of the gateway", func() error { return dropRoute(gateway, tunnelTable, true) }},
-		{"the VXLAN", func() error { return rome.place.kernel.LinkDel(rome.link(vxlanName)) }},
-		{"the VXLAN down", func() error { return rome.place.kernel.LinkSetDown(rome.link(vxlanName)) }},
+		{"the VXLAN", func() error { return rome.Place.Kernel.LinkDel(rome.Link(vxlanName)) }},
+		{"the VXLAN down", func() error { return rome.Place.Kernel.LinkSetDown(rome.Link(vxlanName)) }},
 		{"its hardware address", func() error {
-			return rome.place.kernel.LinkSetHardwareAddr(rome.link(vxlanName), mustHardware("02:00:00:00:00:09"))
+			return rome.Place.Kernel.LinkSetHardwareAddr(rome.Link(vxlanName), mustHardware("02:00:00:00:00:09"))
 		}},
 		{"the address of the VXLAN", func() error {
-			return rome.place.kernel.AddrDel(rome.link(vxlanName), &netlink.Addr{IPNet: network(single(hostEnd(true)))})
+			return rome.Place.Kernel.AddrDel(rome.Link(vxlanName), &netlink.Addr{IPNet: network(single(hostEnd(true)))})
 		}},
-		{"the host's end of the gateway", func() error { return rome.place.kernel.LinkDel(rome.link(deviceOf("other"))) }},
-		{"the gateway's end down", func() error { return gateway.kernel.LinkSetDown(gateway.link(insideName)) }},
+		{"the host's end of the gateway", func() error { return rome.Place.Kernel.LinkDel(rome.Link(Device("other"))) }},
+		{"the gateway's end down", func() error { return gateway.Kernel.LinkSetDown(gateway.Link(insideName)) }},
 		{"the gateway's end's hardware address", func() error {
-			return gateway.kernel.LinkSetHardwareAddr(gateway.link(insideName), mustHardware("02:00:00:00:00:09"))
+			return gateway.Kernel.LinkSetHardwareAddr(gateway.Link(insideName), mustHardware("02:00:00:00:00:09"))
 		}},
-		{"the table", func() error { return rome.nftables(func(c *nftables.Conn) { c.DelTable(pelago) }) }},
-		{"the table of the gateway", func() error { return gateway.nftables(func(c *nftables.Conn) { c.DelTable(pelago) }) }},
-		{"the rules of the gateway", func() error { return gateway.nftables(func(c *nftables.Conn) { c.FlushTable(pelago) }) }},
+		{"the table", func() error { return rome.Nftables(func(c *nftables.Conn) { c.DelTable(pelago) }) }},
+		{"the table of the gateway", func() error { return gateway.Nftables(func(c *nftables.Conn) { c.DelTable(pelago) }) }},
+		{"the rules of the gateway", func() error { return gateway.Nftables(func(c *nftables.Conn) { c.FlushTable(pelago) }) }},
 		{"a rule of somebody else in our chain", func() error {
-			return gateway.nftables(func(c *nftables.Conn) {
+			return gateway.Nftables(func(c *nftables.Conn) {
 				c.InsertRule(&nftables.Rule{
 					Table: pelago, Chain: &nftables.Chain{Name: "policy", Table: pelago}, Exprs: countedDrop(DropDenied).exprs,
 				})
@@ -70,7 +72,7 @@ func TestRepair(t *testing.T) {
 		}},
 		{"rules that say what ours do and do nothing", func() error { return empty(gateway, w.rome.config(0)) }},
 		{"a chain of somebody else that drops all", func() error {
-			return rome.nftables(func(c *nftables.Conn) {
+			return rome.Nftables(func(c *nftables.Conn) {
 				drop := nftables.ChainPolicyDrop
 				c.AddChain(&nftables.Chain{
 					Name: "bad", Table: pelago, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward,
@@ -79,7 +81,7 @@ func TestRepair(t *testing.T) {
 			})
 		}},
 		{"elements of sets", func() error {
-			return gateway.nftables(func(c *nftables.Conn) {
+			return gateway.Nftables(func(c *nftables.Conn) {
 				c.FlushSet(&nftables.Set{Name: "peer4", Table: pelago})
 				c.FlushSet(&nftables.Set{Name: "pods4", Table: pelago})
 			})
@@ -101,7 +103,7 @@ func TestRepair(t *testing.T) {
 				w.set(w.rome)
 				w.set(w.milan)
 			}
-			if c, _, err := w.rome.nodes[1].pod.dial(podAt(w.rome.view, 1, 5, true), patience); err != nil {
+			if c, _, err := w.rome.nodes[1].Pod.Dial(podAt(w.rome.view, 1, 5, true), patience); err != nil {
 				t.Error(err)
 			} else {
 				_ = c.Close()
@@ -111,7 +113,7 @@ func TestRepair(t *testing.T) {
 		})
 	}
 	cancel()
-	await(t, "another one may watch", patience, func() bool {
+	netnstest.Await(t, "another one may watch", patience, func() bool {
 		_, err := rome.kernel.Watch(t.Context())
 		return err == nil
 	})
@@ -119,7 +121,7 @@ func TestRepair(t *testing.T) {
 
 // empty writes the rules of a gateway anew, with their comments and without their effect.
 func empty(gateway *place, c Config) error {
-	f := &filter{at: gateway.file, name: gateway.name}
+	f := &filter{at: gateway.File, name: gateway.Name}
 	if err := f.open(); err != nil {
 		return err
 	}
@@ -134,7 +136,7 @@ func empty(gateway *place, c Config) error {
 			chain.rules[i].exprs = accept().exprs
 		}
 	}
-	return gateway.nftables(func(conn *nftables.Conn) {
+	return gateway.Nftables(func(conn *nftables.Conn) {
 		b := &batch{conn: conn, table: &nftables.Table{Name: tableName, Family: nftables.TableFamilyINet}}
 		b.rewrite(&knownTable{read: read}, wanted)
 	})
@@ -176,23 +178,23 @@ func (w *world) restore(t *testing.T, again <-chan struct{}) {
 func (w *world) remade(t *testing.T) *place {
 	t.Helper()
 	milan := w.gateway(w.milan)
-	if milan.has(tunnelName) {
-		milan.must(milan.kernel.LinkDel(milan.link(tunnelName)))
+	if milan.Has(tunnelName) {
+		milan.Must(milan.Kernel.LinkDel(milan.Link(tunnelName)))
 	}
 	return milan
 }
 
 func dropRoute(p *place, table int, v4 bool) error {
-	list, err := p.kernel.RouteListFiltered(familyOf(v4), &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
+	list, err := p.Kernel.RouteListFiltered(familyOf(v4), &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return err
 	}
-	return p.kernel.RouteDel(&list[0])
+	return p.Kernel.RouteDel(&list[0])
 }
 
 func dropRules(p *place) error {
 	for _, v4 := range families {
-		list, err := p.kernel.RuleList(familyOf(v4))
+		list, err := p.Kernel.RuleList(familyOf(v4))
 		if err != nil {
 			return err
 		}
@@ -201,7 +203,7 @@ func dropRules(p *place) error {
 				continue
 			}
 			r.Family = familyOf(v4)
-			if err := p.kernel.RuleDel(&r); err != nil {
+			if err := p.Kernel.RuleDel(&r); err != nil {
 				return err
 			}
 		}
@@ -210,7 +212,7 @@ func dropRules(p *place) error {
 }
 
 func dropNeighbours(p *place, device string, family int) error {
-	list, err := p.kernel.NeighList(p.link(device).Attrs().Index, family)
+	list, err := p.Kernel.NeighList(p.Link(device).Attrs().Index, family)
 	if err != nil {
 		return err
 	}
@@ -218,7 +220,7 @@ func dropNeighbours(p *place, device string, family int) error {
 		if family == unix.AF_BRIDGE {
 			n.Family, n.Flags = family, netlink.NTF_SELF
 		}
-		if err := p.kernel.NeighDel(&n); err != nil {
+		if err := p.Kernel.NeighDel(&n); err != nil {
 			return err
 		}
 	}
@@ -232,30 +234,30 @@ func TestForeign(t *testing.T) {
 	attrs := netlink.NewLinkAttrs()
 	for _, name := range []string{"pelago-wg0", "pelago-br", "pelago-123"} {
 		attrs.Name = name
-		n.must(n.place.kernel.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}))
+		n.Must(n.Place.Kernel.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}))
 	}
-	n.must(n.place.kernel.RouteAdd(&netlink.Route{Dst: network(viewRange(99, true)), LinkIndex: n.link("eth0").Attrs().Index}))
+	n.Must(n.Place.Kernel.RouteAdd(&netlink.Route{Dst: network(viewRange(99, true)), LinkIndex: n.Link("eth0").Attrs().Index}))
 	rule := netlink.NewRule()
 	rule.Family, rule.Priority, rule.Table = unix.AF_INET, viewPriority+5, 99
-	n.must(n.place.kernel.RuleAdd(rule))
-	n.must(n.nftables(func(c *nftables.Conn) {
+	n.Must(n.Place.Kernel.RuleAdd(rule))
+	n.Must(n.Nftables(func(c *nftables.Conn) {
 		c.AddTable(&nftables.Table{Name: "pelago-other", Family: nftables.TableFamilyINet})
 	}))
 	w.set(w.rome)
-	n.must(n.kernel.Set(t.Context(), Config{}))
+	n.Must(n.kernel.Set(t.Context(), Config{}))
 	for _, name := range []string{"pelago-wg0", "pelago-br", "pelago-123", "cni0", "eth0"} {
-		if !n.has(name) {
+		if !n.Has(name) {
 			t.Errorf("%s is gone", name)
 		}
 	}
-	if err := n.place.kernel.RouteDel(&netlink.Route{Dst: network(viewRange(99, true)), LinkIndex: n.link("eth0").Attrs().Index}); err != nil {
+	if err := n.Place.Kernel.RouteDel(&netlink.Route{Dst: network(viewRange(99, true)), LinkIndex: n.Link("eth0").Attrs().Index}); err != nil {
 		t.Errorf("the route is gone: %v", err)
 	}
-	if err := n.place.kernel.RuleDel(rule); err != nil {
+	if err := n.Place.Kernel.RuleDel(rule); err != nil {
 		t.Errorf("the rule is gone: %v", err)
 	}
 	for _, table := range []string{"pelago-other", "cni"} {
-		if err := n.nftables(func(c *nftables.Conn) {
+		if err := n.Nftables(func(c *nftables.Conn) {
 			c.DelTable(&nftables.Table{Name: table, Family: nftables.TableFamilyINet})
 		}); err != nil {
 			t.Errorf("the table %s is gone: %v", table, err)

@@ -117,7 +117,7 @@ func (t *table) write(b *strings.Builder) {
 		text := strings.TrimSuffix(s.text(), " }")
 		var elements []string
 		for _, e := range s.sorted() {
-			elements = append(elements, e.String())
+			elements = append(elements, e.text(s.data))
 		}
 		if len(elements) > 0 {
 			text += " elements = { " + strings.Join(elements, ", ") + " }"
@@ -134,12 +134,12 @@ func (t *table) write(b *strings.Builder) {
 	b.WriteString("}\n")
 }
 
-func (e element) String() string {
+func (e element) text(data setData) string {
 	text := e.key.String()
 	if e.key.IsSingleIP() {
 		text = e.key.Addr().String()
 	}
-	if e.mark != 0 {
+	if data == markData {
 		text += fmt.Sprintf(" : %#x", e.mark)
 	}
 	return text

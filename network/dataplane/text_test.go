@@ -33,7 +33,8 @@ func full() Config {
 	return Config{
 		Node: Node{
 			Name: "rome-1", Underlay: addrs("192.0.2.1")[0], Addresses: addrs("192.0.2.1", "2001:db8::1"),
-			VNI: 7077, Port: 4790, MTU: 1450,
+			Owns: addrs("10.42.2.77"),
+			VNI:  7077, Port: 4790, MTU: 1450,
 		},
 		Others: []Other{
 			{Name: "rome-2", Underlay: addrs("192.0.2.2")[0], Owns: prefixes("10.42.2.0/24", "192.0.2.2/32", "fd42:0:0:2::/64")},
@@ -46,10 +47,12 @@ func full() Config {
 			{Prefix: prefixes("10.83.0.0/24")[0], Gateway: "milan", MTU: 1400},
 			{Prefix: prefixes("fd81::/48")[0], Gateway: "milan"},
 			{Prefix: prefixes("10.50.0.0/16")[0], Node: "rome-2"},
+			{Prefix: prefixes("10.51.0.0/16")[0]},
 		},
 		Gateways: []Gateway{
 			{
-				Peering: "milan", Tunnel: "wg-milan", MTU: 1400, External: addrs("10.43.0.1", "fd43::1"), Probe: 7001, Limited: true,
+				Peering: "milan", Tunnel: "wg-milan", MTU: 1400, External: addrs("10.43.0.1", "fd43::1"), Limited: true,
+				Probe: 7001, ProbeAt: addrs("169.254.0.4")[0], ProbePeer: addrs("169.254.0.5")[0],
 				Transit: prefixes("10.90.0.0/16"),
 				Views:   []View{view("10.81.0.0/16", "10.42.0.0/16"), view("10.83.0.0/24", "10.43.0.0/24"), view("fd81::/48", "fd42::/48")},
 				Here:    addrs("10.42.2.7", "10.42.1.3", "fd42::7"), There: addrs("10.42.8.8"),

@@ -23,12 +23,12 @@ func equal(a, b []uint64) bool { return slices.Equal(a, b) }
 func (w *world) pair(t *testing.T, from, to *place, at netip.Addr) (client, server net.Conn) {
 	t.Helper()
 	var l net.Listener
-	to.must(netns.In(to.file, func() (err error) {
+	to.Must(netns.In(to.File, func() (err error) {
 		l, err = net.Listen("tcp", ":0")
 		return err
 	}))
 	defer func() { _ = l.Close() }()
-	from.must(netns.In(from.file, func() (err error) {
+	from.Must(netns.In(from.File, func() (err error) {
 		client, err = net.DialTimeout("tcp", netip.AddrPortFrom(at, l.Addr().(*net.TCPAddr).AddrPort().Port()).String(), patience)
 		return err
 	}))
@@ -60,15 +60,15 @@ func exchangeOnce(t *testing.T, from, to net.Conn) {
 }
 
 // send sends some datagrams straight into the tunnel and returns how many.
-func (p *place) send(t *testing.T, from, to netip.Addr) int {
+func send(t *testing.T, p *place, from, to netip.Addr) int {
 	t.Helper()
 	const count = 3
 	if to.Is6() { // a device alone is a way for IPv4 only
-		r := &netlink.Route{Dst: network(single(to)), LinkIndex: p.link(tunnelName).Attrs().Index}
-		p.must(p.kernel.RouteAdd(r))
-		defer func() { p.must(p.kernel.RouteDel(r)) }()
+		r := &netlink.Route{Dst: network(single(to)), LinkIndex: p.Link(tunnelName).Attrs().Index}
+		p.Must(p.Kernel.RouteAdd(r))
+		defer func() { p.Must(p.Kernel.RouteDel(r)) }()
 	}
-	p.must(netns.In(p.file, func() error {
+	p.Must(netns.In(p.File, func() error {
 		d := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), Control: byDevice(tunnelName)}
 		c, err := d.Dial("udp", netip.AddrPortFrom(to, 9).String())
 		if err != nil {
@@ -85,59 +85,54 @@ func (p *place) send(t *testing.T, from, to netip.Addr) int {
 	return count
 }
 
-func (p *place) unaddress(device string, prefix netip.Prefix) {
-	p.t.Helper()
-	p.must(p.kernel.AddrDel(p.link(device), &netlink.Addr{IPNet: network(prefix)}))
-}
-
 // leftovers are things of ours in a node's namespace.
 func (n *worldNode) leftovers(t *testing.T) []string {
 	t.Helper()
 	var left []string
 	links, err := n.kernel.host.links()
-	n.must(err)
+	n.Must(err)
 	for name, l := range links {
 		if ourDevice(name, l.Type()) {
 			left = append(left, "device "+name)
 		}
 	}
 	_, names, err := n.kernel.host.indexes()
-	n.must(err)
+	n.Must(err)
 	routes, err := n.kernel.host.ourRoutes(names)
-	n.must(err)
+	n.Must(err)
 	for r := range routes {
 		left = append(left, r.String())
 	}
 	for _, v4 := range families {
-		list, err := n.place.kernel.RouteListFiltered(familyOf(v4), &netlink.Route{Table: viewTable}, netlink.RT_FILTER_TABLE)
-		n.must(err)
+		list, err := n.Place.Kernel.RouteListFiltered(familyOf(v4), &netlink.Route{Table: viewTable}, netlink.RT_FILTER_TABLE)
+		n.Must(err)
 		left = append(left, texts(list)...)
 	}
 	rules, odd, err := n.kernel.host.ourRules()
-	n.must(err)
+	n.Must(err)
 	for r := range rules {
 		left = append(left, r.String())
 	}
 	left = append(left, texts(odd)...)
 	for _, v4 := range families {
-		list, err := n.place.kernel.RuleList(familyOf(v4))
-		n.must(err)
+		list, err := n.Place.Kernel.RuleList(familyOf(v4))
+		n.Must(err)
 		for _, r := range list {
 			if r.Priority == viewPriority || r.Priority == markPriority {
 				left = append(left, r.String())
 			}
 		}
 	}
-	filter := &filter{at: n.file, name: n.name}
-	n.must(filter.open())
+	filter := &filter{at: n.File, name: n.Name}
+	n.Must(filter.open())
 	defer filter.close()
 	read, err := filter.read()
-	n.must(err)
+	n.Must(err)
 	if read.there {
 		left = append(left, "table inet pelago")
 	}
 	held, err := n.held.List()
-	n.must(err)
+	n.Must(err)
 	return append(left, held...)
 }
 

@@ -11,7 +11,7 @@ import (
 func TestUnderlayChanges(t *testing.T) {
 	w := newWorld(t)
 	w.start()
-	c, _, err := w.rome.nodes[1].pod.dial(podAt(w.rome.view, 2, 5, true), patience)
+	c, _, err := w.rome.nodes[1].Pod.Dial(podAt(w.rome.view, 2, 5, true), patience)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -19,7 +19,7 @@ func TestUnderlayChanges(t *testing.T) {
 	w.rome.change = func(c *Config) {
 		for i, n := range w.rome.nodes {
 			at := netip.MustParseAddr(fmt.Sprintf("fd19::%d", i+1))
-			if c.Node.Name == n.name {
+			if c.Node.Name == n.Name {
 				c.Node.Underlay = at
 			} else {
 				c.Others[0].Underlay = at

@@ -1,4 +1,6 @@
-// Package netnstest gives tests network namespaces, and cables between them.
+// Package netnstest gives tests network namespaces and cables between them, and made of these
+// clusters of nodes that have the same addresses as those of any other cluster, with pods
+// and a CNI that masquerades. All of it ends with the test.
 package netnstest
 
 import (

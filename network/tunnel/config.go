@@ -70,7 +70,7 @@ func (c Config) validate() error {
 		say("keepalive: %s is not whole seconds up to 65535", c.Keepalive)
 	}
 	for i, e := range c.Endpoints {
-		if _, _, err := splitEndpoint(e); err != nil {
+		if _, _, err := SplitEndpoint(e); err != nil {
 			say("endpoints[%d]: %w", i, err)
 		}
 	}
@@ -96,8 +96,8 @@ func (c Config) clone() Config {
 	return c
 }
 
-// splitEndpoint takes host:port apart.
-func splitEndpoint(text string) (host string, port uint16, err error) {
+// SplitEndpoint takes host:port apart.
+func SplitEndpoint(text string) (host string, port uint16, err error) {
 	host, number, err := net.SplitHostPort(text)
 	if err != nil || host == "" {
 		return "", 0, fmt.Errorf("%q is not host:port", text)

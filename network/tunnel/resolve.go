@@ -30,7 +30,7 @@ type target struct {
 func targets(endpoints []string, known []target) []target {
 	var all []target
 	for _, text := range endpoints {
-		host, port, err := splitEndpoint(text)
+		host, port, err := SplitEndpoint(text)
 		if err != nil {
 			continue // validate has refused it
 		}

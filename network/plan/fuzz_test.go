@@ -1,0 +1,146 @@
+package plan
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pelago-dev/pelago/network/ipam"
+	"github.com/pelago-dev/pelago/network/tunnel"
+)
+
+// source makes input of bytes: of few different things, so that they are in each other's way.
+type source []byte
+
+func (s *source) next() byte {
+	if len(*s) == 0 {
+		return 0
+	}
+	b := (*s)[0]
+	*s = (*s)[1:]
+	return b
+}
+
+// few is a small number, of things that there are.
+func (s *source) few() int { return int(s.next() % 4) }
+
+func (s *source) addr() netip.Addr {
+	switch kind, last := s.next()%16, s.next(); kind {
+	case 0:
+		return netip.Addr{}
+	case 1:
+		return netip.MustParseAddr("fe80::1%eth0")
+	case 2:
+		return netip.MustParseAddr("::ffff:10.0.0.1")
+	case 3, 4, 5:
+		return netip.AddrFrom16([16]byte{0: 0xfd, 1: last % 2, 15: last / 2})
+	case 6:
+		return netip.AddrFrom4([4]byte{127, 0, 0, last})
+	case 7:
+		return netip.AddrFrom4([4]byte{255, 255, 255, 255})
+	default:
+		return netip.AddrFrom4([4]byte{10, last % 4, last / 64, last})
+	}
+}
+
+func (s *source) prefix() netip.Prefix {
+	p := netip.PrefixFrom(s.addr(), int(s.next())%130-1)
+	if s.next()%8 > 0 && p.IsValid() {
+		return p.Masked()
+	}
+	return p
+}
+
+func many[T any](s *source, one func() T) (out []T) {
+	for range s.few() {
+		out = append(out, one())
+	}
+	return out
+}
+
+func (s *source) name() string {
+	return []string{"", "a", "b", "c", "d", "e\x00", "ffffffffffffffffffff", "a b"}[s.next()%8]
+}
+
+func (s *source) node() Node {
+	return Node{
+		Name: s.name(), Addresses: many(s, s.addr), Alive: s.next()%4 > 0, MTU: int(s.next()) * 10,
+		Ranges: many(s, s.prefix), Pods: many(s, s.addr),
+	}
+}
+
+func (s *source) view() ipam.View {
+	v := ipam.View{Real: s.prefix(), View: s.prefix()}
+	if s.next()%8 > 0 && v.Real.IsValid() {
+		v.View = netip.PrefixFrom(v.View.Addr(), v.Real.Bits()).Masked()
+	}
+	return v
+}
+
+func (s *source) peering() Peering {
+	return Peering{
+		Key: s.name(), Role: []Role{Consumer, Provider, ""}[s.next()%3], Views: many(s, s.view), Transit: many(s, s.prefix),
+		Limited: s.next()%2 > 0, Here: many(s, s.addr), There: many(s, s.addr), ListenPort: uint16(s.next() % 3),
+		Peer: tunnel.PublicKey{s.next() % 3},
+		Endpoints: many(s, func() string {
+			return []string{"", "a:1", "10.1.1.1:1", "[fd00::1]:1", "x:y", s.addr().String() + ":7"}[s.next()%6]
+		}),
+	}
+}
+
+func (s *source) input() Input {
+	in := Input{Node: s.name(), Pods: many(s, s.prefix), External: many(s, s.prefix)}
+	for range s.next() % 8 {
+		in.Nodes = append(in.Nodes, s.node())
+	}
+	for range s.next() % 6 {
+		in.Peerings = append(in.Peerings, s.peering())
+	}
+	return in
+}
+
+// FuzzCompute holds that whatever is known, the data plane takes the plan of each node, that
+// they agree, and that the input is left as it was.
+func FuzzCompute(f *testing.F) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		b := make([]byte, 100+random.IntN(900))
+		for i := range b {
+			b[i] = byte(random.Uint32())
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s := source(b)
+		in := s.input()
+		s = b
+		want := s.input() // the same again
+		gateways := Compute(in).Gateways
+		for _, n := range append(in.Nodes, Node{Name: in.Node}) {
+			in.Node = n.Name
+			p := Compute(in)
+			if err := p.Config.Check(); err != nil && n.Name != "" {
+				t.Errorf("%q: %v", n.Name, err)
+			}
+			if d := cmp.Diff(gateways, p.Gateways); d != "" {
+				t.Errorf("%q: does not agree with the first: %s", n.Name, d)
+			}
+			for _, c := range p.Tunnels {
+				if len(c.Config.Name) > 15 || c.Config.MTU < 1280 || c.Config.Peer.IsZero() {
+					t.Errorf("%q: tunnel %+v", n.Name, c)
+				}
+			}
+			for _, problem := range p.Problems {
+				if problem.Object == "" || problem.Text == "" {
+					t.Errorf("problem %q", problem)
+				}
+			}
+		}
+		if a, b := fmt.Sprint(in.Nodes, in.Peerings, in.Pods, in.External), fmt.Sprint(want.Nodes, want.Peerings, want.Pods, want.External); a != b {
+			t.Errorf("the input was %s and is %s", b, a)
+		}
+	})
+}

@@ -1,0 +1,270 @@
+package plan
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/netip"
+	"slices"
+
+	"github.com/pelago-dev/pelago/network/dataplane"
+	"github.com/pelago-dev/pelago/network/ipam"
+	"github.com/pelago-dev/pelago/network/tunnel"
+)
+
+// peer is a peering that can be part of the plan, without what cannot.
+type peer struct {
+	Peering
+	// tunnel says that there can be one.
+	tunnel bool
+}
+
+// readPods returns this cluster's own ranges as they can be, the widest of those that
+// overlap.
+func (b *build) readPods(ranges []netip.Prefix) (pods []netip.Prefix) {
+	var claims []claim
+	for _, p := range ranges {
+		if !sound(p) {
+			b.wrong("cluster", "its pods' range %s is no prefix, or has host bits", p)
+			continue
+		}
+		claims = append(claims, claim{prefix: p})
+	}
+	kept, _ := disjoint(claims)
+	for _, c := range kept {
+		pods = append(pods, c.prefix)
+	}
+	return pods
+}
+
+// readExternal finds the address that stands for what is no pod in each family: that after
+// the range's own, which some think to be none.
+func (b *build) readExternal(ranges []netip.Prefix) {
+	ranges = slices.Clone(ranges)
+	slices.SortFunc(ranges, func(a, b netip.Prefix) int { return claim{a, 0}.compare(claim{b, 0}) })
+	for _, p := range ranges {
+		switch {
+		case !sound(p):
+			b.wrong("cluster", "its external range %s is no prefix, or has host bits", p)
+		case firstOf(b.external, p.Addr().Is4()).IsValid():
+			b.wrong("cluster", "its external range %s is the second one of IPv%s", p, familyName(p.Addr().Is4()))
+		case p.IsSingleIP():
+			b.external = append(b.external, p.Addr())
+		default:
+			b.external = append(b.external, p.Addr().Next())
+		}
+	}
+}
+
+// readPeerings finds what of the peerings can be.
+func (b *build) readPeerings(peerings []Peering) {
+	named := map[string]int{}
+	for _, p := range peerings {
+		named[p.Key]++
+	}
+	for _, p := range peerings {
+		switch {
+		case p.Key == "":
+			b.wrong("peerings", "one has no key")
+		case named[p.Key] > 1:
+			b.wrong(peeringObject(p.Key), "%d peerings have this key", named[p.Key])
+		case p.Role != Consumer && p.Role != Provider:
+			b.wrong(peeringObject(p.Key), "its role %q is neither %s nor %s", p.Role, Consumer, Provider)
+		default:
+			b.peerings = append(b.peerings, &peer{Peering: p})
+		}
+	}
+	slices.SortFunc(b.peerings, func(a, b *peer) int { return cmp.Compare(a.Key, b.Key) })
+	devices := map[string]string{}
+	b.peerings = slices.DeleteFunc(b.peerings, func(p *peer) bool {
+		device := dataplane.Device(p.Key)
+		other, taken := devices[device]
+		if taken {
+			b.wrong(peeringObject(p.Key), "its device %s is that of peering %s; only another key helps", device, other)
+			return true
+		}
+		devices[device] = p.Key
+		return false
+	})
+	b.readViews()
+	ports := map[uint16]string{}
+	var views []claim
+	for _, p := range b.peerings {
+		for _, v := range p.Views {
+			views = append(views, claim{prefix: v.View})
+		}
+	}
+	slices.SortFunc(views, claim.compare)
+	for _, p := range b.peerings {
+		b.readTransit(p)
+		b.readTunnel(p, ports, views)
+		p.Here, p.There = b.readLimits(p, p.Here), b.readLimits(p, p.There)
+	}
+}
+
+// readViews leaves out views that overlap another one or the pods here, or whose ranges
+// at the peer overlap.
+func (b *build) readViews() {
+	type place struct {
+		peer *peer
+		view ipam.View
+	}
+	var places []place
+	var views []claim
+	const ours = -1
+	out := map[int]bool{}
+	for _, p := range b.peerings {
+		var reals []claim
+		for _, v := range p.Views {
+			if !sound(v.View) || !sound(v.Real) || v.View.Bits() != v.Real.Bits() || v.View.Addr().BitLen() != v.Real.Addr().BitLen() || v.View.Bits() == 0 {
+				b.wrong(peeringObject(p.Key), "%s is no view of %s", v.View, v.Real)
+				continue
+			}
+			reals, views = append(reals, claim{v.Real, len(places)}), append(views, claim{v.View, len(places)})
+			places = append(places, place{p, v})
+		}
+		_, clashes := disjoint(reals)
+		for _, c := range clashes {
+			out[c.of.holder], out[c.with.holder] = true, true
+			b.wrong(peeringObject(p.Key), "its ranges %s and %s overlap", c.with.prefix, c.of.prefix)
+		}
+		p.Views = nil
+	}
+	for _, p := range b.pods {
+		views = append(views, claim{p, ours})
+	}
+	_, clashes := disjoint(views)
+	for _, c := range clashes {
+		for _, way := range []clash{c, {c.with, c.of}} {
+			if way.of.holder == ours {
+				continue
+			}
+			whose := "the pods here"
+			if way.with.holder != ours {
+				whose = peeringObject(places[way.with.holder].peer.Key)
+			}
+			out[way.of.holder] = true
+			b.wrong(peeringObject(places[way.of.holder].peer.Key), "its view %s overlaps %s of %s", way.of.prefix, way.with.prefix, whose)
+		}
+	}
+	for i, at := range places {
+		if !out[i] {
+			at.peer.Views = append(at.peer.Views, at.view)
+		}
+	}
+}
+
+func (b *build) readTransit(p *peer) {
+	var claims []claim
+	const pods, transit = 0, 1
+	for _, own := range b.pods {
+		claims = append(claims, claim{own, pods})
+	}
+	for _, t := range p.Transit {
+		if !sound(t) {
+			b.wrong(peeringObject(p.Key), "its transit %s is no prefix, or has host bits", t)
+			continue
+		}
+		claims = append(claims, claim{t, transit})
+	}
+	kept, clashes := disjoint(claims)
+	p.Transit = nil
+	for _, c := range kept {
+		if c.holder == transit {
+			p.Transit = append(p.Transit, c.prefix)
+		}
+	}
+	for _, c := range clashes {
+		if c.of.holder == pods {
+			c = clash{c.with, c.of}
+		}
+		b.wrong(peeringObject(p.Key), "its transit %s overlaps the pods here (%s)", c.of.prefix, c.with.prefix)
+	}
+}
+
+// readTunnel finds whether a tunnel can be, and where its peer may be: not at an address
+// that a view covers, whose packets would go into a tunnel themselves.
+func (b *build) readTunnel(p *peer, ports map[uint16]string, views []claim) {
+	p.tunnel = true
+	if p.Peer.IsZero() {
+		p.tunnel = false
+		b.wrong(peeringObject(p.Key), "the peer has published no key yet")
+	}
+	if other, taken := ports[p.ListenPort]; taken && p.ListenPort != 0 {
+		p.tunnel = false
+		b.wrong(peeringObject(p.Key), "its port %d is that of peering %s", p.ListenPort, other)
+	} else {
+		ports[p.ListenPort] = p.Key
+	}
+	p.Endpoints = slices.DeleteFunc(slices.Clone(p.Endpoints), func(e string) bool {
+		host, _, err := tunnel.SplitEndpoint(e)
+		if err != nil {
+			b.wrong(peeringObject(p.Key), "its peer's endpoint %v", err)
+			return true
+		}
+		a, err := netip.ParseAddr(host)
+		if err == nil && held(views, a.Unmap()) {
+			b.wrong(peeringObject(p.Key), "its peer's endpoint %s is an address of a view, and would be sought in a tunnel: reserve it", e)
+			return true
+		}
+		return false
+	})
+}
+
+// readLimits leaves out what is no address. Who is not limited needs none.
+func (b *build) readLimits(p *peer, addrs []netip.Addr) []netip.Addr {
+	if !p.Limited {
+		return nil
+	}
+	sorted := slices.Clone(addrs)
+	slices.SortFunc(sorted, netip.Addr.Compare)
+	return slices.DeleteFunc(slices.Compact(sorted), func(a netip.Addr) bool {
+		why := unusable(a)
+		if why != "" {
+			b.wrong(peeringObject(p.Key), "the address %s that may be reached %s", a, why)
+		}
+		return why != ""
+	})
+}
+
+// gateway is a peering's gateway on this node.
+func (b *build) gateway(p *peer, mtu int) dataplane.Gateway {
+	at, to := p.ends()
+	g := dataplane.Gateway{
+		Peering: p.Key, Tunnel: tunnelDevice(p.Key), MTU: mtu, External: b.external, Transit: p.Transit,
+		Probe: ProbePort, ProbeAt: at, ProbePeer: to, Limited: p.Limited, Here: p.Here, There: p.There,
+	}
+	for _, v := range p.Views {
+		g.Views = append(g.Views, dataplane.View{View: v.View, Real: v.Real})
+	}
+	return g
+}
+
+// ends are this end and the other one of the tunnel.
+func (p *peer) ends() (here, there netip.Addr) {
+	if p.Role == Consumer {
+		return consumerEnd, providerEnd
+	}
+	return providerEnd, consumerEnd
+}
+
+func probe(p *peer) Probe {
+	at, to := p.ends()
+	return Probe{Peering: p.Key, At: netip.AddrPortFrom(at, ProbePort), Peer: netip.AddrPortFrom(to, ProbePort)}
+}
+
+// tunnelOf is the tunnel of a peering whose gateway is here. Its packets have no mark: no
+// view covers the addresses where the peer may be.
+func (p *peer) tunnelOf(mtu int) Tunnel {
+	return Tunnel{Peering: p.Key, Secret: p.Secret, Config: tunnel.Config{
+		Name: tunnelDevice(p.Key), MTU: mtu, ListenPort: p.ListenPort,
+		Peer: p.Peer, NextPeer: p.NextPeer, Endpoints: p.Endpoints, Keepalive: keepalive,
+	}}
+}
+
+// tunnelDevice is the name of a tunnel's device. It is made among the devices of the
+// node, so no two may have one at the same time.
+func tunnelDevice(peering string) string {
+	sum := sha256.Sum256([]byte("tunnel of " + peering))
+	return "pelago-wg" + hex.EncodeToString(sum[:3])
+}

@@ -1,0 +1,228 @@
+// Package plan computes from what a node's agent knows of its cluster what that node has to
+// have: its whole data plane, and the tunnels and probes of the gateways that are on it. It
+// is pure, and every node computes alike, so that nodes with the same input agree on who
+// is gateway of what without a word.
+//
+// Input that cannot be right, as two nodes with one address, costs what it is about and
+// nothing else: that part is left out, of all nodes' plans, and told of as a Problem. A
+// plan is always one that the data plane takes.
+package plan
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/pelago-dev/pelago/network/dataplane"
+	"github.com/pelago-dev/pelago/network/ipam"
+	"github.com/pelago-dev/pelago/network/tunnel"
+)
+
+// What all nodes of all clusters have in common.
+const (
+	// VNI and Port are those of the VXLAN between the nodes of a cluster. The port is none
+	// of those that CNIs take (4789, 8472) or of NodePorts, nor one that a kernel gives to
+	// clients, and only nodes of one cluster need to agree on both.
+	VNI  = 7077
+	Port = 7077
+	// ProbePort is the UDP port of probes in the namespace of a gateway, where nothing
+	// else listens. Both sides of a tunnel have to take the same.
+	ProbePort = 7077
+
+	// The headers of a packet in a packet: Ethernet, VXLAN, UDP and IP, and WireGuard, UDP
+	// and IP.
+	vxlanOver4, vxlanOver6   = 50, 70
+	tunnelOver4, tunnelOver6 = 60, 80
+	// mtuMin is what IPv6 needs. Where that is too large with its headers, those are what
+	// is sent in fragments.
+	mtuMin = 1280
+	// mtuOutside is the most that the way to a peer is thought to carry, as the internet
+	// does, however large the packets between the nodes are.
+	mtuOutside = 1500
+
+	// keepalive keeps an address translation between the peers open, most of which forget
+	// after 30 s.
+	keepalive = 25 * time.Second
+)
+
+// The tunnel's ends for probes. Both sides know them by their roles. They are link-local,
+// so no range of anybody, and among those that no node's next hop has.
+var (
+	consumerEnd = netip.AddrFrom4([4]byte{169, 254, 0, 4})
+	providerEnd = netip.AddrFrom4([4]byte{169, 254, 0, 5})
+)
+
+// Input is what is known. The order in its lists has no meaning, but for that of endpoints.
+type Input struct {
+	// Node is the name of the node whose plan is wanted.
+	Node string
+	// Nodes are all nodes of the cluster, with that one.
+	Nodes []Node
+	// Pods are the ranges of this cluster's pods, and External those of its external
+	// addresses, at most one of each family.
+	Pods, External []netip.Prefix
+	Peerings       []Peering
+}
+
+// Node is a node of this cluster.
+type Node struct {
+	Name string
+	// Addresses are those by which other nodes reach it, the first one of each family
+	// before others.
+	Addresses []netip.Addr
+	// Alive says that its agent is, which makes it one that may be gateway. It is what was
+	// seen last: who cannot see any more whether agents live keeps what he knew, since a
+	// cluster whose API server is away for a while must not lose its gateways.
+	Alive bool
+	// MTU is the largest packet that its network device carries, 0 if that is not known.
+	MTU int
+	// Ranges are the prefixes that its pods keep to, and Pods the addresses of those of
+	// its pods that are in none of them.
+	Ranges []netip.Prefix
+	Pods   []netip.Addr
+}
+
+// Role is what this cluster is in a peering.
+type Role string
+
+// The roles.
+const (
+	Consumer Role = "consumer"
+	Provider Role = "provider"
+)
+
+// Peering is a peering of this cluster.
+type Peering struct {
+	// Key names it, and is the same on all nodes.
+	Key  string
+	Role Role
+	// Views are what ipam has decided.
+	Views []ipam.View
+	// Transit are views of other peers, whom the peer reaches through this cluster.
+	Transit []netip.Prefix
+	// Limited lets connections begin only to Here, from the peer, and to There, which are
+	// real addresses of the peer's, from this cluster.
+	Limited     bool
+	Here, There []netip.Addr
+	// ListenPort is the UDP port of the tunnel on whichever node is gateway, the same on
+	// all of them; no two peerings have one. 0 is any, for who is not called.
+	ListenPort uint16
+	// Secret names what holds this side's private key.
+	Secret string
+	// Peer and NextPeer are the other side's public keys. Without Peer there is no tunnel yet.
+	Peer, NextPeer tunnel.PublicKey
+	// Endpoints are host:port where the other side may be.
+	Endpoints []string
+}
+
+// Plan is what a node has to have.
+type Plan struct {
+	Config dataplane.Config
+	// Tunnels and Probes are those of Config's gateways, by peering.
+	Tunnels []Tunnel
+	Probes  []Probe
+	// Gateways says of each peering which node is its gateway, "" if none is.
+	Gateways map[string]string
+	// Problems are what was left out or cannot be, in order.
+	Problems []Problem
+}
+
+// Tunnel is a tunnel that ends on this node, in the namespace of its peering.
+type Tunnel struct {
+	Peering string
+	// Secret names what holds the private key, which Config lacks.
+	Secret string
+	Config tunnel.Config
+}
+
+// Probe says whence to where a peering's probes go: its responder listens at At, and its
+// prober asks Peer from any other port of that address.
+type Probe struct {
+	Peering  string
+	At, Peer netip.AddrPort
+}
+
+// Problem is something wrong with the input.
+type Problem struct {
+	// Object is what it is about, as in "node rome-1".
+	Object string
+	Text   string
+}
+
+// String names the object first.
+func (p Problem) String() string { return p.Object + ": " + p.Text }
+
+// Compute makes a node's plan.
+func Compute(in Input) Plan {
+	var b build
+	b.prepare(in)
+	p := Plan{Gateways: map[string]string{}}
+	if b.self != nil {
+		p.Config.Node, p.Config.Others = b.node(), b.others()
+	} else {
+		p.Config.Node.Name = in.Node
+	}
+	p.Config.Pods = b.pods
+	mtu := b.tunnelMTU()
+	for _, peering := range b.peerings {
+		g := gatewayOf(peering.Key, b.candidates)
+		p.Gateways[peering.Key] = g
+		if g == "" {
+			b.wrong(peeringObject(peering.Key), "no node with a live agent can be its gateway")
+		}
+		here := g == in.Node && b.self != nil
+		for _, v := range peering.Views {
+			p.Config.Routes = append(p.Config.Routes, b.route(v.View, peering.Key, g, mtu))
+		}
+		if here {
+			p.Config.Gateways = append(p.Config.Gateways, b.gateway(peering, mtu))
+			p.Probes = append(p.Probes, probe(peering))
+			if peering.tunnel {
+				p.Tunnels = append(p.Tunnels, peering.tunnelOf(mtu))
+			}
+		}
+	}
+	p.Problems = b.problems
+	slices.SortFunc(p.Problems, func(a, b Problem) int { return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Text, b.Text)) })
+	p.Problems = slices.Compact(p.Problems)
+	return p
+}
+
+// build is a plan on its way. All of it but self is the same on all nodes.
+type build struct {
+	problems []Problem
+	// nodes are those of the input that are sound, by name, and self the one whose plan it is.
+	nodes []*member
+	self  *member
+	// underlay4 says that the VXLAN goes over IPv4.
+	underlay4  bool
+	candidates []string
+	pods       []netip.Prefix
+	external   []netip.Addr
+	peerings   []*peer
+}
+
+func (b *build) prepare(in Input) {
+	b.readNodes(in)
+	b.pods = b.readPods(in.Pods)
+	b.readExternal(in.External)
+	b.readPeerings(in.Peerings)
+}
+
+// route leads to a view by its gateway. Where none is it leads nowhere: what is for a peer
+// must not leave by the node's default route.
+func (b *build) route(view netip.Prefix, peering, gateway string, mtu int) dataplane.Route {
+	r := dataplane.Route{Prefix: view}
+	switch {
+	case gateway == "" || b.self == nil:
+	case gateway == b.self.Name:
+		r.Gateway, r.MTU = peering, mtu
+	default:
+		r.Node, r.MTU = gateway, mtu
+	}
+	return r
+}
+
+func nodeObject(name string) string   { return "node " + name }
+func peeringObject(key string) string { return "peering " + key }

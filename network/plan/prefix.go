@@ -1,0 +1,92 @@
+package plan
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+)
+
+// claim is a prefix and who claims it.
+type claim struct {
+	prefix netip.Prefix
+	holder int
+}
+
+// clash is of two claims to the same addresses.
+type clash struct {
+	of, with claim
+}
+
+func (c claim) compare(o claim) int {
+	return cmp.Or(c.prefix.Addr().Compare(o.prefix.Addr()), cmp.Compare(c.prefix.Bits(), o.prefix.Bits()), cmp.Compare(c.holder, o.holder))
+}
+
+// disjoint returns the claims that overlap none of another holder, of each holder's
+// the widest, in order, and of the others with which one they overlap. All of them are
+// left out: nobody knows who is right.
+func disjoint(claims []claim) (kept []claim, clashes []clash) {
+	slices.SortFunc(claims, claim.compare)
+	contested := false // of the one that was kept last, which all that it holds follow
+	for _, c := range claims {
+		if len(kept) == 0 || !kept[len(kept)-1].prefix.Overlaps(c.prefix) {
+			if contested {
+				kept = kept[:len(kept)-1]
+			}
+			kept, contested = append(kept, c), false
+			continue
+		}
+		if outer := kept[len(kept)-1]; outer.holder != c.holder {
+			contested = true
+			clashes = append(clashes, clash{c, outer})
+		}
+	}
+	if contested {
+		kept = kept[:len(kept)-1]
+	}
+	return kept, clashes
+}
+
+// held reports whether one of some claims, sorted and disjoint, holds an address.
+func held(claims []claim, a netip.Addr) bool {
+	after, exact := slices.BinarySearchFunc(claims, a, func(c claim, a netip.Addr) int { return c.prefix.Addr().Compare(a) })
+	return exact || after > 0 && claims[after-1].prefix.Contains(a)
+}
+
+func contains(prefixes []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// sound holds for a prefix in the one form that is compared.
+func sound(p netip.Prefix) bool {
+	return p.IsValid() && p == p.Masked() && !p.Addr().Is4In6()
+}
+
+// unusable says why an address is that of no node or pod, "" if it may be.
+func unusable(a netip.Addr) string {
+	switch {
+	case !a.IsValid():
+		return "is none"
+	case a.Is4In6() || a.Zone() != "":
+		return "is not written the usual way"
+	case a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast():
+		return "is none by which others can reach it"
+	}
+	return ""
+}
+
+// firstOf returns the first address of a family, the zero one if there is none.
+func firstOf(addrs []netip.Addr, v4 bool) netip.Addr {
+	for _, a := range addrs {
+		if a.Is4() == v4 {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+func familyName(v4 bool) string {
+	if v4 {
+		return "4"
+	}
+	return "6"
+}

@@ -1,0 +1,113 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func names(n int) (out []string) {
+	for i := range n {
+		out = append(out, fmt.Sprintf("node-%d", i))
+	}
+	return out
+}
+
+// TestStable holds that a node that leaves moves only its own peerings, and one that comes
+// takes only what it becomes gateway of.
+func TestStable(t *testing.T) {
+	all := names(20)
+	for _, gone := range all {
+		left := slices.DeleteFunc(slices.Clone(all), func(n string) bool { return n == gone })
+		for i := range 500 {
+			key := fmt.Sprintf("peer-%d", i)
+			before, after := gatewayOf(key, all), gatewayOf(key, left)
+			if before == gone == (after == before) {
+				t.Errorf("%s goes from %s to %s when %s leaves", key, before, after, gone)
+			}
+		}
+	}
+	if g := gatewayOf("peer", nil); g != "" {
+		t.Errorf("%s is gateway among nobody", g)
+	}
+}
+
+// TestEven holds that peerings spread: of 10,000 over 20 nodes, each has 500, give or take
+// five times the deviation of 22 that chance has.
+func TestEven(t *testing.T) {
+	all, count := names(20), map[string]int{}
+	for i := range 10_000 {
+		count[gatewayOf(fmt.Sprintf("peer-%d", i), all)]++
+	}
+	for _, n := range all {
+		if count[n] < 390 || count[n] > 610 {
+			t.Errorf("%s is gateway of %d", n, count[n])
+		}
+	}
+}
+
+// TestAgreement holds that the plans of all nodes agree: one of them has the gateway of a
+// peering, and the routes of all others lead to it.
+func TestAgreement(t *testing.T) {
+	for _, alive := range []int{0, 1, 2, 5} {
+		in := large(5, 40, 0)
+		for i := range in.Nodes {
+			in.Nodes[i].Alive = i < alive
+		}
+		in.Nodes[4].Addresses = nil // and has no part
+		here := map[string]string{}
+		var plans []Plan
+		for _, n := range in.Nodes {
+			in.Node = n.Name
+			p := Compute(in)
+			plans = append(plans, p)
+			for _, g := range p.Config.Gateways {
+				if other, taken := here[g.Peering]; taken {
+					t.Errorf("%s and %s are gateway of %s", other, n.Name, g.Peering)
+				}
+				here[g.Peering] = n.Name
+			}
+		}
+		if (alive > 0) != (len(here) == len(in.Peerings)) {
+			t.Errorf("with %d alive %d peerings have a gateway", alive, len(here))
+		}
+		for i, p := range plans {
+			for key, g := range p.Gateways {
+				if g != here[key] {
+					t.Errorf("%s thinks that %q is gateway of %s, which is %q", in.Nodes[i].Name, g, key, here[key])
+				}
+			}
+			for _, r := range p.Config.Routes {
+				key := keyOf(in, r)
+				to := r.Node
+				if r.Gateway != "" {
+					to = in.Nodes[i].Name
+				}
+				if i < 4 && to != here[key] || i == 4 && to != "" {
+					t.Errorf("%s: %s leads to %q, gateway is %q", in.Nodes[i].Name, r.Prefix, to, here[key])
+				}
+			}
+		}
+	}
+}
+
+// TestStructure holds that rules, chains and routes do not grow with pods.
+func TestStructure(t *testing.T) {
+	structure := func(pods int) (lines int) {
+		in := large(10, 10, pods)
+		for line := range strings.Lines(Compute(in).Config.String()) {
+			lines++
+			if strings.Contains(line, "ip route") && !strings.Contains(line, "proto 170") {
+				t.Errorf("a line of another kind: %s", line)
+			}
+		}
+		return lines
+	}
+	few := structure(10)
+	for _, pods := range []int{100, 1000, 10_000} {
+		if many := structure(pods); many != few {
+			t.Errorf("10 pods have %d lines, %d have %d", few, pods, many)
+		}
+	}
+}
