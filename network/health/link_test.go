@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -16,6 +17,7 @@ type link struct {
 	mu      sync.Mutex
 	delay   time.Duration
 	through func(from netip.AddrPort, b []byte) (copies int)
+	sent    map[netip.AddrPort]int // whether or not it arrived, by sender
 	ends    map[netip.AddrPort]*end
 }
 
@@ -39,7 +41,7 @@ var (
 )
 
 func newLink(delay time.Duration) (l *link, rome, milan *end) {
-	l = &link{delay: delay, ends: map[netip.AddrPort]*end{}}
+	l = &link{delay: delay, sent: map[netip.AddrPort]int{}, ends: map[netip.AddrPort]*end{}}
 	l.heal()
 	return l, l.open(romeAt), l.open(milanAt)
 }
@@ -58,6 +60,36 @@ func (l *link) set(through func(from netip.AddrPort, b []byte) int) {
 
 func (l *link) cut()  { l.set(func(netip.AddrPort, []byte) int { return 0 }) }
 func (l *link) heal() { l.set(func(netip.AddrPort, []byte) int { return 1 }) }
+
+// minute is how many probes go out in a minute at least, and in ten seconds a sixth of that.
+const minute = int(time.Minute / Interval)
+
+// probes waits until rome has sent so many more datagrams.
+func (l *link) probes(t *testing.T, more int) {
+	t.Helper()
+	count := func() int {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.sent[romeAt]
+	}
+	want := count() + more
+	until(t, "probes go out", func() bool { return count() >= want })
+}
+
+// until waits in a bubble until something is so. Its clock moves on while nobody has
+// anything to do, so this takes no time.
+func until(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	tick := time.NewTicker(ms)
+	defer tick.Stop()
+	deadline := time.Now().Add(10 * time.Minute)
+	for synctest.Wait(); !so(); synctest.Wait() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain until %s", what)
+		}
+		<-tick.C
+	}
+}
 
 // deliver puts a datagram into a socket as if it came from an address.
 func (e *end) deliver(from netip.AddrPort, b []byte) {
@@ -85,6 +117,7 @@ func (e *end) WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error) {
 	if other == nil {
 		return 0, errors.New("network is unreachable")
 	}
+	e.link.sent[e.at]++
 	sent := append([]byte(nil), b...)
 	for range e.link.through(e.at, sent) {
 		time.AfterFunc(e.link.delay, func() { other.deliver(e.at, sent) })

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -64,14 +63,15 @@ func TestMetrics(t *testing.T) {
 		p := NewProber(ProberOptions{Peering: "milan", Conn: rome, Peer: milanAt, Metrics: m})
 		stopProber := run(t, p.Run)
 		stopResponder := run(t, NewResponder(ResponderOptions{Peering: "milan", Conn: milan, Metrics: m}).Run)
-		time.Sleep(10 * ms)
+		l.probes(t, 1)
 		want("before anything is known",
 			"pelago_probes_sent_total milan 1",
 			"pelago_tunnel_latency_seconds milan 0 in 0.00")
 
 		milan.deliver(romeAt, []byte("something else"))
 		l.heal()
-		time.Sleep(2*Interval + 110*ms)
+		l.probes(t, 2)
+		until(t, "both are answered", func() bool { return slices.Contains(measured(t, registry), "pelago_probes_answered_total milan 2") })
 		want("one of three was lost, and that is not sure yet",
 			"pelago_probes_answered_total milan 2",
 			"pelago_probes_received_total milan answered 2",

@@ -30,7 +30,7 @@ func TestProber(t *testing.T) {
 		if p.Report().Known {
 			t.Error("it is known before anything was asked")
 		}
-		time.Sleep(time.Minute)
+		l.probes(t, minute)
 		kicks, changes := d.read()
 		if want := []change{{20 * ms, true}}; cmp.Diff(want, changes, cmp.AllowUnexported(change{})) != "" || kicks != nil {
 			t.Errorf("while all is well: kicks %v, changes %v", kicks, changes)
@@ -42,7 +42,7 @@ func TestProber(t *testing.T) {
 
 		l.cut()
 		heard := time.Since(p.Report().Heard)
-		time.Sleep(time.Minute)
+		l.probes(t, 2*minute) // more than all that Loss looks at
 		kicks, changes = d.read()
 		if len(kicks) != 1 || kicks[0]+heard > kickAfter*Interval+patience {
 			t.Errorf("kicks %v after the cut, want one", kicks)
@@ -55,7 +55,7 @@ func TestProber(t *testing.T) {
 		}
 
 		l.heal()
-		time.Sleep(5 * time.Second)
+		until(t, "it is alive again", func() bool { return p.Report().Alive })
 		kicks, changes = d.read()
 		if len(changes) != 1 || !changes[0].alive || changes[0].at > 1500*ms || kicks != nil {
 			t.Errorf("after healing: kicks %v, changes %v", kicks, changes)
@@ -67,12 +67,13 @@ func TestProber(t *testing.T) {
 func TestProberBackAfterBlink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, p, d := pair(t, 10*ms)
-		time.Sleep(time.Minute)
+		l.probes(t, minute)
+		until(t, "the last one is answered", func() bool { return time.Since(p.Report().Heard) < ms })
 		d.read()
 		l.cut()
-		time.Sleep((deadAfter - 1) * Interval * 9 / 10 * 99 / 100)
+		l.probes(t, deadAfter-1)
 		l.heal()
-		time.Sleep(10 * time.Second)
+		l.probes(t, minute/6)
 		if kicks, changes := d.read(); len(kicks) != 1 || changes != nil || !p.Report().Alive {
 			t.Errorf("kicks %v, changes %v, %+v", kicks, changes, p.Report())
 		}
@@ -108,9 +109,9 @@ func TestProberLoss(t *testing.T) {
 				return c.copies
 			})
 			want := float64(c.lost) / 10
-			time.Sleep(time.Minute)
+			l.probes(t, minute)
 			for range 5 {
-				time.Sleep(time.Minute)
+				l.probes(t, minute)
 				if got := p.Report().Loss; got < want-.1 || got > want+.1 {
 					t.Errorf("%s: loss %.2f, want %.2f", c.reason, got, want)
 				}
@@ -154,8 +155,8 @@ func TestProberIsNotFooled(t *testing.T) {
 			return 0
 		})
 		run(t, p.Run)
-		time.Sleep(20 * time.Second)
-		if r := p.Report(); r.Alive || !r.Known || time.Since(r.Heard) < 19*time.Second || r.Loss < .9 {
+		l.probes(t, minute)
+		if r := p.Report(); r.Alive || !r.Known || time.Since(r.Heard) < 50*time.Second || r.Loss < .9 {
 			t.Errorf("%+v", r)
 		}
 		if p.Report().Heard.IsZero() {
@@ -186,16 +187,12 @@ func TestProberCallsApart(t *testing.T) {
 			},
 		})
 		run(t, p.Run)
-		time.Sleep(time.Second)
-		l.cut()
-		time.Sleep(5 * time.Second)
-		if p.Report().Alive {
-			t.Error("a slow call keeps it alive")
+		for range 2 { // while the call about the first time lasts
+			l.heal()
+			until(t, "it is alive", func() bool { return p.Report().Alive })
+			l.cut()
+			until(t, "it is dead", func() bool { return !p.Report().Alive })
 		}
-		l.heal()
-		time.Sleep(5 * time.Second)
-		l.cut()
-		time.Sleep(5 * time.Second)
 		close(slow)
 		synctest.Wait()
 		_, changes := d.read()
@@ -224,7 +221,7 @@ func TestRunEnds(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- c.run(milan)(t.Context()) }()
 			milan.errs <- errors.New("a passing one")
-			time.Sleep(time.Second)
+			until(t, "it was told", func() bool { return len(milan.errs) == 0 })
 			_ = milan.Close()
 			if err := <-ended; !errors.Is(err, net.ErrClosed) {
 				t.Errorf("%s: without its socket it ends with %v", c.reason, err)
@@ -239,8 +236,10 @@ func TestPace(t *testing.T) {
 		l, rome, _ := newLink(0)
 		var at []time.Time
 		l.set(func(netip.AddrPort, []byte) int { at = append(at, time.Now()); return 0 })
+		begin := time.Now()
 		run(t, NewProber(ProberOptions{Conn: rome, Peer: milanAt}).Run)
-		time.Sleep(time.Minute)
+		l.probes(t, minute)
+		took := time.Since(begin)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		gaps := map[time.Duration]bool{}
@@ -250,8 +249,8 @@ func TestPace(t *testing.T) {
 				t.Errorf("%v between two probes", gap)
 			}
 		}
-		if len(at) < 120 || len(gaps) < 20 {
-			t.Errorf("%d probes in a minute with %d different gaps", len(at), len(gaps))
+		if took > time.Minute || len(gaps) < 20 {
+			t.Errorf("%d probes in %v with %d different gaps", len(at), took, len(gaps))
 		}
 	})
 }
