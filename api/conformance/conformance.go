@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
 	"github.com/pelago-dev/pelago/api/wire"
@@ -48,11 +49,29 @@ var Checks = []Check{
 	{"subscriptions stay open, two at once, or are not implemented", subscriptions},
 }
 
-// Run makes one check.
+// Run makes one check. What it measures begins when the connection stands: a program
+// that has only just been started may not listen yet.
 func (c Check) Run(ctx context.Context, conn grpc.ClientConnInterface) error {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
+	if conn, can := conn.(*grpc.ClientConn); can {
+		if err := reach(ctx, conn); err != nil {
+			return err
+		}
+	}
 	return c.run(ctx, program{wire.NewResourceReaderClient(conn)})
+}
+
+// reach waits until there is a connection.
+func reach(ctx context.Context, conn *grpc.ClientConn) error {
+	conn.Connect()
+	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
+		if !conn.WaitForStateChange(ctx, state) {
+			return fmt.Errorf("it cannot be connected to: %s at %s", state, conn.Target())
+		}
+		conn.Connect()
+	}
+	return nil
 }
 
 // Test makes all checks as subtests.
