@@ -172,4 +172,8 @@ const (
 	ReasonRunning = "Running"
 	// ReasonVirtualNode: a pod of a DaemonSet is aimed at a virtual node, where it has nothing to do.
 	ReasonVirtualNode = "VirtualNode"
+	// ReasonRangesRefused: a range of the peer's cannot be carried; the message names it.
+	ReasonRangesRefused = "RangesRefused"
+	// ReasonPoolExhausted: no pool has a prefix left for a range; the message names both.
+	ReasonPoolExhausted = "PoolExhausted"
 )

@@ -13,6 +13,9 @@ const (
 	FeaturePeering = "peering/v1"
 	// FeatureOffers is ResourceRequests and ResourceOffers.
 	FeatureOffers = "offers/v1"
+	// FeatureNetwork is NetworkConfigs, and the tunnel that they describe. Only clusters
+	// whose network is on say it.
+	FeatureNetwork = "network/v1"
 	// featureReflection begins the words of the kinds that travel.
 	featureReflection = "reflection."
 )

@@ -41,6 +41,18 @@ const (
 	OffloadingName = "offloading"
 	// NamespaceMapName is the name of every NamespaceMap.
 	NamespaceMapName = "namespaces"
+	// NetworkConsumer and NetworkProvider are the names of the two NetworkConfigs of a
+	// peering, after the side that their spec is of.
+	NetworkConsumer = "consumer"
+	// NetworkProvider: see NetworkConsumer.
+	NetworkProvider = "provider"
+	// NetworkNamespace is where the agents run, with their Leases and the keys of tunnels.
+	NetworkNamespace = "pelago-network"
+	// AgentName is the name of the agents' DaemonSet and service account in NetworkNamespace.
+	AgentName = "pelago-agent"
+	// NetworkKeysName is the name of the Secret in NetworkNamespace with the private keys
+	// of the tunnels: by NetworkKey, and for the next one NetworkNextKey.
+	NetworkKeysName = "pelago-network-keys"
 	// RuntimeClass is the name of the RuntimeClass whose pods run at other clusters only.
 	RuntimeClass = "pelago"
 	// AdmissionName is the name of the Role that the admission policies read. It gives no
@@ -81,6 +93,17 @@ func TenantNamespace(tenant string) string { return TenantNamespacePrefix + tena
 
 // PeeringNamespace is the namespace of a consumer's requests to one provider.
 func PeeringNamespace(peering string) string { return PeeringNamespacePrefix + peering }
+
+// NetworkKey is the key, in the Secret NetworkKeysName, of the private key in base64 of the
+// tunnel whose NetworkConfigs are in a namespace: its name without the common beginning, as
+// peering-milan or tenant-rome. It also names the peering in plans, metrics and devices.
+func NetworkKey(namespace string) string { return strings.TrimPrefix(namespace, "pelago-") }
+
+// NetworkNextKey is like NetworkKey, of the private key that will be used next.
+func NetworkNextKey(namespace string) string { return NetworkKey(namespace) + ".next" }
+
+// AgentLease is the name, in NetworkNamespace, of the Lease that the agent of a node renews.
+func AgentLease(node string) string { return node }
 
 // VirtualNodeName is the name of the virtual node of a request.
 func VirtualNodeName(peering, request string) string {

@@ -29,6 +29,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&NamespaceMap{}, &NamespaceMapList{},
 		&ShadowPod{}, &ShadowPodList{},
 		&ShadowObject{}, &ShadowObjectList{},
+		&NetworkConfig{}, &NetworkConfigList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -23,6 +23,9 @@ import (
 // +kubebuilder:rbac:groups=pelago.dev,resources=namespacemaps,verbs=get;list;watch;create;patch;delete,roleName=pelago-consumer
 // +kubebuilder:rbac:groups=pelago.dev,resources=shadowpods,verbs=list;watch;create;patch;delete,roleName=pelago-consumer
 // +kubebuilder:rbac:groups=pelago.dev,resources=shadowobjects,verbs=list;watch;create;patch;delete,roleName=pelago-consumer
+// +kubebuilder:rbac:groups=pelago.dev,resources=networkconfigs,verbs=list;watch,roleName=pelago-consumer
+// +kubebuilder:rbac:groups=pelago.dev,resources=networkconfigs,resourceNames=consumer,verbs=patch,roleName=pelago-consumer
+// +kubebuilder:rbac:groups=pelago.dev,resources=networkconfigs/status,resourceNames=provider,verbs=patch,roleName=pelago-consumer
 //
 // +kubebuilder:rbac:groups="",resources=pods/log,verbs=get,roleName=pelago-consumer-pods
 // +kubebuilder:rbac:groups="",resources=pods/exec;pods/attach;pods/portforward,verbs=get;create,roleName=pelago-consumer-pods
@@ -52,6 +55,9 @@ func Rights() map[string][]rbacv1.PolicyRule {
 			{APIGroups: pelago, Resources: []string{"namespacemaps"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
 			{APIGroups: pelago, Resources: []string{"shadowpods"}, Verbs: []string{"list", "watch", "create", "patch", "delete"}},
 			{APIGroups: pelago, Resources: []string{"shadowobjects"}, Verbs: []string{"list", "watch", "create", "patch", "delete"}},
+			{APIGroups: pelago, Resources: []string{"networkconfigs"}, Verbs: []string{"list", "watch"}},
+			{APIGroups: pelago, Resources: []string{"networkconfigs"}, ResourceNames: []string{v1alpha1.NetworkConsumer}, Verbs: []string{"patch"}},
+			{APIGroups: pelago, Resources: []string{"networkconfigs/status"}, ResourceNames: []string{v1alpha1.NetworkProvider}, Verbs: []string{"patch"}},
 		},
 		v1alpha1.ConsumerPodsRole: {
 			{APIGroups: []string{""}, Resources: []string{"pods/log"}, Verbs: []string{"get"}},

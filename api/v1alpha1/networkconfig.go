@@ -1,0 +1,124 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// NetworkConfig is what one side of a peering says of its network, and what the other
+// side makes of that. There are two of each peering, named consumer and provider after
+// whose spec it is: in the tenant namespace at the provider, and in the consumer's
+// namespace pelago-peering-NAME, where the one is the consumer's own and the other a copy.
+// Pelago writes all of them. A status is always written by the side that the spec is not
+// of, so that nobody can say by which addresses another cluster sees him.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Namespaced,categories=pelago
+// +kubebuilder:printcolumn:name=Pods,type=string,JSONPath=`.spec.pods`
+// +kubebuilder:printcolumn:name=Views,type=string,JSONPath=`.status.views[*].view`
+// +kubebuilder:printcolumn:name=Ready,type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name=Reason,type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name in ['consumer', 'provider']",message="metadata.name: must be consumer or provider"
+type NetworkConfig struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Spec NetworkConfigSpec `json:"spec,omitempty"`
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Status NetworkConfigStatus `json:"status,omitempty"`
+}
+
+// NetworkConfigSpec is what one side says of itself. Without a public key it has not
+// spoken yet.
+type NetworkConfigSpec struct {
+	// Pods are the ranges of its pods, as 10.42.0.0/16.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=43
+	Pods []string `json:"pods,omitempty"`
+	// External are the ranges of its external addresses, that stand for what is no pod:
+	// at most one of IPv4 and one of IPv6.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2
+	// +kubebuilder:validation:items:MaxLength=43
+	External []string `json:"external,omitempty"`
+	// PublicKey is that of its tunnel: a key of WireGuard in base64.
+	//
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw480]=$`
+	PublicKey string `json:"publicKey,omitempty"`
+	// NextPublicKey is the one that it will use next, as soon as the other side says in
+	// the status that it knows it.
+	//
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw480]=$`
+	NextPublicKey string `json:"nextPublicKey,omitempty"`
+	// Endpoints are HOST:PORT, over UDP, where its gateway may be, the likeliest first.
+	// With none it is the one that calls.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=261
+	Endpoints []string `json:"endpoints,omitempty"`
+	// Port is the UDP port that the tunnel of this peering has on the node that is its
+	// gateway; any if 0.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port,omitempty"`
+}
+
+// NetworkView says by which prefix one side sees a range of the other.
+type NetworkView struct {
+	// Real is the range as its owner has it.
+	//
+	// +kubebuilder:validation:MaxLength=43
+	Real string `json:"real"`
+	// View is the prefix of the same size by which the other side sees it; often the same.
+	//
+	// +kubebuilder:validation:MaxLength=43
+	View string `json:"view"`
+}
+
+// NetworkConfigStatus is what the other side makes of it.
+type NetworkConfigStatus struct {
+	// ObservedGeneration is the generation that the conditions speak of, of the object
+	// that the other side has.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Views of its ranges. They stay when a range is published that is refused.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=18
+	Views []NetworkView `json:"views,omitempty"`
+	// NextPublicKey is the one of the spec that the other side's tunnel knows already.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=44
+	NextPublicKey string `json:"nextPublicKey,omitempty"`
+	// Conditions: Ready, which is False with the reason RangesRefused if a range cannot be
+	// carried, and PoolExhausted if there is no view for one.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// NetworkConfigList is a list of NetworkConfig.
+//
+// +kubebuilder:object:root=true
+type NetworkConfigList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []NetworkConfig `json:"items"`
+}
