@@ -111,6 +111,9 @@ type Gateway struct {
 	// Limited lets new connections pass only to an address in Here, from the peer, and
 	// to an address in There, from us.
 	Limited bool
+	// FromHere and FromThere, of a gateway that is Limited, also let them begin only at an
+	// address in Here, from us, and at one in There, from the peer.
+	FromHere, FromThere bool
 	// Here are the addresses of this cluster that the peer may reach.
 	Here []netip.Addr
 	// There are the real addresses of the peer that this cluster may reach.
@@ -141,7 +144,7 @@ const (
 	// DropDestination: it came from the tunnel and its destination is not a pod here, or
 	// from here and it is none of the peer.
 	DropDestination Reason = "destination"
-	// DropDenied: Limited, and its destination is not to be reached.
+	// DropDenied: Limited, and its destination is not to be reached, or not from there.
 	DropDenied Reason = "denied"
 	// DropInvalid: it belongs to no connection and cannot begin one, so that it cannot be
 	// translated.

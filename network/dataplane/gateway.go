@@ -88,10 +88,18 @@ func gatewayTable(c Config, g Gateway) *table {
 		if g.Limited {
 			// What is in the middle of a connection from the other side: the gateway
 			// has moved here, and has not seen its beginning.
-			policy.add(cameBy(g.Tunnel), destinationIn(here), accept())
-			policy.add(cameBy(g.Tunnel), middleOfTCP(), sourceIn(there), accept())
-			policy.add(cameBy(insideName), destinationIn(there), accept())
-			policy.add(cameBy(insideName), middleOfTCP(), sourceIn(here), accept())
+			in, out := []statement{destinationIn(here)}, []statement{destinationIn(there)}
+			inMiddle, outMiddle := []statement{middleOfTCP(), sourceIn(there)}, []statement{middleOfTCP(), sourceIn(here)}
+			if g.FromThere {
+				in, outMiddle = append(in, sourceIn(there)), append(outMiddle, destinationIn(there))
+			}
+			if g.FromHere {
+				out, inMiddle = append(out, sourceIn(here)), append(inMiddle, destinationIn(here))
+			}
+			policy.passes(cameBy(g.Tunnel), in)
+			policy.passes(cameBy(g.Tunnel), inMiddle)
+			policy.passes(cameBy(insideName), out)
+			policy.passes(cameBy(insideName), outMiddle)
 		}
 	}
 	if g.Limited {
@@ -104,6 +112,11 @@ func gatewayTable(c Config, g Gateway) *table {
 	segments.add(synOnly(), clampSegments())
 	t.chains = []chain{destination, localChain(g), policy, segments, source}
 	return t
+}
+
+// passes accepts what came by a device and is so.
+func (c *chain) passes(by statement, so []statement) {
+	c.add(slices.Concat([]statement{by}, so, []statement{accept()})...)
 }
 
 // localChain is for what the tunnel brings for the gateway itself.

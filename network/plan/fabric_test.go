@@ -120,14 +120,20 @@ func testTransfer(t *testing.T, w *world) {
 	}
 }
 
-// testLimited lets rome reach one pod of milan, and milan none of rome.
+// testLimited lets rome reach one pod of milan, which runs there for it, and that one a pod
+// of rome; milan's other pods reach none.
 func testLimited(t *testing.T, w *world) {
 	var allowed []netip.Addr
 	for _, v4 := range netnstest.Families {
 		allowed = append(allowed, netnstest.PodAddr(42, 1, 5, v4))
 	}
 	rome, milan := &w.rome.in.Peerings[0], &w.milan.in.Peerings[0]
+	var called []netip.Addr
+	for _, v4 := range netnstest.Families {
+		called = append(called, netnstest.PodAddr(42, 0, 5, v4))
+	}
 	rome.Limited, milan.Limited, rome.There, milan.Here = true, true, allowed, allowed
+	rome.Here, milan.There = called, called
 	w.rome.apply(t)
 	w.milan.apply(t)
 	for i, n := range w.rome.Nodes {
@@ -138,7 +144,24 @@ func testLimited(t *testing.T, w *world) {
 			w.denied(t, w.milan.Nodes[i].Pod, w.milan.seen(t, netnstest.PodAddr(42, 1, 5, v4)))
 		}
 	}
-	rome.Limited, milan.Limited, rome.There, milan.Here = false, false, nil, nil
+	// Each gateway by itself keeps those from beginning that do not run for rome.
+	for _, open := range []*side{nil, w.rome, w.milan} {
+		if open != nil {
+			open.in.Peerings[0].Limited = false
+			open.apply(t)
+		}
+		for _, v4 := range netnstest.Families {
+			to := w.milan.seen(t, netnstest.PodAddr(42, 0, 5, v4))
+			w.seen(t, w.milan.Nodes[1].Pod, to, w.rome.seen(t, netnstest.PodAddr(42, 1, 5, v4)))
+			w.denied(t, w.milan.Nodes[0].Pod, to)
+		}
+		if open != nil {
+			open.in.Peerings[0].Limited = true
+			open.apply(t)
+		}
+	}
+	rome.Limited, milan.Limited = false, false
+	rome.Here, rome.There, milan.Here, milan.There = nil, nil, nil, nil
 	w.rome.apply(t)
 	w.milan.apply(t)
 	testPods(t, w)

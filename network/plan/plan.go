@@ -102,7 +102,9 @@ type Peering struct {
 	// Transit are views of other peers, whom the peer reaches through this cluster.
 	Transit []netip.Prefix
 	// Limited lets connections begin only to Here, from the peer, and to There, which are
-	// real addresses of the peer's, from this cluster.
+	// real addresses of the peer's, from this cluster. At the provider they also begin only
+	// at Here, which are the consumer's pods, and at the consumer from the peer only at There,
+	// which are the same ones: at one end of every connection is a pod that runs there for it.
 	Limited     bool
 	Here, There []netip.Addr
 	// ListenPort is the UDP port of the tunnel on whichever node is gateway, the same on
