@@ -44,6 +44,8 @@ type Cluster struct {
 	Client client.WithWatch
 	// Discovery tells version and groups.
 	Discovery discovery.DiscoveryInterface
+	// Exec runs a command in a pod and returns what it writes.
+	Exec func(ctx context.Context, namespace, pod string, command []string) (string, error)
 	// Server is the address in the kubeconfig.
 	Server string
 	// Names are those of context and cluster in the kubeconfig, context first.
@@ -105,7 +107,7 @@ func newCluster(config *rest.Config, names []string) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", config.Host, err)
 	}
-	return &Cluster{Client: c, Discovery: d, Server: config.Host, Names: names}, nil
+	return &Cluster{Client: c, Discovery: d, Exec: executor(config), Server: config.Host, Names: names}, nil
 }
 
 // Scheme returns the kinds of Kubernetes and of Pelago.

@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"net/netip"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -86,6 +88,25 @@ type NetworkView struct {
 	//
 	// +kubebuilder:validation:MaxLength=43
 	View string `json:"view"`
+}
+
+// ViewOf is the address by which the other side sees a real one, false if none of the views
+// is of it or can be read.
+func ViewOf(views []NetworkView, real netip.Addr) (netip.Addr, bool) {
+	for _, v := range views {
+		from, err := netip.ParsePrefix(v.Real)
+		to, err2 := netip.ParsePrefix(v.View)
+		if err != nil || err2 != nil || from.Bits() != to.Bits() || from.Addr().BitLen() != to.Addr().BitLen() || !from.Contains(real) {
+			continue
+		}
+		low, view := real.AsSlice(), to.Masked().Addr().AsSlice()
+		for i := range low {
+			kept := max(0, min(8, to.Bits()-8*i)) // bits of this byte that the view has
+			view[i] |= low[i] & byte(0xff>>kept)
+		}
+		return netip.AddrFromSlice(view)
+	}
+	return netip.Addr{}, false
 }
 
 // NetworkConfigStatus is what the other side makes of it.

@@ -1,0 +1,153 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/cli/reach"
+)
+
+// execution is a player of what runs in pods.
+type execution func(ctx context.Context, namespace, pod string, command []string) (string, error)
+
+// tests runs pelago test network with a player of its pods.
+func (s *stage) tests(exec execution, args ...string) result {
+	return programWith(s.t.Context(), func(e *Env) {
+		e.Connect = func(Access) (*Cluster, error) {
+			c, err := Connect(s.access)
+			if err == nil {
+				c.Exec = exec
+			}
+			return c, err
+		}
+	}, append([]string{"test", "network"}, args...)...)
+}
+
+// pods plays pelago-manager and kubelets for namespaces of network tests: the pods run, the
+// one at home at 10.42.0.5 and the others at 10.82.0.7.
+func (s *stage) pods() func() {
+	return s.play(func(ctx context.Context) {
+		var spaces corev1.NamespaceList
+		s.c.List(ctx, &spaces)
+		for i := range spaces.Items {
+			n := &spaces.Items[i]
+			if !strings.HasPrefix(n.Name, "network-test-") {
+				continue
+			}
+			if n.DeletionTimestamp.IsZero() && n.Labels[v1alpha1.LabelOffloaded] == "" {
+				n.Labels[v1alpha1.LabelOffloaded] = "true"
+				s.c.Update(ctx, n)
+			}
+			var pods corev1.PodList
+			s.c.List(ctx, &pods, client.InNamespace(n.Name))
+			for j := range pods.Items {
+				p := &pods.Items[j]
+				p.Status.Phase, p.Status.PodIP = corev1.PodRunning, "10.82.0.7"
+				if p.Name == homePod {
+					p.Status.PodIP = "10.42.0.5"
+				}
+				p.Status.PodIPs = []corev1.PodIP{{IP: p.Status.PodIP}}
+				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+				if !p.DeletionTimestamp.IsZero() || !n.DeletionTimestamp.IsZero() {
+					s.c.Delete(ctx, p, client.GracePeriodSeconds(0))
+					continue
+				}
+				s.c.Status().Update(ctx, p)
+			}
+		}
+		s.namespaces(ctx)
+	})
+}
+
+// withProvider has a ready virtual node of milan, whose network sees ours at 10.81.0.0/16.
+func (s *stage) withProvider() {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: map[string]string{
+		v1alpha1.LabelType: v1alpha1.TypeVirtualNode, v1alpha1.LabelPeering: "milan"}}}
+	n := newNamespace(v1alpha1.PeeringNamespace("milan"))
+	if err := s.c.Create(s.t.Context(), n); err != nil && !apierrors.IsAlreadyExists(err) {
+		s.t.Fatal(err)
+	}
+	config := &v1alpha1.NetworkConfig{ObjectMeta: metav1.ObjectMeta{Namespace: n.Name, Name: v1alpha1.NetworkConsumer}}
+	labels := map[string]string{"app": "manager"}
+	manager := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ManagerService}, Spec: appsv1.DeploymentSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "manager", Image: "pelago.dev/pelago:1"}}}}}}
+	s.create(node, config, manager)
+	config.Status.Views = []v1alpha1.NetworkView{{Real: "10.42.0.0/16", View: "10.81.0.0/16"}}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	if err := errors.Join(s.c.Status().Update(s.t.Context(), config), s.c.Status().Update(s.t.Context(), node)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func TestTestNetwork(t *testing.T) {
+	s := newStage(t, 0)
+	s.install("rome", "11111111-1111-4111-8111-111111111111")
+	if r := s.tests(nil); r.code != 1 || !strings.Contains(r.err, "no virtual node") {
+		t.Errorf("without a provider: %+v", r)
+	}
+	s.withProvider()
+	s.pods()
+	if r := s.tests(nil, "turin"); r.code != 1 || !strings.Contains(r.err, "no virtual node of a peering turin") {
+		t.Errorf("with a provider that is none: %+v", r)
+	}
+	var called []string
+	good := execution(func(_ context.Context, _, pod string, command []string) (string, error) {
+		if want := []string{"/pelago", "probe", "call"}; !slices.Equal(command[:3], want) {
+			t.Errorf("%s runs %v", pod, command)
+		}
+		if pod == "milan" { // one of the two, whose calls come one after the other
+			called = append(called, command[3:]...)
+		}
+		answers := make([]reach.Answer, len(command)-3)
+		for i := range answers {
+			answers[i] = reach.Answer{Server: map[string]string{homePod: "milan", "milan": homePod}[pod], Client: "10.42.0.5", Micros: 1200}
+		}
+		var out bytes.Buffer
+		return out.String() + mustWrite(t, answers), nil
+	})
+	r := s.tests(good)
+	if r.code != 0 || strings.Contains(r.out, "fails") || !strings.Contains(r.out, "service name") {
+		t.Errorf("where all is well: %+v", r)
+	}
+	if !slices.Contains(called, "10.81.0.5:8080") || !slices.ContainsFunc(called, func(c string) bool { return strings.HasSuffix(c, ".svc.cluster.local:8080") }) {
+		t.Errorf("milan called %v", called)
+	}
+	eventually(t, "the namespace is gone", func() bool {
+		var spaces corev1.NamespaceList
+		_ = s.c.List(t.Context(), &spaces)
+		return !slices.ContainsFunc(spaces.Items, func(n corev1.Namespace) bool { return strings.HasPrefix(n.Name, "network-test-") })
+	})
+	broken := execution(func(ctx context.Context, namespace, pod string, command []string) (string, error) {
+		if pod == homePod {
+			return good(ctx, namespace, pod, command)
+		}
+		answers := make([]reach.Answer, len(command)-3)
+		for i := range answers {
+			answers[i] = reach.Answer{Err: "no answer in 8s", At: reach.AtConnect}
+		}
+		return mustWrite(t, answers), nil
+	})
+	if r := s.tests(broken, "-o", "json", "--settle", "1s"); r.code != 1 || !strings.Contains(r.out, `"ok": false`) || !strings.Contains(r.err, "pelago status milan") {
+		t.Errorf("where one direction is broken: %+v", r)
+	}
+}
+
+func mustWrite(t *testing.T, answers []reach.Answer) string {
+	var out bytes.Buffer
+	if err := reach.Write(&out, answers); err != nil {
+		t.Error(err)
+	}
+	return out.String()
+}
