@@ -127,7 +127,17 @@ func checkGateway(wrong wrongFunc, c Config, g Gateway) {
 	checkDisjoint(wrong, field+": pods and transit", slices.Concat(c.Pods, g.Transit))
 	checkDisjoint(wrong, field+": views", views)
 	checkDisjoint(wrong, field+": ranges", reals)
-	for _, list := range [][]netip.Addr{g.Here, g.There} {
+	lists := [][]netip.Addr{g.Here, g.There}
+	doors := map[netip.AddrPort]bool{}
+	for _, d := range g.Doors {
+		at, to := d.At.Addr(), d.To.Addr()
+		if !plain(at) || !plain(to) || at.Is4() != to.Is4() || d.At.Port() == 0 || d.To.Port() == 0 || doors[d.At] {
+			wrong("%s: a door from %s to %s is none, or there twice", field, d.At, d.To)
+		}
+		doors[d.At] = true
+		lists = append(lists, d.From)
+	}
+	for _, list := range lists {
 		seen := make(map[netip.Addr]bool, len(list))
 		for _, a := range list {
 			if seen[a] || !plain(a) {

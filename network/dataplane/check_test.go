@@ -44,6 +44,8 @@ func TestCheck(t *testing.T) {
 		{"transit is beside pods", func(c *Config) { c.Gateways[0].Transit = prefixes("10.42.5.0/24") }, "gateways: milan: pods and transit: 10.42.0.0/16 and 10.42.5.0/24 overlap"},
 		{"an element is one", func(c *Config) { c.Gateways[0].Here = addrs("10.42.1.1", "10.42.1.1") }, "gateways: milan: address 10.42.1.1"},
 		{"IPv4 is written as such", func(c *Config) { c.Gateways[0].There = addrs("::ffff:10.42.1.1") }, "gateways: milan: address ::ffff:10.42.1.1"},
+		{"a door is at one address", func(c *Config) { c.Gateways[0].Doors = append(c.Gateways[0].Doors, c.Gateways[0].Doors[0]) }, "gateways: milan: a door from 10.43.0.2:443 to 192.0.2.1:6443"},
+		{"a door leads somewhere", func(c *Config) { c.Gateways[0].Doors[0].To = netip.AddrPort{} }, "gateways: milan: a door from 10.43.0.2:443 to invalid AddrPort"},
 		{"a peering has one gateway", func(c *Config) { c.Gateways[1].Peering = "milan" }, `peering "milan" is empty or there twice`},
 	} {
 		config := full()

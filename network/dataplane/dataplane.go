@@ -118,6 +118,19 @@ type Gateway struct {
 	Here []netip.Addr
 	// There are the real addresses of the peer that this cluster may reach.
 	There []netip.Addr
+	// Doors are what the peer may reach here that is no pod. They are open whether or not
+	// it is Limited.
+	Doors []Door
+}
+
+// Door stands, in the external range of this cluster, for something over TCP that is no
+// pod. What is no node of this cluster either sees the node of the gateway as its client.
+type Door struct {
+	// At is what the peer calls, of the external range, and To what that stands for; both are of
+	// one family.
+	At, To netip.AddrPort
+	// From are the real addresses of the peer that may.
+	From []netip.Addr
 }
 
 // View is a range of a peer and the prefix of the same size by which we see it, which

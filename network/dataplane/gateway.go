@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 )
@@ -83,6 +84,14 @@ func gatewayTable(c Config, g Gateway) *table {
 		}
 		here, there := t.addressSet("here", v4, g.Here), t.addressSet("there", v4, g.There)
 		policy.add(cameBy(g.Tunnel), sourceNotIn(peer), countedDrop(DropSource))
+		for i, d := range sortedBy(g.Doors, func(d Door) string { return d.At.String() }) {
+			if d.At.Addr().Is4() != v4 {
+				continue
+			}
+			from := t.addressSet(fmt.Sprintf("door%d-", i), v4, d.From)
+			destination.add(cameBy(g.Tunnel), destinationIs(d.At), dnatTo(d.To))
+			policy.add(cameBy(g.Tunnel), sourceIn(from), destinationIs(d.To), translated(), accept())
+		}
 		policy.add(cameBy(g.Tunnel), destinationNotIn(pods), countedDrop(DropDestination))
 		policy.add(cameBy(insideName), destinationNotIn(peer), countedDrop(DropDestination))
 		if g.Limited {

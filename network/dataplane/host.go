@@ -149,6 +149,12 @@ func hostTable(c Config, numbers map[string]number) *table {
 		for _, p := range c.Pods {
 			pods.addPrefix(p)
 		}
+		if slices.ContainsFunc(c.Gateways, func(g Gateway) bool {
+			return slices.ContainsFunc(g.Doors, func(d Door) bool { return d.At.Addr().Is4() == v4 })
+		}) {
+			// What a door leads to knows no way to a view.
+			nat.add(cameBy(devicePrefix+"*"), cameByOther(vxlanName), leavesByOther(devicePrefix+"*"), destinationNotIn(pods), masquerade())
+		}
 		nat.add(sameSource(views))
 		nat.add(leavesBy(devicePrefix+"*"), sameSource(pods))
 		if node := ofFamily(c.Node.Addresses, v4); node.IsValid() {

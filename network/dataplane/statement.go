@@ -27,7 +27,9 @@ const (
 	tcpFlagsAt         = 13
 	tcpSyn, tcpRst     = 0x02, 0x04
 	counterObject      = 1
-	optionMaxSegment   = 2
+	// destinationTranslated is a bit of a connection's status.
+	destinationTranslated = 1 << 5
+	optionMaxSegment      = 2
 )
 
 type state32 uint32
@@ -152,6 +154,41 @@ func snatTo(a netip.Addr) statement {
 		&expr.Immediate{Register: register, Data: a.AsSlice()},
 		&expr.NAT{Type: expr.NATTypeSourceNAT, Family: natFamily(v4), RegAddrMin: register},
 	}}
+}
+
+// destinationIs holds for TCP to an address and port.
+func destinationIs(to netip.AddrPort) statement {
+	v4 := to.Addr().Is4()
+	what, payload := load(v4, false)
+	exprs := []expr.Any{payload, &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: to.Addr().AsSlice()}}
+	exprs = append(append(exprs, protocolIs(unix.IPPROTO_TCP)...),
+		transport(2, 2), &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: binary.BigEndian.AppendUint16(nil, to.Port())})
+	return statement{text: fmt.Sprintf("%s %s tcp dport %d", what, to.Addr(), to.Port()), v4: &v4, exprs: exprs}
+}
+
+func dnatTo(to netip.AddrPort) statement {
+	v4, family := to.Addr().Is4(), "ip6"
+	if v4 {
+		family = "ip"
+	}
+	return statement{text: "dnat " + family + " to " + to.String(), v4: &v4, exprs: []expr.Any{
+		&expr.Immediate{Register: register, Data: to.Addr().AsSlice()},
+		&expr.Immediate{Register: register2, Data: binary.BigEndian.AppendUint16(nil, to.Port())},
+		&expr.NAT{Type: expr.NATTypeDestNAT, Family: natFamily(v4), RegAddrMin: register, RegProtoMin: register2, Specified: true},
+	}}
+}
+
+// translated holds for connections whose destination was translated.
+func translated() statement {
+	return statement{text: "ct status dnat", exprs: []expr.Any{
+		&expr.Ct{Register: register, Key: expr.CtKeySTATUS},
+		mask(native(destinationTranslated)),
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: register, Data: native(0)},
+	}}
+}
+
+func masquerade() statement {
+	return statement{text: "masquerade", exprs: []expr.Any{&expr.Masq{}}}
 }
 
 func natFamily(v4 bool) uint32 {

@@ -55,12 +55,16 @@ func full() Config {
 				Probe: 7001, ProbeAt: addrs("169.254.0.4")[0], ProbePeer: addrs("169.254.0.5")[0],
 				Transit: prefixes("10.90.0.0/16"),
 				Views:   []View{view("10.81.0.0/16", "10.42.0.0/16"), view("10.83.0.0/24", "10.43.0.0/24"), view("fd81::/48", "fd42::/48")},
-				Here:    addrs("10.42.2.7", "10.42.1.3", "fd42::7"), There: addrs("10.42.8.8"),
+				Doors: []Door{{At: port("10.43.0.2:443"), To: port("192.0.2.1:6443"), From: addrs("10.42.8.9")},
+					{At: port("[fd43::2]:443"), To: port("[fd19::1]:6443")}},
+				Here: addrs("10.42.2.7", "10.42.1.3", "fd42::7"), There: addrs("10.42.8.8"),
 			},
 			{Peering: "oslo", Tunnel: "wg-oslo", MTU: 1400, Views: []View{view("10.90.0.0/16", "10.90.0.0/16")}},
 		},
 	}
 }
+
+func port(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
 
 func TestText(t *testing.T) {
 	got := full().String()

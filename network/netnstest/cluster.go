@@ -11,8 +11,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// port is where pods listen.
-const port = 8080
+// Port is where pods listen.
+const Port = 8080
 
 // Cluster is two nodes that reach each other by the devices eth0. All clusters have the same addresses.
 type Cluster struct {
@@ -86,7 +86,7 @@ func (n *Node) addPod(i, last int) *Place {
 	}
 	pod.Route("0.0.0.0/0", PodAddr(42, i, 1, true).String(), "eth0")
 	pod.Route("::/0", PodAddr(42, i, 1, false).String(), "eth0")
-	pod.listen()
+	pod.Listen()
 	return pod
 }
 

@@ -148,12 +148,12 @@ func (p *Place) Nftables(f func(c *nftables.Conn)) error {
 	return c.Flush()
 }
 
-// listen serves TCP: it says who the client is, and then what the client says.
-func (p *Place) listen() {
+// Listen serves TCP at Port of all addresses: it says who the client is, and then what the client says.
+func (p *Place) Listen() {
 	p.T.Helper()
 	var l net.Listener
 	p.In(func() (err error) {
-		l, err = net.ListenTCP("tcp", &net.TCPAddr{Port: port})
+		l, err = net.ListenTCP("tcp", &net.TCPAddr{Port: Port})
 		return err
 	})
 	p.T.Cleanup(func() { _ = l.Close() })
@@ -181,7 +181,7 @@ func echo(c net.Conn) {
 func (p *Place) Dial(to netip.Addr, patience time.Duration) (net.Conn, string, error) {
 	var c net.Conn
 	if err := netns.In(p.File, func() (err error) {
-		c, err = net.DialTimeout("tcp", netip.AddrPortFrom(to, port).String(), patience)
+		c, err = net.DialTimeout("tcp", netip.AddrPortFrom(to, Port).String(), patience)
 		return err
 	}); err != nil {
 		return nil, "", err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -36,6 +37,7 @@ func TestFabric(t *testing.T) {
 		{"much goes through", testTransfer},
 		{"only what is allowed is reached", testLimited},
 		{"a pod is reached by an address in another node's range", testBorrowed},
+		{"doors lead to what is no pod", testDoors},
 		{"another node becomes gateway", testMove},
 		{"nobody is gateway", testNobody},
 		{"nothing is left", testNothing},
@@ -164,6 +166,37 @@ func testLimited(t *testing.T, w *world) {
 	rome.Here, rome.There, milan.Here, milan.There = nil, nil, nil, nil
 	w.rome.apply(t)
 	w.milan.apply(t)
+	testPods(t, w)
+}
+
+// testDoors has doors of rome's, one after the other to its gateway node, to the other one and to
+// what knows rome's nodes only, which one pod of milan's may use.
+func testDoors(t *testing.T, w *world) {
+	rome, g := &w.rome.in.Peerings[0], w.rome.gateway(t)
+	at := netip.MustParseAddr("10.43.0.2")
+	w.router.Listen()
+	w.rome.Nodes[0].Listen()
+	w.rome.Nodes[1].Listen()
+	called := w.milan.seen(t, at)
+	allowed, other := netnstest.PodAddr(42, 1, 5, true), w.milan.Nodes[0].Pod
+	for _, c := range []struct{ to, as string }{
+		{netnstest.NodeAddr(g, true).String(), w.rome.seen(t, allowed).String()},
+		{netnstest.NodeAddr(1-g, true).String(), w.rome.seen(t, allowed).String()},
+		{fmt.Sprintf("198.51.100.%d", 4*g+2), outside("198.51.100", g)},
+	} {
+		to := netip.MustParseAddr(c.to)
+		rome.Limited, rome.There, rome.Here = true, []netip.Addr{allowed}, nil
+		rome.Doors = []dataplane.Door{{At: netip.AddrPortFrom(at, netnstest.Port), To: netip.AddrPortFrom(to, netnstest.Port), From: []netip.Addr{allowed}}}
+		w.rome.apply(t)
+		w.seen(t, w.milan.Nodes[1].Pod, called, netip.MustParseAddr(c.as))
+		w.denied(t, other, called)
+		rome.Doors[0].From = nil
+		w.rome.apply(t)
+		w.denied(t, w.milan.Nodes[1].Pod, called)
+	}
+	rome.Limited, rome.There, rome.Doors = false, nil, nil
+	w.rome.apply(t)
+	w.denied(t, w.milan.Nodes[1].Pod, called)
 	testPods(t, w)
 }
 

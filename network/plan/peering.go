@@ -49,9 +49,9 @@ func (b *build) readExternal(ranges []netip.Prefix) {
 		case firstOf(b.external, p.Addr().Is4()).IsValid():
 			b.wrong("cluster", "its external range %s is the second one of IPv%s", p, familyName(p.Addr().Is4()))
 		case p.IsSingleIP():
-			b.external = append(b.external, p.Addr())
+			b.external, b.externalRanges = append(b.external, p.Addr()), append(b.externalRanges, p)
 		default:
-			b.external = append(b.external, p.Addr().Next())
+			b.external, b.externalRanges = append(b.external, p.Addr().Next()), append(b.externalRanges, p)
 		}
 	}
 }
@@ -98,7 +98,8 @@ func (b *build) readPeerings(peerings []Peering) {
 	for _, p := range b.peerings {
 		b.readTransit(p)
 		b.readTunnel(p, ports, views)
-		p.Here, p.There = b.readLimits(p, p.Here), b.readLimits(p, p.There)
+		p.Here, p.There = b.readLimits(p, p.Limited, p.Here), b.readLimits(p, p.Limited, p.There)
+		b.readDoors(p)
 	}
 }
 
@@ -212,8 +213,8 @@ func (b *build) readTunnel(p *peer, ports map[uint16]string, views []claim) {
 }
 
 // readLimits leaves out what is no address. Who is not limited needs none.
-func (b *build) readLimits(p *peer, addrs []netip.Addr) []netip.Addr {
-	if !p.Limited {
+func (b *build) readLimits(p *peer, limited bool, addrs []netip.Addr) []netip.Addr {
+	if !limited {
 		return nil
 	}
 	sorted := slices.Clone(addrs)
@@ -227,12 +228,38 @@ func (b *build) readLimits(p *peer, addrs []netip.Addr) []netip.Addr {
 	})
 }
 
+// readDoors leaves out doors that cannot be: those of no address of the external range, or
+// of the one that stands for all sources, and those that lead nowhere.
+func (b *build) readDoors(p *peer) {
+	seen := map[netip.AddrPort]bool{}
+	p.Doors = slices.DeleteFunc(slices.Clone(p.Doors), func(d dataplane.Door) bool {
+		why := unusable(d.To.Addr())
+		switch at := d.At.Addr(); {
+		case !contains(b.externalRanges, at) || slices.Contains(b.external, at):
+			why = "is not at an address of the external range"
+		case at.Is4() != d.To.Addr().Is4() || d.At.Port() == 0 || d.To.Port() == 0:
+			why = "has no port, or is of another family"
+		case seen[d.At]:
+			why = "is there twice"
+		}
+		seen[d.At] = true
+		if why != "" {
+			b.wrong(peeringObject(p.Key), "its door from %s to %s %s", d.At, d.To, why)
+		}
+		return why != ""
+	})
+	slices.SortFunc(p.Doors, func(a, b dataplane.Door) int { return a.At.Compare(b.At) })
+	for i := range p.Doors {
+		p.Doors[i].From = b.readLimits(p, true, p.Doors[i].From)
+	}
+}
+
 // gateway is a peering's gateway on this node.
 func (b *build) gateway(p *peer, mtu int) dataplane.Gateway {
 	at, to := p.ends()
 	g := dataplane.Gateway{
 		Peering: p.Key, Tunnel: tunnelDevice(p.Key), MTU: mtu, External: b.external, Transit: p.Transit,
-		Probe: ProbePort, ProbeAt: at, ProbePeer: to, Limited: p.Limited, Here: p.Here, There: p.There,
+		Probe: ProbePort, ProbeAt: at, ProbePeer: to, Limited: p.Limited, Here: p.Here, There: p.There, Doors: p.Doors,
 		FromHere: p.Limited && p.Role == Provider, FromThere: p.Limited && p.Role == Consumer,
 	}
 	for _, v := range p.Views {

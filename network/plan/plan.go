@@ -107,6 +107,8 @@ type Peering struct {
 	// which are the same ones: at one end of every connection is a pod that runs there for it.
 	Limited     bool
 	Here, There []netip.Addr
+	// Doors are what the peer may reach here that is no pod, at addresses of External.
+	Doors []dataplane.Door
 	// ListenPort is the UDP port of the tunnel on whichever node is gateway, the same on
 	// all of them; no two peerings have one. 0 is any, for who is not called.
 	ListenPort uint16
@@ -201,8 +203,10 @@ type build struct {
 	underlay4  bool
 	candidates []string
 	pods       []netip.Prefix
-	external   []netip.Addr
-	peerings   []*peer
+	// external stand for what is no pod, one of each range.
+	external       []netip.Addr
+	externalRanges []netip.Prefix
+	peerings       []*peer
 }
 
 func (b *build) prepare(in Input) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/pelago-dev/pelago/network/dataplane"
 	"github.com/pelago-dev/pelago/network/ipam"
 	"github.com/pelago-dev/pelago/network/tunnel"
 )
@@ -225,6 +226,12 @@ func TestProblems(t *testing.T) {
 		{"a view is as large as the range", func(in *Input) { in.Peerings[1].Views = views("10.60.0.0/17", "10.60.0.0/16") }, []string{"peering oslo: 10.60.0.0/16 is no view of 10.60.0.0/17"}},
 		{"transit is none of our pods", func(in *Input) { in.Peerings[1].Transit = prefixes("10.42.3.0/24", "10.50.0.0/16") }, []string{"peering oslo: its transit 10.42.3.0/24 overlaps the pods here (10.42.0.0/16)"}},
 		{"who is reached has an address", func(in *Input) { in.Peerings[1].Limited, in.Peerings[1].Here = true, addrs("10.42.1.1", "127.0.0.1") }, []string{"peering oslo: the address 127.0.0.1 that may be reached"}},
+		{"a door is in the external range, and not where all else is", func(in *Input) {
+			in.Peerings[1].Doors = []dataplane.Door{door("10.43.0.2:443", "192.0.2.9:6443"), door("10.43.0.1:443", "192.0.2.9:6443"), door("10.44.0.2:443", "192.0.2.9:6443"), door("10.43.0.2:443", "192.0.2.8:6443")}
+		}, []string{"peering oslo: its door from 10.43.0.1:443", "peering oslo: its door from 10.43.0.2:443 to 192.0.2.8:6443 is there twice", "peering oslo: its door from 10.44.0.2:443"}},
+		{"a door leads somewhere", func(in *Input) {
+			in.Peerings[1].Doors = []dataplane.Door{door("10.43.0.2:443", "127.0.0.1:6443"), door("10.43.0.3:443", "192.0.2.9:0"), door("10.43.0.4:443", "[fd19::1]:443")}
+		}, []string{"peering oslo: its door from 10.43.0.2:443", "peering oslo: its door from 10.43.0.3:443", "peering oslo: its door from 10.43.0.4:443"}},
 		{"a tunnel has its own port", func(in *Input) { in.Peerings[1].ListenPort = 51820 }, []string{"peering oslo: its port 51820 is that of peering milan"}},
 		{"a tunnel needs the other's key", func(in *Input) { in.Peerings[1].Peer = tunnel.PublicKey{} }, []string{"peering oslo: the peer has published no key yet"}},
 		{"an endpoint has a port", func(in *Input) { in.Peerings[0].Endpoints = []string{"milan.example"} }, []string{`peering milan: its peer's endpoint "milan.example"`}},
@@ -365,4 +372,8 @@ func TestOrderHasNoMeaning(t *testing.T) {
 
 func shuffle[T any](list []T) {
 	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+}
+
+func door(at, to string) dataplane.Door {
+	return dataplane.Door{At: netip.MustParseAddrPort(at), To: netip.MustParseAddrPort(to)}
 }
