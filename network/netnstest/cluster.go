@@ -14,10 +14,12 @@ import (
 // Port is where pods listen.
 const Port = 8080
 
-// Cluster is two nodes that reach each other by the devices eth0. All clusters have the same addresses.
+// Cluster is two nodes that reach each other by the devices eth0. All clusters have the same
+// addresses, but for those of pods if their numbers differ.
 type Cluster struct {
-	Name  string
-	Nodes [2]*Node
+	Name   string
+	Number int
+	Nodes  [2]*Node
 }
 
 // Node is a node with a bridge and two pods.
@@ -26,10 +28,16 @@ type Node struct {
 	Pod, Other *Place
 }
 
-// NewCluster makes the nodes of a cluster. It needs root.
+// NewCluster makes the nodes of a cluster whose pods are in Range of 42. It needs root.
 func NewCluster(t *testing.T, name string) *Cluster {
 	t.Helper()
-	c := &Cluster{Name: name}
+	return NewClusterOf(t, name, 42)
+}
+
+// NewClusterOf is NewCluster with pods in the Range of a number.
+func NewClusterOf(t *testing.T, name string, number int) *Cluster {
+	t.Helper()
+	c := &Cluster{Name: name, Number: number}
 	for i := range c.Nodes {
 		c.Nodes[i] = newNode(t, c, i)
 	}
@@ -49,7 +57,7 @@ func NewCluster(t *testing.T, name string) *Cluster {
 // Connect gives a node its routes to the other one's pods, which it loses with eth0.
 func (c *Cluster) Connect(i int) {
 	for _, v4 := range Families {
-		c.Nodes[i].Route(NodeRange(1-i, v4).String(), NodeAddr(1-i, v4).String(), "eth0")
+		c.Nodes[i].Route(nodeRange(c.Number, 1-i, v4).String(), NodeAddr(1-i, v4).String(), "eth0")
 	}
 }
 
@@ -66,26 +74,26 @@ func newNode(t *testing.T, c *Cluster, i int) *Node {
 	attrs.Name = "cni0"
 	n.Must(n.Kernel.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}))
 	for _, v4 := range Families {
-		n.Address("cni0", fmt.Sprintf("%s/%d", PodAddr(42, i, 1, v4), NodeRange(i, v4).Bits()))
+		n.Address("cni0", fmt.Sprintf("%s/%d", PodAddr(c.Number, i, 1, v4), NodeRange(i, v4).Bits()))
 	}
 	n.Up("cni0", true)
-	n.Pod = n.addPod(i, 5)
-	n.Other = n.addPod(i, 6)
-	n.Must(n.Nftables(masquerade))
+	n.Pod = n.addPod(c.Number, i, 5)
+	n.Other = n.addPod(c.Number, i, 6)
+	n.Must(n.Nftables(func(conn *nftables.Conn) { masquerade(conn, c.Number) }))
 	return n
 }
 
-func (n *Node) addPod(i, last int) *Place {
+func (n *Node) addPod(number, i, last int) *Place {
 	n.T.Helper()
 	device := fmt.Sprintf("pod%d", last)
 	pod := NewPlace(n.T, fmt.Sprintf("%s of %s", device, n.Name))
 	n.Join(device, pod, "eth0", 1500)
 	n.Must(n.Kernel.LinkSetMaster(n.Link(device), n.Link("cni0")))
 	for _, v4 := range Families {
-		pod.Address("eth0", fmt.Sprintf("%s/%d", PodAddr(42, i, last, v4), NodeRange(i, v4).Bits()))
+		pod.Address("eth0", fmt.Sprintf("%s/%d", PodAddr(number, i, last, v4), NodeRange(i, v4).Bits()))
 	}
-	pod.Route("0.0.0.0/0", PodAddr(42, i, 1, true).String(), "eth0")
-	pod.Route("::/0", PodAddr(42, i, 1, false).String(), "eth0")
+	pod.Route("0.0.0.0/0", PodAddr(number, i, 1, true).String(), "eth0")
+	pod.Route("::/0", PodAddr(number, i, 1, false).String(), "eth0")
 	pod.Listen()
 	return pod
 }
@@ -101,9 +109,11 @@ func Range(n int, v4 bool) netip.Prefix {
 	return netip.MustParsePrefix(fmt.Sprintf("fd%d::/48", n))
 }
 
-// NodeRange is what the pods of a node keep to.
-func NodeRange(i int, v4 bool) netip.Prefix {
-	p := netip.PrefixFrom(PodAddr(42, i, 0, v4), 64)
+// NodeRange is what the pods of a node of NewCluster keep to.
+func NodeRange(i int, v4 bool) netip.Prefix { return nodeRange(42, i, v4) }
+
+func nodeRange(number, i int, v4 bool) netip.Prefix {
+	p := netip.PrefixFrom(PodAddr(number, i, 0, v4), 64)
 	if v4 {
 		p = netip.PrefixFrom(p.Addr(), 24)
 	}
@@ -127,7 +137,7 @@ func PodAddr(n, i, last int, v4 bool) netip.Addr {
 }
 
 // masquerade is what CNIs do: to what leaves the pods' range, and some to what enters it.
-func masquerade(c *nftables.Conn) {
+func masquerade(c *nftables.Conn, number int) {
 	t := c.AddTable(&nftables.Table{Name: "cni", Family: nftables.TableFamilyINet})
 	post := c.AddChain(&nftables.Chain{
 		Name: "post", Table: t, Type: nftables.ChainTypeNAT,
@@ -139,8 +149,8 @@ func masquerade(c *nftables.Conn) {
 				&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1},
 				&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{protocol(v4)}},
 			}
-			exprs = append(exprs, matches(Range(42, v4), true, from)...)
-			exprs = append(exprs, matches(Range(42, v4), false, !from)...)
+			exprs = append(exprs, matches(Range(number, v4), true, from)...)
+			exprs = append(exprs, matches(Range(number, v4), false, !from)...)
 			c.AddRule(&nftables.Rule{Table: t, Chain: post, Exprs: append(exprs, &expr.Masq{})})
 		}
 	}

@@ -165,6 +165,10 @@ var steps = []step{
 		proves:  "an offloaded pod starts nearly as fast as a plain one, twenty at once too, and home soon knows",
 		command: goTest("-v", "-timeout", "15m", "-run", "^TestStart$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 16 * time.Minute,
 	}, {
+		name: "bench-network", kind: kindCluster, lists: []string{listTestAll, listBench},
+		proves:  "paths between pods of two clusters carry as much as paths made by hand, translated or not",
+		command: goTest("-v", "-timeout", "15m", "-run", "^TestNetwork$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 16 * time.Minute,
+	}, {
 		name: "bench-namespaces", kind: kindCluster, lists: []string{listTestAll, listBench}, needs: []string{"kubernetes", "image"},
 		proves:  "namespaces, their peers and virtual nodes do not take longer each when they are many",
 		command: goTest("-v", "-timeout", "30m", "-run", "^TestNamespaces$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 31 * time.Minute,
