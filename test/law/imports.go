@@ -95,7 +95,7 @@ func layer(p Package) int {
 		return layerAPI
 	case "internal":
 		return layerInternal
-	case "cmd", "test":
+	case "cmd", "test", "bench":
 		return layerTop
 	}
 	return layerRoom

@@ -34,6 +34,7 @@ func TestLaws(t *testing.T) {
 			"network/network.go", `package network; import _ "example.org/p/network/ipam"`,
 			"network/ipam/ipam.go", `package ipam`,
 			"test/all_test.go", `package test; import _ "example.org/p/test/law"; import _ "example.org/p/peering"`,
+			"bench/all_test.go", `package bench; import _ "example.org/p/peering"`,
 			"test/law/law.go", `package law`,
 		), nil},
 		{"imports", "a room that imports a room starts the knot every large operator ends in", files(

@@ -1,4 +1,4 @@
-// Command api is the middle of the demo's shop: it counts visits in redis and tells how
+// Command shop is the middle of the demo's shop: it counts visits in redis and tells how
 // many there were, which pod says so, and who asked.
 package main
 
