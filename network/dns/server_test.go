@@ -249,6 +249,8 @@ func TestOneTenantLeavesRoom(t *testing.T) {
 		}
 		return answerBy(t, []string{"www.example.org. 60 IN A 192.0.2.1"}, question)
 	})
+	answer := sync.OnceFunc(func() { close(done) })
+	t.Cleanup(answer) // before the cluster's DNS waits for its end
 	s.seen[netnstest.PodAddr(42, 0, 6, true)] = Client{Tenant: "naples"}
 	stop := s.run(s.server)
 	s.answers()
@@ -271,7 +273,7 @@ func TestOneTenantLeavesRoom(t *testing.T) {
 	if got := int(s.upstream.asked.Load()); got > questionsEach+1+2 {
 		t.Errorf("the cluster's DNS was asked %d times", got)
 	}
-	close(done)
+	answer()
 	s.answers()
 	stop()
 	if len(s.server.questions.of) != 0 {
