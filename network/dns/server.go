@@ -84,6 +84,8 @@ func (s *Server) serve(ctx context.Context, listening func()) error {
 		return err
 	}
 	listening()
+	s.options.Metrics.listens(1)
+	defer s.options.Metrics.listens(0)
 	ctx, cancel := context.WithCancelCause(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { cancel(s.datagrams(ctx, udp, &running)) })

@@ -114,18 +114,24 @@ func (s *stage) answers() {
 // counted is a counter of questions.
 func (s *stage) counted(what result) int {
 	s.t.Helper()
+	return s.metric("pelago_dns_questions_total", resultNames[what])
+}
+
+// metric is the value of one, with that label if any.
+func (s *stage) metric(name string, label ...string) int {
+	s.t.Helper()
 	all, err := s.registry.Gather()
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	for _, family := range all {
 		for _, m := range family.GetMetric() {
-			if family.GetName() == "pelago_dns_questions_total" && m.GetLabel()[0].GetValue() == resultNames[what] {
-				return int(m.GetCounter().GetValue())
+			if family.GetName() == name && (len(label) == 0 || m.GetLabel()[0].GetValue() == label[0]) {
+				return int(m.GetCounter().GetValue() + m.GetGauge().GetValue())
 			}
 		}
 	}
-	s.t.Fatalf("%s is not counted", resultNames[what])
+	s.t.Fatalf("there is no %s %v", name, label)
 	return 0
 }
 
@@ -192,8 +198,8 @@ func TestServer(t *testing.T) {
 	if got := s.counted(stranger); got != 3 {
 		t.Errorf("%d strangers", got)
 	}
-	if !s.has(Address()) {
-		t.Error("the node does not have the address")
+	if !s.has(Address()) || s.metric("pelago_dns_up") != 1 {
+		t.Error("the node does not have the address, or does not say that it answers")
 	}
 
 	// No other address has a listener.
@@ -208,8 +214,8 @@ func TestServer(t *testing.T) {
 	}
 
 	stop()
-	if !s.has(Address()) {
-		t.Error("the address went with the server")
+	if !s.has(Address()) || s.metric("pelago_dns_up") != 0 {
+		t.Error("the address went with the server, or it says that it answers")
 	}
 	if _, err := s.conn(node.Pod, "tcp"); err == nil {
 		t.Error("it listens after its end")
