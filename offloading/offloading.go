@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,7 +31,7 @@ import (
 	"github.com/pelago-dev/pelago/offloading/vnode"
 )
 
-// Options is what Register needs beside a manager. All are required.
+// Options is what Register needs beside a manager. All are required but NameServer.
 type Options struct {
 	// Home is this cluster.
 	Home vnode.Home
@@ -51,6 +52,8 @@ type Options struct {
 	Listen string
 	// Socket is what listens there.
 	Socket *serving.Socket
+	// NameServer that knows tenants' names of home by who asks; none if zero.
+	NameServer netip.Addr
 }
 
 // Register adds all of offloading to a manager, before the fleet runs.
@@ -65,7 +68,7 @@ func Register(mgr ctrl.Manager, o Options) error {
 	if err := namespace.Register(mgr, namespace.Options{Namespace: o.Namespace, Fleet: namespace.Connections(o.Fleet)}); err != nil {
 		return err
 	}
-	if err := provider.Register(mgr, provider.Options{Limits: o.Limits}); err != nil {
+	if err := provider.Register(mgr, provider.Options{Limits: o.Limits, NameServer: o.NameServer}); err != nil {
 		return err
 	}
 	if err := consumer.Register(mgr, consumer.Options{Fleet: consumer.Connections(o.Fleet)}); err != nil {

@@ -20,6 +20,9 @@ type number uint16
 const (
 	numberMin = 0x0100
 	numberMax = 0xfeff
+	// numberNames would make 169.254.77.53, where each node answers for names: no next hop
+	// can be an address of the node itself.
+	numberNames number = 77<<8 | 53
 )
 
 // numbers gives each name a number by its hash; of two with the same hash the one that
@@ -37,7 +40,7 @@ func numbers(names []string) map[string]number {
 	// In the order of first wishes, so that a name that is late in the alphabet does not
 	// lose its wish to one whose first wish was another.
 	slices.SortFunc(wishes, func(a, b wish) int { return cmp.Or(cmp.Compare(a.n, b.n), cmp.Compare(a.name, b.name)) })
-	given, taken := make(map[string]number, len(names)), map[number]bool{}
+	given, taken := make(map[string]number, len(names)), map[number]bool{numberNames: true}
 	var late []wish
 	for _, w := range wishes {
 		if taken[w.n] {

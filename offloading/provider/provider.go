@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,6 +55,9 @@ type Options struct {
 	Limits Limits
 	// Clock tells the time; the real one if nil.
 	Clock clock.PassiveClock
+	// NameServer knows home's names by who asks. Pods that want those of their cluster are
+	// made to ask there; if it is the zero value they have this cluster's, as all pods here.
+	NameServer netip.Addr
 }
 
 // Register adds the controller of this package to a manager.
@@ -96,7 +100,7 @@ func newReconciler(c client.Client, live client.Reader, o Options) *reconciler {
 	r := &reconciler{
 		client: c, live: live, clock: o.Clock, pods: labelledPods(c),
 		events: discard{}, metrics: newMeasures(), memory: newMemory(), book: newBook(),
-		jitter: rand.Float64, turns: newTurns(share),
+		jitter: rand.Float64, turns: newTurns(share), nameServer: o.NameServer,
 	}
 	if r.clock == nil {
 		r.clock = clock.RealClock{}

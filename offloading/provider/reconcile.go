@@ -3,6 +3,7 @@ package provider
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -40,6 +41,8 @@ type reconciler struct {
 	ledger  *ledger
 	turns   *turns
 	jitter  func() float64
+	// nameServer of the pods that are made; none if zero.
+	nameServer netip.Addr
 
 	first sync.Once
 	began time.Time

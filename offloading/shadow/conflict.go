@@ -10,8 +10,12 @@ import (
 // conflicts names what of want a running pod has otherwise and cannot change. What want
 // leaves open is the provider's: defaults, and what its webhooks put in.
 func conflicts(now, want *corev1.Pod) []string {
+	has, asked := fixed(&now.Spec), fixed(&want.Spec)
+	if clusterNames(asked.DNSPolicy) && has.DNSPolicy == corev1.DNSNone { // by Resolve
+		asked.DNSPolicy, asked.DNSConfig = "", nil
+	}
 	c := &conflict{}
-	c.value("spec", reflect.ValueOf(*fixed(&now.Spec)), reflect.ValueOf(*fixed(&want.Spec)))
+	c.value("spec", reflect.ValueOf(*has), reflect.ValueOf(*asked))
 	return c.paths
 }
 

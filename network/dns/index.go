@@ -1,0 +1,170 @@
+package dns
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// Index knows which addresses are those of tenants' pods on a node. Whose a pod is, its
+// namespace says. It is safe for use by many goroutines.
+type Index struct {
+	node string
+
+	mu         sync.RWMutex
+	pods       map[podKey]pod
+	addresses  map[netip.Addr][]podKey
+	namespaces map[string]namespace
+	tenants    map[string]Client
+}
+
+type podKey struct{ namespace, name string }
+
+// pod is a pod on the node that has addresses of its own.
+type pod struct {
+	addresses []netip.Addr
+	created   time.Time
+}
+
+// namespace is one that is mapped for a tenant.
+type namespace struct {
+	tenant, home string
+	created      time.Time
+	ending       bool
+}
+
+// +kubebuilder:rbac:groups="",resources=pods;namespaces,verbs=list;watch,roleName=pelago-agent
+
+// NewIndex makes an empty one for a node.
+func NewIndex(node string) *Index {
+	return &Index{node: node, pods: map[podKey]pod{}, addresses: map[netip.Addr][]podKey{}, namespaces: map[string]namespace{}, tenants: map[string]Client{}}
+}
+
+// Client says who has an address.
+func (x *Index) Client(a netip.Addr) (Client, bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	var latest podKey // an address may have a new pod before the old one is known to be gone
+	var found bool
+	for _, key := range x.addresses[a.Unmap()] {
+		if !found || x.pods[key].created.After(x.pods[latest].created) {
+			latest, found = key, true
+		}
+	}
+	space, mapped := x.namespaces[latest.namespace]
+	if !found || !mapped {
+		return Client{}, false
+	}
+	return x.tenants[space.tenant], true
+}
+
+// SetPod takes in a pod as it is now.
+func (x *Index) SetPod(p *corev1.Pod) {
+	key := podKey{p.Namespace, p.Name}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.remove(key)
+	over := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	if p.Spec.NodeName != x.node || p.Spec.HostNetwork || over {
+		return
+	}
+	next := pod{created: p.CreationTimestamp.Time}
+	for _, text := range p.Status.PodIPs {
+		if a, err := netip.ParseAddr(text.IP); err == nil && !slices.Contains(next.addresses, a.Unmap()) {
+			next.addresses = append(next.addresses, a.Unmap())
+		}
+	}
+	if len(next.addresses) == 0 {
+		return
+	}
+	x.pods[key] = next
+	for _, a := range next.addresses {
+		x.addresses[a] = append(x.addresses[a], key)
+	}
+}
+
+// DeletePod forgets a pod that is gone.
+func (x *Index) DeletePod(namespace, name string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.remove(podKey{namespace, name})
+}
+
+func (x *Index) remove(key podKey) {
+	for _, a := range x.pods[key].addresses {
+		left := slices.DeleteFunc(x.addresses[a], func(k podKey) bool { return k == key })
+		if x.addresses[a] = left; len(left) == 0 {
+			delete(x.addresses, a)
+		}
+	}
+	delete(x.pods, key)
+}
+
+// SetNamespace takes in a namespace as it is now.
+func (x *Index) SetNamespace(n *corev1.Namespace) {
+	next := namespace{
+		tenant: n.Labels[v1alpha1.LabelTenant], home: n.Labels[v1alpha1.LabelHomeNamespace],
+		created: n.CreationTimestamp.Time, ending: n.DeletionTimestamp != nil,
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	before := x.namespaces[n.Name]
+	if next.tenant == "" || next.home == "" {
+		delete(x.namespaces, n.Name)
+	} else {
+		x.namespaces[n.Name] = next
+	}
+	x.tell(before.tenant)
+	x.tell(next.tenant)
+}
+
+// DeleteNamespace forgets a namespace that is gone.
+func (x *Index) DeleteNamespace(name string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	before := x.namespaces[name]
+	delete(x.namespaces, name)
+	x.tell(before.tenant)
+}
+
+// tell makes the Client of a tenant anew; the one before may be in use.
+func (x *Index) tell(tenant string) {
+	c := Client{Tenant: tenant, Namespaces: map[string]string{}}
+	for _, name := range slices.Sorted(maps.Keys(x.namespaces)) {
+		n := x.namespaces[name]
+		if n.tenant != tenant {
+			continue
+		}
+		if other, taken := c.Namespaces[n.home]; taken && !n.before(x.namespaces[other]) {
+			continue
+		}
+		c.Namespaces[n.home] = name
+	}
+	if x.tenants[tenant] = c; len(c.Namespaces) == 0 {
+		delete(x.tenants, tenant)
+	}
+}
+
+// before says which of two namespaces for the same one of home is used: one that stays, and
+// then the younger one.
+func (n namespace) before(other namespace) bool {
+	return cmp.Or(boolCompare(other.ending, n.ending), n.created.Compare(other.created)) > 0
+}
+
+// boolCompare is 1 if only a holds, and -1 if only b does.
+func boolCompare(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}

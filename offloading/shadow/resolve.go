@@ -1,0 +1,75 @@
+package shadow
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+)
+
+// homeDomain is what clusters are called in their own DNS.
+const homeDomain = "cluster.local"
+
+// Bounds of kubelets and API servers on what a pod's resolver is told.
+const (
+	maxServers    = 3
+	maxSearches   = 32
+	maxSearchText = 2048
+)
+
+// Resolve makes a pod that is about to be created find the names of its home's namespace at
+// a name server, if it wants those of its cluster: as a kubelet at home would tell it, with what the
+// pod itself asks for beside that. Without a server, and for all other pods, nothing changes. What
+// Compare and Apply are given has to be without this, since a pod that runs keeps what it has.
+func Resolve(pod *corev1.Pod, home string, server netip.Addr) {
+	if !server.IsValid() || !clusterNames(pod.Spec.DNSPolicy) {
+		return
+	}
+	next := &corev1.PodDNSConfig{
+		Nameservers: []string{server.String()},
+		Searches:    []string{home + ".svc." + homeDomain, "svc." + homeDomain, homeDomain},
+		Options:     []corev1.PodDNSConfigOption{{Name: "ndots", Value: ptr.To("5")}},
+	}
+	if own := pod.Spec.DNSConfig; own != nil {
+		next.Nameservers = distinct(next.Nameservers, own.Nameservers)
+		next.Searches = distinct(next.Searches, own.Searches)
+		next.Options = override(next.Options, own.Options)
+	}
+	next.Nameservers = next.Nameservers[:min(len(next.Nameservers), maxServers)]
+	next.Searches = next.Searches[:min(len(next.Searches), maxSearches)]
+	for len(strings.Join(next.Searches, " ")) > maxSearchText {
+		next.Searches = next.Searches[:len(next.Searches)-1]
+	}
+	pod.Spec.DNSPolicy, pod.Spec.DNSConfig = corev1.DNSNone, next
+}
+
+// clusterNames says whether a policy means the names of the pod's cluster. No pod here has
+// the host's network, so both that do mean the same.
+func clusterNames(p corev1.DNSPolicy) bool {
+	return p == "" || p == corev1.DNSClusterFirst || p == corev1.DNSClusterFirstWithHostNet
+}
+
+// distinct appends what is not there yet.
+func distinct(list, more []string) []string {
+	for _, s := range more {
+		if !slices.Contains(list, s) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// override puts options in the place of those of the same name, or at the end.
+func override(list, more []corev1.PodDNSConfigOption) []corev1.PodDNSConfigOption {
+	for _, o := range more {
+		at := slices.IndexFunc(list, func(l corev1.PodDNSConfigOption) bool { return l.Name == o.Name })
+		if at < 0 {
+			list = append(list, o)
+		} else {
+			list[at] = o
+		}
+	}
+	return list
+}
