@@ -40,6 +40,8 @@ type reconciler struct {
 	ledger  *ledger
 	turns   *turns
 	jitter  func() float64
+	// addresses of pods are told.
+	addresses bool
 
 	first sync.Once
 	began time.Time
