@@ -40,11 +40,11 @@ type reconciler struct {
 	ledger  *ledger
 	turns   *turns
 	jitter  func() float64
-	// addresses of pods are told.
-	addresses bool
 
 	first sync.Once
 	began time.Time
+
+	addresses bool // of pods are told
 }
 
 // +kubebuilder:rbac:groups=pelago.dev,resources=shadowpods,verbs=get;list;watch;patch;delete
