@@ -49,6 +49,8 @@ func TestAddresses(t *testing.T) {
 		{"no address", []string{"", "x", "10.1.0.7:80", "10.1.0.0/16", "10.1.0.7"}, viewed, []string{"10.81.0.7"}},
 		{"not of a pod", []string{"127.0.0.1", "224.0.0.1", "0.0.0.0", "169.254.169.254", "255.255.255.255", "::1", "fe80::1", "ff02::1", "::"},
 			func(a netip.Addr) (netip.Addr, bool) { return a, true }, nil},
+		{"not of a pod, whatever the view", []string{"127.0.0.1", "169.254.169.254"}, mad("10.81.0.1"), nil},
+		{"of a link there, whatever the view", []string{"fd01::1%eth0"}, mad("fd81::1"), nil},
 		{"of a link there", []string{"fd01::7%eth0"}, viewed, nil},
 		{"a view of another family", []string{"10.1.0.7"}, mad("fd81::7"), nil},
 		{"a view that is this machine", []string{"10.1.0.7"}, mad("127.0.0.1"), nil},
