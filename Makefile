@@ -7,7 +7,7 @@ RUN      = go build -buildvcs=false -o bin/runner ./test/runner && exec bin/runn
 RESULTS := docs/results
 GEN     := .
 FLAGS_GO = -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)"
-PROGRAMS = pelago pelago-manager
+PROGRAMS = pelago pelago-manager pelago-agent
 ARCHES   = amd64 arm64
 IMAGE   := pelago.dev/pelago:$(VERSION)
 ROOTS   := /etc/ssl/certs/ca-certificates.crt

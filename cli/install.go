@@ -40,6 +40,9 @@ func newInstall(e *Env) *cobra.Command {
 earlier install stays unless it is set again, so running it again upgrades Pelago to this
 program's version, or changes nothing. It makes the objects of the Helm chart.
 
+The network between clusters needs a privileged pod on each node, in the namespace
+pelago-network. Where that is not allowed: --set network.enabled=false, and the rest works.
+
 What others reach this cluster by is taken from the kubeconfig; if that address means this
 machine only, give --api-server-url, or the cluster can use others but not be used.`,
 		Example: `  pelago install
@@ -192,9 +195,11 @@ func (i *install) apply(ctx context.Context, e *Env, c *Cluster, p *plan) (setup
 		err = site.Ready(ctx, objects)
 	}
 	state := ""
-	var why *setup.NotReadyError
-	if errors.As(err, &why) {
+	if why := (*setup.NotReadyError)(nil); errors.As(err, &why) {
 		state = why.Error()
+	}
+	if runs := (*setup.StillRunsError)(nil); errors.As(err, &runs) {
+		state = runs.Error() + "; " + runs.Remedy
 	}
 	return changes, ended(describe(err, c), "installing Pelago", i.timeout, state, "run pelago install again to go on; pelago uninstall removes what is there")
 }

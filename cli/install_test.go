@@ -51,6 +51,7 @@ func TestInstallAndUninstall(t *testing.T) {
 		t.Errorf("installing again: %+v", got)
 	}
 	s.testUpgrade(t)
+	s.testWithoutNetwork(t)
 	s.testRefuse(t)
 	s.testStillRuns(t)
 	if got := s.run("uninstall"); got.code != 0 || got.out != "Pelago is removed.\n" || strings.Contains(got.err, "restart") {
@@ -153,6 +154,50 @@ func (s *stage) testUpgrade(t *testing.T) {
 	}
 }
 
+// testWithoutNetwork holds that the network can be taken out and put in again, and that the
+// agents have what they need until the last one has ended.
+func (s *stage) testWithoutNetwork(t *testing.T) {
+	in := func(name string) client.ObjectKey {
+		return client.ObjectKey{Namespace: v1alpha1.NetworkNamespace, Name: name}
+	}
+	agent := s.agent()
+	got := s.runUntil("Waiting until pod pelago-agent-x of node n1 is gone", "install", "--set", "network.enabled=false")
+	if got.code != 1 || !strings.Contains(got.err, "pod pelago-agent-x of node n1 is still there; if that node is gone for good: kubectl delete pod -n pelago-network --force pelago-agent-x") {
+		t.Errorf("taking the network out while an agent runs: %+v", got)
+	}
+	if err := s.c.Get(t.Context(), in(v1alpha1.AgentName), &appsv1.DaemonSet{}); !apierrors.IsNotFound(err) {
+		t.Errorf("while an agent runs the DaemonSet is there: %v", err)
+	}
+	for _, object := range []client.Object{&corev1.ServiceAccount{}, &rbacv1.RoleBinding{}} {
+		if err := s.c.Get(t.Context(), in(v1alpha1.AgentName), object); err != nil {
+			t.Errorf("while an agent runs %T: %v", object, err)
+		}
+	}
+	s.drop(agent)
+	if got := s.run("install", "--set", "network.enabled=false"); got.code != 0 || !strings.Contains(got.out, " removed") {
+		t.Errorf("taking the network out: %+v", got)
+	}
+	gone := func() bool {
+		return apierrors.IsNotFound(s.c.Get(t.Context(), client.ObjectKey{Name: v1alpha1.NetworkNamespace}, &corev1.Namespace{}))
+	}
+	s.until(gone, "namespace pelago-network stays")
+	if got := s.run("install"); got.code != 0 || !strings.Contains(got.out, "nothing had to be changed") || !gone() {
+		t.Errorf("it stays out: %+v", got)
+	}
+	if got := s.run("install", "--set", "network.enabled=true"); got.code != 0 || gone() {
+		t.Errorf("putting it in again: %+v", got)
+	}
+}
+
+// agent makes a pod of the agents.
+func (s *stage) agent() *corev1.Pod {
+	no := false
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NetworkNamespace, Name: "pelago-agent-x", Labels: map[string]string{v1alpha1.LabelManagedBy: setup.Installed}},
+		Spec: corev1.PodSpec{NodeName: "n1", ServiceAccountName: v1alpha1.AgentName, AutomountServiceAccountToken: &no, Containers: []corev1.Container{{Name: "agent", Image: "x"}}}}
+	s.create(pod)
+	return pod
+}
+
 // testRefuse holds that nothing goes while somebody relies on it.
 func (s *stage) testRefuse(t *testing.T) {
 	peering := &v1alpha1.Peering{ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: v1alpha1.PeeringSpec{ClusterID: id2, Provide: &v1alpha1.Provide{Tenant: "rome"}}}
@@ -219,6 +264,16 @@ func (s *stage) testStillRuns(t *testing.T) {
 		}
 		s.drop(left.object)
 	}
+	agent := s.agent()
+	if got := s.runUntil("Waiting until pod pelago-agent-x of node n1", "uninstall"); got.code != 1 || !strings.Contains(got.err, "pod pelago-agent-x of node n1 is still there") {
+		t.Errorf("uninstalling while an agent runs: %+v", got)
+	}
+	for name, object := range map[string]client.Object{"pelago-agent": &rbacv1.ClusterRoleBinding{}, "pelago-network": &corev1.Namespace{}} {
+		if err := s.c.Get(t.Context(), client.ObjectKey{Name: name}, object); err != nil || object.GetDeletionTimestamp() != nil {
+			t.Errorf("while an agent runs %T: %v", object, err)
+		}
+	}
+	s.drop(agent)
 	var deployments appsv1.DeploymentList
 	if err := s.c.List(t.Context(), &deployments, client.InNamespace(about.Namespace)); err != nil || len(deployments.Items) > 0 {
 		t.Errorf("%d Deployments are left, %v", len(deployments.Items), err)

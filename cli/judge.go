@@ -19,7 +19,7 @@ func (s *snapshot) report(now time.Time) Report {
 	r := Report{
 		Problems: []Problem{}, Pending: []Problem{}, Components: []ComponentReport{}, Peerings: []PeeringReport{},
 		Tenants: []TenantReport{}, Invitations: []InvitationReport{}, Tombstones: []string{},
-		VirtualNodes: []VirtualNodeReport{}, OffloadedNamespaces: []OffloadedReport{},
+		VirtualNodes: []VirtualNodeReport{}, OffloadedNamespaces: []OffloadedReport{}, Networks: []NetworkReport{},
 		Cluster: ClusterReport{Name: s.settings.Cluster.Name, ID: s.id, KubernetesVersion: s.kubernetes, ServerURL: s.settings.APIServer.URL},
 	}
 	for name, at := range s.heard {
@@ -38,6 +38,7 @@ func (s *snapshot) report(now time.Time) Report {
 	for _, t := range s.tenants {
 		s.judgeTenant(&r, t, now)
 	}
+	s.judgeNetworks(&r, now)
 	for _, i := range s.invitations {
 		if i.Status.BoundTo == nil && now.Before(i.Spec.Expires.Time) {
 			r.Invitations = append(r.Invitations, InvitationReport{Name: i.Name, Consumer: i.Spec.Consumer, Expires: i.Spec.Expires})
@@ -64,6 +65,7 @@ func (s *snapshot) judgeHome(r *Report) {
 			r.Problems = append(r.Problems, Problem{Object: d.Name, Message: "is not ready: " + s.trouble[d.Name]})
 		}
 	}
+	s.judgeAgents(r)
 	if !slices.ContainsFunc(r.Components, func(c ComponentReport) bool { return c.Name == managerDeployment }) {
 		r.Problems = append(r.Problems, Problem{Object: managerDeployment, Message: "is not there", Remedy: "run pelago install"})
 	}

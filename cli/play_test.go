@@ -90,6 +90,15 @@ func (s *stage) kubernetes() func() {
 				s.c.Status().Patch(ctx, d, client.MergeFrom(before))
 			}
 		}
+		var sets appsv1.DaemonSetList
+		s.c.List(ctx, &sets)
+		for i := range sets.Items {
+			d := &sets.Items[i]
+			before := d.DeepCopy()
+			if d.Status.ObservedGeneration = d.Generation; before.Status.ObservedGeneration != d.Generation {
+				s.c.Status().Patch(ctx, d, client.MergeFrom(before))
+			}
+		}
 		s.namespaces(ctx)
 	})
 }
@@ -104,7 +113,7 @@ func (s *stage) namespaces(ctx context.Context) {
 			continue
 		}
 		in := client.InNamespace(n.Name)
-		for _, object := range []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}, &corev1.Service{}, &corev1.ServiceAccount{}, &appsv1.Deployment{}, &v1alpha1.ResourceRequest{}, &v1alpha1.ResourceOffer{}} {
+		for _, object := range []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}, &corev1.Service{}, &corev1.ServiceAccount{}, &appsv1.Deployment{}, &appsv1.DaemonSet{}, &v1alpha1.ResourceRequest{}, &v1alpha1.ResourceOffer{}} {
 			s.c.DeleteAllOf(ctx, object, in)
 		}
 		n.Spec.Finalizers = nil
@@ -285,4 +294,19 @@ func blackhole(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return file
+}
+
+// until waits for something that others do.
+func (s *stage) until(so func() bool, complaint string) {
+	s.t.Helper()
+	deadline := time.After(limit)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !so() {
+		select {
+		case <-deadline:
+			s.t.Fatal(complaint)
+		case <-tick.C:
+		}
+	}
 }

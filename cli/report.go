@@ -29,6 +29,8 @@ type Report struct {
 	OffloadedNamespaces []OffloadedReport `json:"offloadedNamespaces"`
 	// OffloadedPods counts the pods of these namespaces that are at other clusters.
 	OffloadedPods int `json:"offloadedPods"`
+	// Networks are the tunnels between this cluster's network and others.
+	Networks []NetworkReport `json:"networks"`
 	// Invitations that nobody has used yet.
 	Invitations []InvitationReport `json:"invitations"`
 	// Tombstones are remote clusters that were left and have not been told.
@@ -56,7 +58,7 @@ type ClusterReport struct {
 	ServerURL string `json:"serverURL,omitempty"`
 }
 
-// ComponentReport is a Deployment of Pelago.
+// ComponentReport is a Deployment or DaemonSet of Pelago.
 type ComponentReport struct {
 	Name  string `json:"name"`
 	Ready bool   `json:"ready"`

@@ -51,6 +51,9 @@ func (v view) report(r Report) error {
 	if err := v.tenants(r.Tenants); err != nil {
 		return err
 	}
+	if err := v.networks(r.Networks); err != nil {
+		return err
+	}
 	for i, invitation := range r.Invitations {
 		if i == 0 {
 			fmt.Fprintln(v.out, "\nInvitations that wait to be used:")

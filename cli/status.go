@@ -24,10 +24,10 @@ func newStatus(e *Env) *cobra.Command {
 		Use:   "status [NAME]",
 		Short: "Show what is wrong, then what there is: peerings, virtual nodes, tenants",
 		Long: `Shows problems first, then what waits for somebody, each with what to do about it; then
-this cluster, its peerings, virtual nodes and offloaded namespaces, the tenants that use it
-and its invitations. With NAME, which is
+this cluster, its peerings, virtual nodes and offloaded namespaces, the tenants that use it,
+the tunnels between its network and theirs, and its invitations. With NAME, which is
 the peering, the remote cluster's own name, or its id, it shows what concerns that cluster,
-and each request.`,
+each request, and by which addresses the two see each other.`,
 		Example:           "  pelago status\n  pelago status milan\n  pelago status -o json",
 		Args:              atMost("NAME"),
 		ValidArgsFunction: e.completePeerings,
@@ -80,6 +80,7 @@ type snapshot struct {
 	nodes       []corev1.Node // virtual ones
 	offloadings []v1alpha1.NamespaceOffloading
 	pods        []corev1.Pod // on virtual nodes, and of offloaded namespaces
+	fabric      fabric
 }
 
 // gather reads a snapshot.
@@ -129,6 +130,9 @@ func (c *Cluster) gather(ctx context.Context) (*snapshot, error) {
 		s.tombstones = append(s.tombstones, t.Labels[v1alpha1.LabelTombstone])
 	}
 	c.heartbeats(ctx, s)
+	if err := c.network(ctx, s); err != nil {
+		return nil, err
+	}
 	if err := c.offloadings(ctx, s); err != nil {
 		return nil, err
 	}

@@ -63,6 +63,7 @@ func busy() *snapshot {
 			{ObjectMeta: metav1.ObjectMeta{Name: "over"}, Spec: v1alpha1.InvitationSpec{Expires: at(-time.Minute)}},
 			used,
 		},
+		fabric:      joined(),
 		requests:    []v1alpha1.ResourceRequest{requestIn("pelago-peering-milan", "default", agreed...), requestIn("pelago-peering-milan", "batch", isNot(v1alpha1.ConditionOffered, v1alpha1.ReasonNothingFree, "full"))},
 		tombstones:  []string{"genoa"},
 		nodes:       []corev1.Node{virtualNode("milan", "milan", corev1.ConditionTrue), virtualNode("paris", "paris-with-a-name-of-forty-characters-ok", corev1.ConditionFalse), virtualNode("milan-batch", "milan", corev1.ConditionFalse)},
@@ -147,6 +148,7 @@ func TestReport(t *testing.T) {
 	well := busy()
 	well.deployments, well.peerings, well.invitations, well.tombstones = well.deployments[1:], well.peerings[:1], nil, nil
 	well.requests, well.tenants[0].Spec.State = well.requests[:1], ""
+	well.fabric.configs = well.fabric.configs[:2]
 	well.nodes, well.offloadings, well.pods = well.nodes[:1], well.offloadings[3:], well.pods[:3]
 	narrow := busy()
 	if err := narrow.narrow("milan"); err != nil {
@@ -254,4 +256,5 @@ func TestStatusAndExplain(t *testing.T) {
 	if got := s.run("version"); got.code != 0 || !strings.Contains(got.out, "not installed") || !strings.Contains(got.out, "v1.2.3") {
 		t.Errorf("version: %+v", got)
 	}
+	s.testTunnels(t, "milan")
 }

@@ -27,7 +27,8 @@ func newUninstall(e *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Remove Pelago from a cluster",
-		Long: `Removes all that "pelago install" made and waits until it is gone. It refuses while there
+		Long: `Removes all that "pelago install" made, and on the nodes what the network made there, and
+waits until it is gone. It refuses while there
 are peerings or offloaded namespaces. The definitions of Pelago's kinds stay, with the objects that people wrote,
 unless --purge is given.`,
 		Example: "  pelago uninstall\n  pelago uninstall --purge",

@@ -47,6 +47,10 @@ func everything() map[string]any {
 		"globalLabels":      map[string]any{"team": "platform"},
 		"globalAnnotations": map[string]any{"example.com/owner": "a: \"b\""},
 		"manager":           program(), "auth": auth,
+		"agent": map[string]any{
+			"logLevel": "debug", "priorityClassName": "system-cluster-critical", "maxUnavailable": 3,
+			"nodeSelector": map[string]any{"example.com/gateway": "true"}, "tolerations": []any{map[string]any{"key": "example.com/x"}},
+		},
 		"resourceReader": map[string]any{"address": "quota.example.svc:8443", "secret": "resource-reader"},
 		"metrics":        map[string]any{"serviceMonitor": true},
 		"networkPolicy":  map[string]any{"enabled": true},
@@ -164,7 +168,7 @@ func TestRenderOrder(t *testing.T) {
 			t.Errorf("%s has no place in the order", o.GetKind())
 		}
 	}
-	if objects[0].GetKind() != "CustomResourceDefinition" || objects[len(objects)-1].GetKind() != "MutatingWebhookConfiguration" {
+	if objects[0].GetKind() != "Namespace" || objects[1].GetKind() != "CustomResourceDefinition" || objects[len(objects)-1].GetKind() != "MutatingWebhookConfiguration" {
 		t.Errorf("begins with %s, ends with %s", objects[0].GetKind(), objects[len(objects)-1].GetKind())
 	}
 }
@@ -180,7 +184,7 @@ func TestRenderRefuses(t *testing.T) {
 		{"other programs look for pelago-system", minimal(), Release{Namespace: "default"}, []string{"add --namespace pelago-system"}},
 		{"a key nobody reads is a typing mistake; all are told at once", map[string]any{
 			"imgae": 1, "auth": map[string]any{"service": map[string]any{"typ": "x"}, "replicas": "two"},
-		}, Release{}, []string{"auth.replicas: holds two and must hold a whole number", "auth.service.typ: there is no such value; there is annotations,", "imgae: there is no such value; there is auth,"}},
+		}, Release{}, []string{"auth.replicas: holds two and must hold a whole number", "auth.service.typ: there is no such value; there is annotations,", "imgae: there is no such value; there is agent, auth,"}},
 		{"choices are named", map[string]any{"auth": map[string]any{"service": map[string]any{"type": "Ingress"}}}, Release{},
 			[]string{`auth.service.type: "Ingress" is unknown; use LoadBalancer, NodePort, ClusterIP`}},
 		{"types are checked", map[string]any{"crds": true, "metrics": map[string]any{"service": "yes"}}, Release{},
@@ -246,6 +250,100 @@ func TestSchemaMatchesValues(t *testing.T) {
 	}{}
 	if err := decoder.Decode(&full); err != nil {
 		t.Errorf("the schema uses what CheckValues does not know: %v", err)
+	}
+}
+
+// withoutNetwork are values over others that leave the network out.
+func withoutNetwork(values map[string]any) map[string]any {
+	return merge(values, map[string]any{"network": map[string]any{"enabled": false}})
+}
+
+// With the network off nothing of it is there, and the manager does not ask for it.
+func TestNetworkIsOff(t *testing.T) {
+	for name, values := range map[string]map[string]any{"default": minimal(), "everything": everything()} {
+		text := asText(t, render(t, withoutNetwork(values), Release{}))
+		for _, not := range []string{"name: pelago-agent", "privileged: true", "7078", "hostNetwork: true", "kind: DaemonSet", "offloading,network"} {
+			if strings.Contains(text, not) {
+				t.Errorf("%s: without a network there is %s", name, not)
+			}
+		}
+		// The policies name the namespace, which gives nobody anything.
+		for _, o := range render(t, withoutNetwork(values), Release{}) {
+			if o.GetNamespace() == "pelago-network" || o.GetName() == "pelago-network" {
+				t.Errorf("%s: without a network there is %s %s", name, o.GetKind(), o.GetName())
+			}
+		}
+		if text = asText(t, render(t, values, Release{})); !strings.Contains(text, "--rooms=peering,offloading,network\n") {
+			t.Errorf("%s: the manager has no room network", name)
+		}
+	}
+}
+
+// Of all programs only the agent is privileged, on the host's network or root, and it runs
+// in a namespace of its own; no program is where that is not allowed to others.
+func TestOnlyTheAgentIsPrivileged(t *testing.T) {
+	programs := map[string]bool{}
+	for _, o := range render(t, everything(), Release{}) {
+		spec, found, _ := unstructured.NestedMap(o.Object, "spec", "template", "spec")
+		if !found {
+			continue
+		}
+		agent := o.GetKind() == "DaemonSet" && o.GetNamespace() == "pelago-network" && o.GetName() == "pelago-agent"
+		programs[o.GetNamespace()+"/"+o.GetName()] = true
+		if !agent && o.GetNamespace() != "pelago-system" {
+			t.Errorf("%s %s is in namespace %s", o.GetKind(), o.GetName(), o.GetNamespace())
+		}
+		if host, _ := spec["hostNetwork"].(bool); host != agent {
+			t.Errorf("%s: on the host's network is %t", o.GetName(), host)
+		}
+		if spec["volumes"] != nil && strings.Contains(fmt.Sprint(spec["volumes"]), "hostPath") {
+			t.Errorf("%s mounts files of nodes", o.GetName())
+		}
+		containers, _ := spec["containers"].([]any)
+		for _, c := range containers {
+			context, _ := c.(map[string]any)["securityContext"].(map[string]any)
+			privileged, _ := context["privileged"].(bool)
+			if privileged != agent || context["readOnlyRootFilesystem"] != true {
+				t.Errorf("%s: %v", o.GetName(), context)
+			}
+			if agent {
+				continue
+			}
+			if nonRoot, _, _ := unstructured.NestedBool(spec, "securityContext", "runAsNonRoot"); !nonRoot || context["allowPrivilegeEscalation"] != false {
+				t.Errorf("%s may become root: %v", o.GetName(), context)
+			}
+		}
+	}
+	if len(programs) != 3 {
+		t.Errorf("found the programs %v", programs)
+	}
+}
+
+// What is bound to the agent is in the chart, and agents never run on virtual nodes.
+func TestAgent(t *testing.T) {
+	var namespaced, agents bool
+	for _, o := range render(t, everything(), Release{}) {
+		switch {
+		case o.GetKind() == "Namespace":
+			namespaced = true
+			for _, mode := range []string{"enforce", "audit", "warn"} {
+				if o.GetName() != "pelago-network" || o.GetLabels()["pod-security.kubernetes.io/"+mode] != "privileged" {
+					t.Errorf("namespace %s has the labels %v", o.GetName(), o.GetLabels())
+				}
+			}
+		case o.GetKind() == "DaemonSet":
+			agents = true
+			text := asText(t, []*unstructured.Unstructured{o})
+			for _, want := range []string{"key: pelago.dev/type\n                operator: NotIn\n", "dnsPolicy: ClusterFirstWithHostNet", "maxUnavailable: 3",
+				"example.com/gateway: \"true\"", "kubernetes.io/os: linux", "priorityClassName: system-cluster-critical", "fieldPath: spec.nodeName", "- name: registry\n"} {
+				if !strings.Contains(text, want) {
+					t.Errorf("the DaemonSet lacks %q", want)
+				}
+			}
+		}
+	}
+	if !namespaced || !agents {
+		t.Errorf("there is the namespace: %t, the DaemonSet: %t", namespaced, agents)
 	}
 }
 

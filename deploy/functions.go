@@ -76,7 +76,7 @@ func plain(err error) error {
 var order = []string{
 	"Namespace", "CustomResourceDefinition", "PriorityLevelConfiguration", "FlowSchema", "ServiceAccount",
 	"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ConfigMap", "Secret",
-	"NetworkPolicy", "PodDisruptionBudget", "Service", "Deployment",
+	"NetworkPolicy", "PodDisruptionBudget", "Service", "Deployment", "DaemonSet",
 }
 
 var last = []string{

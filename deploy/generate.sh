@@ -33,5 +33,14 @@ for file in "$out"/deploy/generated/crds/*.yaml; do
 done
 {
 	echo "$note"
-	sed -e '/^metadata:$/a\  {{- include "pelago.metadata" . | nindent 2 }}' "$out/deploy/generated/rbac.yaml"
+	# Rights of the agents, and in their namespace, are there where these are.
+	sed -e '/^metadata:$/a\  {{- include "pelago.metadata" . | nindent 2 }}' "$out/deploy/generated/rbac.yaml" | awk '
+		function flush() {
+			if (doc ~ /\n  (namespace: pelago-network|name: pelago-agent)\n/) doc = "{{- if .Values.network.enabled }}\n" doc "{{- end }}\n"
+			printf "%s", doc
+			doc = ""
+		}
+		/^---$/ { flush() }
+		{ doc = doc $0 "\n" }
+		END { flush() }'
 } >"$out/deploy/chart/templates/rbac.yaml"

@@ -20,7 +20,7 @@ func TestHelm(t *testing.T) {
 	if helm == "" {
 		t.Fatal("set PELAGO_HELM to the program helm; make test-all does")
 	}
-	for name, values := range map[string]map[string]any{"default": minimal(), "everything": everything()} {
+	for name, values := range map[string]map[string]any{"default": minimal(), "everything": everything(), "without": withoutNetwork(everything())} {
 		t.Run(name, func(t *testing.T) {
 			text, err := yaml.Marshal(values)
 			if err != nil {

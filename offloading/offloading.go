@@ -31,7 +31,8 @@ import (
 	"github.com/pelago-dev/pelago/offloading/vnode"
 )
 
-// Options is what Register needs beside a manager. All are required but NameServer.
+// Options is what Register needs beside a manager. All are required but what the network
+// is asked for.
 type Options struct {
 	// Home is this cluster.
 	Home vnode.Home
@@ -54,6 +55,12 @@ type Options struct {
 	Socket *serving.Socket
 	// NameServer that knows tenants' names of home by who asks; none if zero.
 	NameServer netip.Addr
+	// Addresses says by which addresses providers reach what is here, Allowed which ones
+	// tenants may give their Services here, Views by which this cluster sees the pods of
+	// providers. All are nil while there is no network.
+	Addresses reflection.Addresses
+	Allowed   reflection.Allowed
+	Views     consumer.Views
 }
 
 // Register adds all of offloading to a manager, before the fleet runs.
@@ -68,13 +75,13 @@ func Register(mgr ctrl.Manager, o Options) error {
 	if err := namespace.Register(mgr, namespace.Options{Namespace: o.Namespace, Fleet: namespace.Connections(o.Fleet)}); err != nil {
 		return err
 	}
-	if err := provider.Register(mgr, provider.Options{Limits: o.Limits, NameServer: o.NameServer}); err != nil {
+	if err := provider.Register(mgr, provider.Options{Limits: o.Limits, Addresses: o.Allowed != nil, NameServer: o.NameServer}); err != nil {
 		return err
 	}
-	if err := consumer.Register(mgr, consumer.Options{Fleet: consumer.Connections(o.Fleet)}); err != nil {
+	if err := consumer.Register(mgr, consumer.Options{Fleet: consumer.Connections(o.Fleet), Views: o.Views}); err != nil {
 		return err
 	}
-	if err := reflection.Register(mgr, reflection.Options{Fleet: reflection.Connections(o.Fleet)}); err != nil {
+	if err := reflection.Register(mgr, reflection.Options{Fleet: reflection.Connections(o.Fleet), Addresses: o.Addresses, Allowed: o.Allowed}); err != nil {
 		return err
 	}
 	usage := stats.NewClient(func(peering string) (stats.Peer, bool) { p, ok := o.Fleet.Peer(peering); return p, ok }, nil)

@@ -466,6 +466,7 @@ func (c *continuum) everything(t *testing.T, cluster string) string {
 	for _, args := range [][]string{
 		{"get", "peerings,invitations,identities,tenants,resourcerequests,resourceoffers,configmaps,events,csr,leases,secrets", "-A", "-o", "yaml"},
 		{"logs", "-n", v1alpha1.SystemNamespace, "-l", "app.kubernetes.io/part-of=pelago", "--all-containers", "--tail=-1", "--prefix"},
+		{"logs", "-n", v1alpha1.NetworkNamespace, "-l", "app.kubernetes.io/part-of=pelago", "--all-containers", "--tail=-1", "--prefix"},
 	} {
 		out, err := c.Try(ctx, append([]string{"kubectl", cluster, "--"}, args...)...)
 		if err != nil {

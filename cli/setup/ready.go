@@ -13,10 +13,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// NotReadyError says why a Deployment does not start.
+// NotReadyError says why a program does not start.
 type NotReadyError struct {
-	// Deployment is its name.
-	Deployment string
+	// Program is the name of its Deployment or DaemonSet.
+	Program string
 	// Why it is not ready, and what to do.
 	Why string
 	// Cause is how the wait ended.
@@ -25,21 +25,27 @@ type NotReadyError struct {
 
 // Error is a sentence.
 func (e *NotReadyError) Error() string {
-	return fmt.Sprintf("%s is not ready: %s", e.Deployment, e.Why)
+	return fmt.Sprintf("%s is not ready: %s", e.Program, e.Why)
 }
 
 // Unwrap returns how the wait ended.
 func (e *NotReadyError) Unwrap() error { return e.Cause }
 
-// Ready waits until the Deployments among the objects run in the version applied.
+// Ready waits until the Deployments and DaemonSets among the objects run in the version
+// applied.
 func (s Site) Ready(ctx context.Context, objects []*unstructured.Unstructured) error {
 	for _, object := range objects {
-		if object.GetKind() != "Deployment" {
+		look := s.started
+		switch object.GetKind() {
+		case deploymentKind.Kind:
+		case daemonSetKind.Kind:
+			look = s.spread
+		default:
 			continue
 		}
 		why := "nothing is known of it yet"
 		err := s.until(ctx, func() (bool, error) {
-			over, reason, err := s.started(ctx, client.ObjectKeyFromObject(object))
+			over, reason, err := look(ctx, client.ObjectKeyFromObject(object))
 			if reason != "" {
 				why = reason
 				s.Say("Waiting for %s: %s", object.GetName(), reason)
@@ -47,7 +53,7 @@ func (s Site) Ready(ctx context.Context, objects []*unstructured.Unstructured) e
 			return over, err
 		})
 		if err != nil {
-			return &NotReadyError{Deployment: object.GetName(), Why: why, Cause: err}
+			return &NotReadyError{Program: object.GetName(), Why: why, Cause: err}
 		}
 	}
 	return nil
@@ -57,10 +63,7 @@ func (s Site) Ready(ctx context.Context, objects []*unstructured.Unstructured) e
 func (s Site) started(ctx context.Context, key client.ObjectKey) (bool, string, error) {
 	var d appsv1.Deployment
 	if err := s.Client.Get(ctx, key, &d); err != nil {
-		if client.IgnoreNotFound(err) == nil {
-			return false, "somebody has removed it; run pelago install again", nil
-		}
-		return false, "the API server does not answer", nil
+		return false, unread(err), nil
 	}
 	if RolledOut(&d) {
 		return true, "", nil
@@ -72,6 +75,14 @@ func (s Site) started(ctx context.Context, key client.ObjectKey) (bool, string, 
 		return false, "", nil
 	}
 	return false, Diagnose(&d, pods.Items, events.Items), nil
+}
+
+// unread says why a program could not be read.
+func unread(err error) string {
+	if client.IgnoreNotFound(err) == nil {
+		return "somebody has removed it; run pelago install again"
+	}
+	return "the API server does not answer"
 }
 
 // RolledOut reports whether a Deployment runs as it was asked to.
@@ -94,7 +105,12 @@ func Diagnose(d *appsv1.Deployment, pods []corev1.Pod, events []corev1.Event) st
 	if len(pods) == 0 {
 		return "it has no pod yet; if that stays, see whether the cluster's controller-manager runs"
 	}
-	// The newest pod is of the version that was applied last.
+	return cmp.Or(firstTrouble(pods, events), "its pods are starting")
+}
+
+// firstTrouble says what is wrong with the newest pod of which that can be said, empty if
+// nothing is: it is of the version that was applied last.
+func firstTrouble(pods []corev1.Pod, events []corev1.Event) string {
 	slices.SortFunc(pods, func(a, b corev1.Pod) int {
 		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
@@ -103,14 +119,14 @@ func Diagnose(d *appsv1.Deployment, pods []corev1.Pod, events []corev1.Event) st
 			return reason
 		}
 	}
-	return "its pods are starting"
+	return ""
 }
 
 // trouble says what is wrong with a pod, empty if nothing is.
 func trouble(pod corev1.Pod, events []corev1.Event) string {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return fmt.Sprintf("no node takes pod %s: %s; make room, or set nodeSelector and tolerations (--set manager.…, auth.…)", pod.Name, oneLine(c.Message))
+			return fmt.Sprintf("no node takes pod %s: %s; make room, or set nodeSelector and tolerations (--set manager.…, auth.…, agent.…)", pod.Name, oneLine(c.Message))
 		}
 	}
 	for _, s := range pod.Status.ContainerStatuses {

@@ -19,6 +19,7 @@ import (
 var (
 	definitionKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 	deploymentKind = appsv1.SchemeGroupVersion.WithKind("Deployment")
+	daemonSetKind  = appsv1.SchemeGroupVersion.WithKind("DaemonSet")
 	namespaceKind  = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
 )
 
@@ -41,8 +42,8 @@ func (s Site) Remove(ctx context.Context, rendered []*unstructured.Unstructured,
 				return err
 			}
 		}
-		if kind == deploymentKind {
-			if err := s.ended(ctx); err != nil {
+		if namespace, runs := programs[kind]; runs {
+			if err := s.ended(ctx, namespace); err != nil {
 				return err
 			}
 		}
@@ -96,10 +97,14 @@ func (e *StillRunsError) Error() string { return e.What + " is still there" }
 // Unwrap returns how the wait ended.
 func (e *StillRunsError) Unwrap() error { return e.Cause }
 
-// ended waits until our programs have ended, whose Deployments are deleted: they work
-// until then, and what they make must not come after what is removed.
-func (s Site) ended(ctx context.Context) error {
-	ours := []client.ListOption{client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{v1alpha1.LabelManagedBy: Installed}}
+// programs is the namespace of our programs, by what runs them.
+var programs = map[schema.GroupVersionKind]string{deploymentKind: v1alpha1.SystemNamespace, daemonSetKind: v1alpha1.NetworkNamespace}
+
+// ended waits until our programs in a namespace have ended, which nobody makes anew: they
+// work until then, and what they make must not come after what is removed. Agents take
+// what they made off their nodes, for which they need their rights.
+func (s Site) ended(ctx context.Context, namespace string) error {
+	ours := []client.ListOption{client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: Installed}}
 	left := StillRunsError{}
 	err := s.until(ctx, func() (bool, error) {
 		var sets appsv1.ReplicaSetList

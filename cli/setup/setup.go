@@ -80,6 +80,9 @@ func (s Site) Apply(ctx context.Context, objects []*unstructured.Unstructured) (
 		}
 		s.Say("Applying %s %s", object.GetKind(), object.GetName())
 		if err := s.apply(ctx, object, &changes); err != nil {
+			if object.GetKind() == daemonSetKind.Kind && apierrors.IsForbidden(err) {
+				err = fmt.Errorf("%w; its pods have to be privileged: %s", err, withoutAgents)
+			}
 			return changes, fmt.Errorf("applying %s %s: %w", object.GetKind(), object.GetName(), err)
 		}
 	}
@@ -168,6 +171,7 @@ var pruned = []schema.GroupVersionKind{
 	{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingAdmissionPolicy"},
 	{Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"},
 	deploymentKind,
+	daemonSetKind,
 	{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"},
 	{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"},
 	{Version: "v1", Kind: "Service"},
@@ -217,9 +221,26 @@ func (s Site) Prune(ctx context.Context, keep []*unstructured.Unstructured) (int
 				return removed, err
 			}
 			removed++
+			if kind == daemonSetKind {
+				if err := s.ended(ctx, object.GetNamespace()); err != nil {
+					return removed, err
+				}
+			}
 		}
 	}
-	return removed, nil
+	space := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.NetworkNamespace}}
+	space.SetGroupVersionKind(namespaceKind)
+	if kept[identify(space, namespaceKind.GroupKind())] {
+		return removed, nil
+	}
+	// It goes when it is empty, for which nobody waits.
+	switch err := s.Client.Get(ctx, client.ObjectKeyFromObject(space), space); {
+	case apierrors.IsNotFound(err) || err == nil && (space.Labels[v1alpha1.LabelManagedBy] != Installed || space.DeletionTimestamp != nil):
+		return removed, nil
+	case err != nil:
+		return removed, fmt.Errorf("reading namespace %s: %w", space.Name, err)
+	}
+	return removed + 1, s.delete(ctx, space)
 }
 
 // labelled lists the objects of a kind in all namespaces.

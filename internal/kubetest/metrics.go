@@ -16,12 +16,16 @@ import (
 )
 
 // Metrics reads what each replica of a component of a cluster measures, as Prometheus
-// would: with a token that may. The component is the name of its Deployment.
+// would: with a token that may. The component is the name of its Deployment or DaemonSet.
 func (c *Continuum) Metrics(t testing.TB, cluster, component string) []string {
 	t.Helper()
+	namespace, port := v1alpha1.SystemNamespace, "8443"
+	if component == v1alpha1.AgentName {
+		namespace, port = v1alpha1.NetworkNamespace, "7078"
+	}
 	pods := &corev1.PodList{}
 	labels := client.MatchingLabels{"app.kubernetes.io/name": component}
-	err := c.Clients[cluster].List(t.Context(), pods, client.InNamespace(v1alpha1.SystemNamespace), labels)
+	err := c.Clients[cluster].List(t.Context(), pods, client.InNamespace(namespace), labels)
 	pods.Items = slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil }) // they answer no more in a moment
 	if err != nil || len(pods.Items) == 0 {
 		t.Fatalf("%d pods of %s in %s, %v", len(pods.Items), component, cluster, err)
@@ -35,7 +39,7 @@ func (c *Continuum) Metrics(t testing.TB, cluster, component string) []string {
 	for _, pod := range pods.Items {
 		text, err := "", error(nil)
 		for end := time.Now().Add(20 * time.Second); ; <-time.After(200 * time.Millisecond) {
-			if text, err = c.scrape(cluster, pod.Status.PodIP, token); err == nil {
+			if text, err = c.scrape(cluster, net.JoinHostPort(pod.Status.PodIP, port), token); err == nil {
 				break
 			}
 			if time.Now().After(end) {
@@ -52,7 +56,7 @@ func (c *Continuum) scrape(cluster, address, token string) (string, error) {
 	defer cancel()
 	// The certificate is self-made and proves nothing; the token is what counts.
 	text, err := c.Try(ctx, "run", cluster, "--", "wget", "-q", "-T", "5", "-t", "1", "-O", "-", "--no-check-certificate",
-		"--header", "Authorization: Bearer "+token, "https://"+net.JoinHostPort(address, "8443")+"/metrics")
+		"--header", "Authorization: Bearer "+token, "https://"+address+"/metrics")
 	if err == nil && !strings.Contains(text, "# HELP") {
 		err = fmt.Errorf("it says %.100q", text)
 	}

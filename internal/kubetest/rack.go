@@ -138,12 +138,12 @@ func (r *Rack) together(t testing.TB, doing string, clusters []string, do func(c
 	t.Logf("%s took %s in %d clusters", doing, time.Since(begin).Round(100*time.Millisecond), len(clusters))
 }
 
-// install applies the chart. Its Deployments stay empty: hollow nodes would run their
-// pods in name.
+// install applies the chart. Its Deployments stay empty, and there are no agents: hollow
+// nodes would run their pods in name.
 func (r *Rack) install(ctx context.Context, t testing.TB, cluster, auth string) error {
 	args := []string{
 		"install", "--cluster-name", cluster, "--api-server-url", r.Configs[cluster].Host, "--auth-service-type", "ClusterIP",
-		"--set", "manager.replicas=0", "--set", "auth.replicas=0", "--set", "config.auth.url=https://" + auth + ":9443",
+		"--set", "manager.replicas=0", "--set", "auth.replicas=0", "--set", "network.enabled=false", "--set", "config.auth.url=https://" + auth + ":9443",
 	}
 	for _, label := range r.options.Labels[cluster] {
 		args = append(args, "--labels", label)

@@ -36,6 +36,9 @@ const workers = 32
 type Options struct {
 	// Fleet is the connections to providers; see Connections.
 	Fleet Fleet
+	// Views says by which addresses pods of providers are seen here. Without it home pods
+	// have none, and no NetworkConfig is watched.
+	Views Views
 	// Clock tells the time; the real one if nil.
 	Clock clock.PassiveClock
 }
@@ -76,7 +79,7 @@ func Register(mgr ctrl.Manager, o Options) error {
 
 func registerPods(mgr ctrl.Manager, o Options, w wakers, m *meter, choices chooser) error {
 	r := &reconciler{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), fleet: o.Fleet, clock: o.Clock, meter: m,
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), fleet: o.Fleet, views: o.Views, clock: o.Clock, meter: m,
 		events: mgr.GetEventRecorder(component), ledger: newLedger(m.pods),
 		refusals: &refusals{client: mgr.GetClient(), live: mgr.GetAPIReader()},
 		choices:  choices, budget: newBudget(),
@@ -95,6 +98,9 @@ func registerPods(mgr ctrl.Manager, o Options, w wakers, m *meter, choices choos
 		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowPod{}, homeOf)).
 		WatchesRawSource(o.Fleet.StateSourceAt(statePace, state)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: newLimiter()})
+	if o.Views != nil {
+		b = b.Watches(&v1alpha1.NetworkConfig{}, w.networks(viewPace))
+	}
 	return watchChoices(b, w, hopingBound).Complete(r)
 }
 

@@ -133,10 +133,12 @@ func present(f facts) plan {
 			mark(&next, no, f.now)
 			p.rejected = no
 		}
+		settle := settled(f, &next)
 		p.status = changed(f, next)
 		if !isReady(&next) {
 			p.warnings, p.again = due(f.memory.warned, warnings(f.shadow, f.now), f.now)
 		}
+		p.again = soonest(p.again, settle)
 		return p
 	}
 	old := refused.ObservedGeneration != 0 && refused.ObservedGeneration < f.shadow.Generation
@@ -174,7 +176,7 @@ func told(f facts) corev1.PodStatus {
 	if want, err := shadow.Forge(f.pod, f.at); err == nil && f.asked(want) {
 		s.Spec.Labels, s.Spec.Annotations, s.Spec.Pod = want.Spec.Labels, want.Spec.Annotations, want.Spec.Pod // the mirror keeps no pod
 	}
-	next, err := shadow.Status(f.pod, &s, f.at.Address)
+	next, err := shadow.Status(f.pod, &s, f.at.Address, f.view)
 	if err != nil {
 		return f.pod.Status
 	}

@@ -53,7 +53,7 @@ func TestManager(t *testing.T) {
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: kubetest.Scheme(), Logger: logr.Discard(), Metrics: server.Options{BindAddress: "0"},
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{ // others use the same server
-			&corev1.Pod{}: here, &v1alpha1.NamespaceOffloading{}: here, &corev1.Namespace{}: named(w.home),
+			&corev1.Pod{}: here, &v1alpha1.NamespaceOffloading{}: here, &v1alpha1.NetworkConfig{}: {Namespaces: map[string]cache.Config{v1alpha1.PeeringNamespace(w.peering): {}}}, &corev1.Namespace{}: named(w.home),
 			&corev1.Node{}: {Label: labels.SelectorFromSet(labels.Set{"world": w.peering})}, &v1alpha1.Peering{}: named(w.peering),
 		}},
 	})
@@ -61,7 +61,7 @@ func TestManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	links := fleet.New(fleet.Options{Scheme: kubetest.Scheme()})
-	if err := Register(mgr, Options{Fleet: Connections(links), Clock: w.clock}); err != nil {
+	if err := Register(mgr, Options{Fleet: Connections(links), Views: w.views, Clock: w.clock}); err != nil {
 		t.Fatal(err)
 	}
 	if err := mgr.Add(links); err != nil {
@@ -87,9 +87,19 @@ func TestManager(t *testing.T) {
 	p := w.pod("web", owned("ReplicaSet"))
 	w.await("the new pod is carried", func() bool { return w.shadow(p) != nil })
 	began := time.Now()
-	w.tell(p, running(), accepted(metav1.ConditionTrue, v1alpha1.ReasonRunning, ""))
+	w.tell(p, addressed("10.42.0.7"), accepted(metav1.ConditionTrue, v1alpha1.ReasonRunning, ""))
 	w.await("the pod runs", func() bool { return w.now(p).Status.Phase == corev1.PodRunning })
 	t.Logf("status is home after %s", time.Since(began))
+	if ip := w.now(p).Status.PodIP; ip != "" {
+		t.Errorf("without a view the pod is at %s", ip)
+	}
+	w.view("10.81.0.0/16")
+	w.await("the pod has an address", func() bool { return w.now(p).Status.PodIP == "10.81.0.7" })
+	w.view("10.82.0.0/16")
+	w.await("the pod has the new one", func() bool { return w.now(p).Status.PodIP == "10.82.0.7" })
+	w.clock.Step(settling)
+	w.view("")
+	w.await("the pod has none again", func() bool { return w.now(p).Status.PodIP == "" })
 
 	w.delete(early)
 	w.await("the end is asked for", func() bool { return w.shadow(early).DeletionTimestamp != nil })

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/offloading/shadow"
 )
 
 // What the status of a pod says whose ShadowPod is gone, deleted by the provider or here.
@@ -39,6 +41,7 @@ func explained(f facts, status corev1.PodStatus, reason, message string) corev1.
 func removed(f facts) *corev1.PodStatus {
 	next := *f.pod.Status.DeepCopy()
 	next.Phase, next.Reason, next.Message = corev1.PodFailed, reasonRemoved, messageRemoved
+	shadow.SetAddresses(&next, nil) // others get them
 	if !f.mapped {
 		next.Reason, next.Message = reasonUnmapped, "the namespace is not offloaded to "+f.peering+" any more"
 	}

@@ -109,8 +109,8 @@ func (r *reconciler) warn(ctx context.Context, f *facts, p plan) (time.Duration,
 
 // soonest is the sooner of two, of which 0 is never.
 func soonest(a, b time.Duration) time.Duration {
-	if a == 0 {
-		return b
+	if a == 0 || b == 0 {
+		return max(a, b)
 	}
 	return min(a, b)
 }

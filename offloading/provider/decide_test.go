@@ -321,3 +321,26 @@ func withState(s v1alpha1.TenantState) scene {
 		}
 	}
 }
+
+// The addresses of pods are told only where they mean something to the consumer; those of
+// nodes never.
+func TestAddressesAreTold(t *testing.T) {
+	for told, want := range map[bool]string{false: "", true: "10.42.0.7"} {
+		f := newScene(withPod("a", func(p *corev1.Pod) {
+			p.Status.PodIP, p.Status.PodIPs = "10.42.0.7", []corev1.PodIP{{IP: "10.42.0.7"}}
+			p.Status.HostIP, p.Status.HostIPs = "192.0.2.1", []corev1.HostIP{{IP: "192.0.2.1"}}
+		}))
+		f.addresses = told
+		p := decide(f)
+		got := ""
+		if s := lastStatus(&v1alpha1.ShadowPod{Status: p.status}); len(s.PodIPs) > 0 {
+			got = s.PodIPs[0].IP
+		}
+		if got != want || strings.Contains(p.status.Pod, "192.0.2.1") {
+			t.Errorf("addresses are told: %t, and the provider tells %s", told, p.status.Pod)
+		}
+		if f.pod.Status.PodIP != "10.42.0.7" {
+			t.Error("the cached pod was changed")
+		}
+	}
+}

@@ -39,6 +39,8 @@ type facts struct {
 	// patience is how long the pod may be unschedulable.
 	patience time.Duration
 	note     note
+	// addresses of the pod are told.
+	addresses bool
 }
 
 // place is where a ShadowPod's pod belongs.
@@ -69,7 +71,7 @@ func labelledPods(c client.Reader) podFinder {
 
 // gather reads what concerns a ShadowPod.
 func (r *reconciler) gather(ctx context.Context, s *v1alpha1.ShadowPod, n *note) (facts, error) {
-	f := facts{now: r.clock.Now(), shadow: s, tenant: tenantName(s.Namespace), hash: n.hashOf(s, shadow.Hash)}
+	f := facts{now: r.clock.Now(), shadow: s, tenant: tenantName(s.Namespace), addresses: r.addresses, hash: n.hashOf(s, shadow.Hash)}
 	if err := r.gatherTerms(ctx, &f); err != nil {
 		return f, err
 	}

@@ -53,6 +53,9 @@ var ErrNotCounted = errors.New("what tenants use has not been counted yet")
 type Options struct {
 	// Limits of tenants; none if nil.
 	Limits Limits
+	// Addresses: consumers are told the addresses of their pods, as they may see them over a
+	// network between the clusters.
+	Addresses bool
 	// Clock tells the time; the real one if nil.
 	Clock clock.PassiveClock
 	// NameServer knows home's names by who asks. Pods that want those of their cluster are
@@ -98,7 +101,7 @@ func Register(mgr ctrl.Manager, o Options) error {
 // it finds pods by their labels.
 func newReconciler(c client.Client, live client.Reader, o Options) *reconciler {
 	r := &reconciler{
-		client: c, live: live, clock: o.Clock, pods: labelledPods(c),
+		client: c, live: live, addresses: o.Addresses, clock: o.Clock, pods: labelledPods(c),
 		events: discard{}, metrics: newMeasures(), memory: newMemory(), book: newBook(),
 		jitter: rand.Float64, turns: newTurns(share), nameServer: o.NameServer,
 	}

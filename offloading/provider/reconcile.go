@@ -46,6 +46,8 @@ type reconciler struct {
 
 	first sync.Once
 	began time.Time
+
+	addresses bool // of pods are told
 }
 
 // +kubebuilder:rbac:groups=pelago.dev,resources=shadowpods,verbs=get;list;watch;patch;delete

@@ -96,6 +96,11 @@ func (p *plan) tell(f facts, status *corev1.PodStatus) {
 	if f.pod != nil {
 		node = f.pod.Spec.NodeName
 	}
+	if !f.addresses && len(status.PodIPs) > 0 {
+		bare := *status
+		bare.PodIP, bare.PodIPs = "", nil
+		status = &bare
+	}
 	p.show(status, node)
 }
 

@@ -3,6 +3,7 @@ package shadow
 import (
 	"encoding/json"
 	"errors"
+	"net/netip"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -62,17 +63,23 @@ func FuzzStatus(f *testing.F) {
 	f.Add(s.Status.Pod, "Running", home.Name)
 	f.Add(`{"phase":"Failed","containerStatuses":[{"name":"web","state":{"terminated":{"exitCode":1,"finishedAt":"2026-01-01T00:00:00Z"}}}]}`, "", "x")
 	f.Add(`{"allocatedResources":{"cpu":"1e99"},"conditions":[{"type":"Ready","status":"True"}]}`, "Failed", "10.0.0.1")
+	f.Add(`{"podIPs":[{"ip":"::ffff:10.1.0.1"},{"ip":"fd01::1%eth0"},{"ip":"fd01::1"},{"ip":"10.1.0.2"}]}`, "Running", "x")
 	f.Fuzz(func(t *testing.T, report, phase, address string) {
 		s := s.DeepCopy()
 		s.Status.Pod, s.Status.Phase = report, phase
-		got, err := Status(home, s, address)
+		got, err := Status(home, s, address, viewed)
 		if err != nil {
 			if len(err.Error()) > 1024 {
 				t.Fatalf("an error of %d bytes", len(err.Error()))
 			}
 			return
 		}
-		if got.PodIP != "" || len(got.ContainerStatuses) > 1 || len(got.Conditions) > 2+len(told)+1 || got.QOSClass != corev1.PodQOSBurstable {
+		for i, p := range got.PodIPs {
+			if a, err := netip.ParseAddr(p.IP); err != nil || i > 1 || !own.Contains(a) && !own6.Contains(a) || i == 0 && got.PodIP != p.IP {
+				t.Fatalf("believed the addresses %q, %v", got.PodIP, got.PodIPs)
+			}
+		}
+		if (got.PodIP != "") != (len(got.PodIPs) > 0) || len(got.ContainerStatuses) > 1 || len(got.Conditions) > 2+len(told)+1 || got.QOSClass != corev1.PodQOSBurstable {
 			t.Fatalf("believed %+v", got)
 		}
 		text, err := json.Marshal(got)

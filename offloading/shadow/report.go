@@ -30,13 +30,14 @@ var told = map[corev1.PodConditionType]bool{
 	corev1.PodResizePending: true, corev1.PodResizeInProgress: true, corev1.AllContainersRestarting: true,
 }
 
-// Report is the JSON of what a provider tells of a pod: without addresses, names of
-// nodes and what else is its own, and bounded; node is the one on which the pod is. Restart
+// Report is the JSON of what a provider tells of a pod: without addresses of nodes, names
+// of them and what else is its own, and bounded; node is the one on which the pod is. Restart
 // counts include how often the pod was replaced, so Status adds nothing to them.
 func Report(status *corev1.PodStatus, replaced int32, node string) (string, error) {
 	status = masked(status, node)
 	r := corev1.PodStatus{
 		Phase: status.Phase, Reason: cut(status.Reason, maxReasonText), Message: cut(status.Message, maxMessageText),
+		PodIPs:             tellAddresses(status),
 		StartTime:          status.StartTime,
 		Resources:          keepResources(status.Resources),
 		AllocatedResources: keepList(status.AllocatedResources),

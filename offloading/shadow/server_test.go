@@ -165,7 +165,7 @@ func TestHomeStatusIsStored(t *testing.T) {
 		if s.Status.Pod, err = Report(&report, 1, ""); err != nil {
 			t.Fatal(err)
 		}
-		next, err := Status(home, s, here.Address)
+		next, err := Status(home, s, here.Address, viewed)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,10 +175,13 @@ func TestHomeStatusIsStored(t *testing.T) {
 		if err := c.Status().Patch(ctx, home, client.MergeFrom(base)); err != nil {
 			t.Fatalf("writing the status after %s: %v", report.Phase, err)
 		}
-		if again, err := Status(home, s, here.Address); err != nil {
+		if again, err := Status(home, s, here.Address, viewed); err != nil {
 			t.Fatal(err)
 		} else if diff := cmp.Diff(home.Status, again); diff != "" {
 			t.Errorf("the same report changes the status again (-stored +next):\n%s", diff)
+		}
+		if want := map[corev1.PodPhase]string{corev1.PodRunning: "10.81.1.1"}[home.Status.Phase]; home.Status.PodIP != want {
+			t.Errorf("%s: stored with the address %q, want %q", home.Status.Phase, home.Status.PodIP, want)
 		}
 	}
 	if home.Status.Phase != corev1.PodSucceeded || home.Status.ContainerStatuses[0].State.Terminated == nil || home.Status.ObservedGeneration != home.Generation {
@@ -193,7 +196,7 @@ func TestHomeStatusIsStored(t *testing.T) {
 
 func running() corev1.PodStatus {
 	return corev1.PodStatus{
-		Phase: corev1.PodRunning, PodIP: "10.1.1.1", HostIP: "192.168.0.1", QOSClass: corev1.PodQOSGuaranteed, NominatedNodeName: "n",
+		Phase: corev1.PodRunning, PodIP: "10.1.1.1", PodIPs: []corev1.PodIP{{IP: "10.1.1.1"}, {IP: "fd01::1"}}, HostIP: "192.168.0.1", QOSClass: corev1.PodQOSGuaranteed, NominatedNodeName: "n",
 		StartTime: ptr.To(metav1.Unix(1700000000, 0)),
 		Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: corev1.ConditionTrue},
 			{Type: corev1.PodInitialized, Status: corev1.ConditionTrue}, {Type: corev1.ContainersReady, Status: corev1.ConditionTrue}},

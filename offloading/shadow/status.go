@@ -13,13 +13,15 @@ import (
 
 // Status is the home pod's next status, of what its provider reports: only containers
 // that the pod has, known phases and conditions, bounded texts. What is home's own
-// stays: PodScheduled and the conditions of others, qosClass, addresses (hostIP becomes
-// address), claims. Ready is home's: the containers and home's readiness gates. A
-// terminal phase stays whatever is reported later.
+// stays: PodScheduled and the conditions of others, qosClass, claims; hostIP becomes
+// address. The pod's addresses are the views of those that it has there; without any it
+// has none, and neither has one that has ended, as others get its addresses. Ready is
+// home's: the containers and home's readiness gates. A terminal phase stays whatever is
+// reported later.
 //
 // There is no clock here, and the provider's is not ours: a condition whose status
 // changed has no lastTransitionTime, which Stamp sets.
-func Status(home *corev1.Pod, s *v1alpha1.ShadowPod, address string) (corev1.PodStatus, error) {
+func Status(home *corev1.Pod, s *v1alpha1.ShadowPod, address string, view View) (corev1.PodStatus, error) {
 	if s.Name != string(home.UID) {
 		return corev1.PodStatus{}, fmt.Errorf("reading status.pod: it is of another pod than %s/%s", home.Namespace, home.Name)
 	}
@@ -37,6 +39,10 @@ func Status(home *corev1.Pod, s *v1alpha1.ShadowPod, address string) (corev1.Pod
 		return corev1.PodStatus{}, err
 	}
 	next.Phase = phase
+	if terminal(phase) {
+		reported.PodIPs = nil
+	}
+	SetAddresses(&next, seen(reported.PodIPs, view))
 	next.Reason, next.Message = keepText(reported.Reason, maxReasonText), cut(reported.Message, maxMessageText)
 	if next.StartTime == nil {
 		next.StartTime = reported.StartTime

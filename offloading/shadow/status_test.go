@@ -17,7 +17,7 @@ import (
 
 func TestReport(t *testing.T) {
 	status := running()
-	status.PodIPs, status.HostIPs = []corev1.PodIP{{IP: "10.1.1.1"}}, []corev1.HostIP{{IP: "192.168.0.1"}}
+	status.HostIPs = []corev1.HostIP{{IP: "192.168.0.1"}}
 	status.Message = strings.Repeat("é", 5000)
 	status.ContainerStatuses[0].User = &corev1.ContainerUser{}
 	status.ContainerStatuses[0].VolumeMounts = []corev1.VolumeMountStatus{{Name: "x"}}
@@ -26,7 +26,7 @@ func TestReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, not := range []string{"10.1.1.1", "192.168.0.1", "nominated", "Guaranteed", "PodScheduled", "user", "volumeMounts", `"Ready"`} {
+	for _, not := range []string{`"podIP"`, "192.168.0.1", "nominated", "Guaranteed", "PodScheduled", "user", "volumeMounts", `"Ready"`} {
 		if strings.Contains(text, not) {
 			t.Errorf("the report tells %s: %s", not, text)
 		}
@@ -34,6 +34,9 @@ func TestReport(t *testing.T) {
 	var got corev1.PodStatus
 	if err := json.Unmarshal([]byte(text), &got); err != nil {
 		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]corev1.PodIP{{IP: "10.1.1.1"}, {IP: "fd01::1"}}, got.PodIPs); diff != "" {
+		t.Errorf("addresses (-want +got):\n%s", diff)
 	}
 	c := got.ContainerStatuses[0]
 	if c.RestartCount != 5 || len(c.LastTerminationState.Terminated.Message) != maxContainerMsg || len(got.Message) > maxMessageText || !strings.HasSuffix(got.Message, "é...") {
@@ -110,7 +113,7 @@ func reporting(t testing.TB, home *corev1.Pod, status corev1.PodStatus) *v1alpha
 
 func next(t testing.TB, home *corev1.Pod, s *v1alpha1.ShadowPod) corev1.PodStatus {
 	t.Helper()
-	got, err := Status(home, s, here.Address)
+	got, err := Status(home, s, here.Address, viewed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +136,8 @@ func TestStatus(t *testing.T) {
 	got := next(t, home, reporting(t, home, running()))
 	r := running()
 	want := corev1.PodStatus{
-		Phase: corev1.PodRunning, HostIP: "10.0.0.9", HostIPs: []corev1.HostIP{{IP: "10.0.0.9"}}, QOSClass: corev1.PodQOSBurstable, StartTime: r.StartTime,
+		Phase: corev1.PodRunning, HostIP: "10.0.0.9", HostIPs: []corev1.HostIP{{IP: "10.0.0.9"}}, PodIP: "10.81.1.1",
+		PodIPs: []corev1.PodIP{{IP: "10.81.1.1"}, {IP: "fd81::1"}}, QOSClass: corev1.PodQOSBurstable, StartTime: r.StartTime,
 		ObservedGeneration: 1,
 		Conditions: []corev1.PodCondition{
 			{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: earlier},
@@ -225,7 +229,7 @@ func TestStatusPhase(t *testing.T) {
 		home.Status.Phase = c.home
 		s := forged(t, home)
 		s.Status.Phase, s.Status.Pod = c.said, fmt.Sprintf(`{"phase":%q}`, c.reported)
-		got, err := Status(home, s, "")
+		got, err := Status(home, s, "", viewed)
 		if (err != nil) != c.fails || got.Phase != c.want {
 			t.Errorf("%s: phase %q, error %v", c.reason, got.Phase, err)
 		}
@@ -247,7 +251,7 @@ func TestStatusOfLostPod(t *testing.T) {
 func TestHostileStatus(t *testing.T) {
 	home := atHome()
 	long := strings.Repeat("x", 20000)
-	status := corev1.PodStatus{Phase: corev1.PodRunning, Reason: long, Message: long, PodIP: "1.2.3.4", PodIPs: []corev1.PodIP{{IP: "1.2.3.4"}}, HostIP: "1.2.3.4",
+	status := corev1.PodStatus{Phase: corev1.PodRunning, Reason: long, Message: long, PodIP: "10.1.1.9", PodIPs: []corev1.PodIP{{IP: "1.2.3.4"}}, HostIP: "1.2.3.4",
 		QOSClass: corev1.PodQOSGuaranteed, NominatedNodeName: "x",
 		ContainerStatuses: []corev1.ContainerStatus{{Name: "ghost"}, {Name: "web", RestartCount: -5, Image: long, ImageID: "a\x00b", AllocatedResources: amounts("cpu", "-1"),
 			State:                corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: long, Message: long}, Running: &corev1.ContainerStateRunning{}},
@@ -281,7 +285,7 @@ func TestHostileStatus(t *testing.T) {
 	} {
 		s := reporting(t, home, running())
 		bad(s)
-		if _, err := Status(home, s, ""); err == nil {
+		if _, err := Status(home, s, "", viewed); err == nil {
 			t.Errorf("%s: believed", reason)
 		} else if len(err.Error()) > 512 {
 			t.Errorf("%s: an error of %d bytes", reason, len(err.Error()))
