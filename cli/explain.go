@@ -49,7 +49,7 @@ is not so, why and what to do. NAME is the tenant, the consumer's own name, or i
 		}),
 	}
 	outputFlag(tenant, &tenantOutput)
-	group.AddCommand(peering, tenant, newExplainNamespace(e), newExplainPod(e))
+	group.AddCommand(peering, tenant, newExplainNamespace(e), newExplainPod(e), newExplainConnection(e))
 	return group
 }
 

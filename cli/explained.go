@@ -69,14 +69,11 @@ of what is not as it should be, what to do.`,
 
 // podChains gathers what is known of a pod and explains it.
 func (c *Cluster) podChains(ctx context.Context, e *Env, namespace, name string) ([]chain.Chain, error) {
-	f := chain.PodFacts{Now: e.Clock.Now(), Pod: &corev1.Pod{}}
-	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, f.Pod); err != nil {
-		if client.IgnoreNotFound(err) == nil {
-			return nil, fmt.Errorf("there is no pod %s in namespace %s; see which are: kubectl -n %[2]s get pods", name, namespace)
-		}
-		return nil, describe(fmt.Errorf("reading the pod: %w", err), c)
-	}
+	f := chain.PodFacts{Now: e.Clock.Now()}
 	var err error
+	if f.Pod, err = c.podNamed(ctx, namespace, name); err != nil {
+		return nil, err
+	}
 	if f.Offloading, err = c.offloadingOf(ctx, namespace); err != nil {
 		return nil, err
 	}

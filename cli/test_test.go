@@ -151,3 +151,36 @@ func mustWrite(t *testing.T, answers []reach.Answer) string {
 	}
 	return out.String()
 }
+
+func TestExplainConnection(t *testing.T) {
+	s := newStage(t, 0)
+	s.install("rome", "11111111-1111-4111-8111-111111111111")
+	s.withProvider()
+	s.space("shop", nil)
+	for name, node := range map[string]string{"web": "rome-node", "db": "milan"} {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.PodSpec{NodeName: node,
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+		s.create(p)
+		p.Status.Phase, p.Status.PodIP = corev1.PodRunning, "10.42.0.5"
+		p.Status.PodIPs = []corev1.PodIP{{IP: p.Status.PodIP}}
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		if err := s.c.Status().Update(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range [][]string{{"web", "db", "-n", "shop"}, {"shop/web", "shop/db"}} {
+		r := s.run(append([]string{"explain", "connection"}, args...)...)
+		if !strings.Contains(r.out, "From pod web to pod db") || !strings.Contains(r.out, "there is a network with milan") || !strings.Contains(r.out, "pelago status milan") {
+			t.Errorf("explain connection %v: %+v", args, r)
+		}
+	}
+	for _, c := range []struct {
+		words []string
+		code  int
+		says  string
+	}{{[]string{"shop/web", "shop/web"}, 2, "the same pod"}, {[]string{"shop/web", "shop/none"}, 1, "there is no pod none"}, {[]string{"shop/web"}, 2, "TO is missing"}} {
+		if r := s.run(append([]string{"explain", "connection"}, c.words...)...); r.code != c.code || !strings.Contains(r.err, c.says) {
+			t.Errorf("explain connection %v: %+v", c.words, r)
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package chain
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// ConnectionFacts is what is known of the way from a pod of home to another one.
+type ConnectionFacts struct {
+	// From and To are pods of this cluster's API, wherever they run.
+	From, To *corev1.Pod
+	// At is the peering of each virtual node, by its name.
+	At map[string]string
+	// Links are the networks with the providers, by peering.
+	Links map[string]Link
+	// Slices are those of the namespace of To.
+	Slices []discoveryv1.EndpointSlice
+	// Mapped are the peerings at which the namespace of To is known.
+	Mapped []string
+}
+
+// Link is the network with one provider.
+type Link struct {
+	// Up says that the tunnel carries packets; if not, Problem and Remedy say why.
+	Up              bool
+	Problem, Remedy string
+	// Gateway is the node here that has the tunnel.
+	Gateway string
+	// Views are by which prefixes this cluster sees the provider's, SeenAs those by which the
+	// provider sees this cluster's.
+	Views, SeenAs []v1alpha1.NetworkView
+}
+
+// Connection walks the way from a pod to another one, and says where it breaks.
+func Connection(f ConnectionFacts) Chain {
+	from, to := f.At[f.From.Spec.NodeName], f.At[f.To.Spec.NodeName]
+	c := Chain{Title: fmt.Sprintf("From pod %s to pod %s", f.From.Name, f.To.Name)}
+	c.add(runs(f.From, from))
+	c.add(runs(f.To, to))
+	if from == to {
+		where := "here"
+		if from != "" {
+			where = "at " + from
+		}
+		c.add(Step{Fact: "the way is within one cluster", State: Done, Evidence: "both are " + where + ", whose own network and NetworkPolicies carry it"})
+		return c
+	}
+	for _, peering := range []string{from, to} {
+		if peering != "" {
+			c.add(linked(peering, f.Links))
+		}
+	}
+	c.add(addressed(f, from, to))
+	for _, peering := range []string{from, to} {
+		if peering != "" {
+			c.add(carries(peering, f.Links[peering]))
+		}
+	}
+	c.add(mayPass(f, from, to))
+	return c
+}
+
+func runs(p *corev1.Pod, at string) Step {
+	s := Step{Fact: "pod " + p.Name + " runs and is ready", State: Done, Evidence: "on node " + p.Spec.NodeName}
+	if at != "" {
+		s.Evidence = "at " + at
+	}
+	ready := slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+	if p.Status.Phase != corev1.PodRunning || !ready {
+		s.State, s.Evidence = Broken, fmt.Sprintf("its phase is %s", p.Status.Phase)
+		s.Remedy = fmt.Sprintf("pelago explain pod %s -n %s", p.Name, p.Namespace)
+	}
+	return s
+}
+
+// linked says whether there is a network with a provider at all.
+func linked(peering string, links map[string]Link) Step {
+	s := Step{Fact: "there is a network with " + peering, State: Done}
+	l, is := links[peering]
+	switch {
+	case !is:
+		s.State, s.Evidence, s.Remedy = Broken, "none is known", "it has to be on at both sides: pelago status "+peering
+	case len(l.Views) == 0:
+		s.State, s.Evidence, s.Remedy = Broken, "its ranges have no view here", "pelago status "+peering
+	case len(l.SeenAs) == 0:
+		s.State, s.Evidence, s.Remedy = Broken, "it has no view of this cluster's ranges", "pelago status "+peering
+	default:
+		s.Evidence = "gateway " + l.Gateway
+	}
+	return s
+}
+
+// addressed says by which address the one that calls sees the other one.
+func addressed(f ConnectionFacts, from, to string) Step {
+	s := Step{Fact: fmt.Sprintf("%s has an address where %s runs", f.To.Name, f.From.Name), State: Broken}
+	a, err := netip.ParseAddr(f.To.Status.PodIP)
+	if err != nil {
+		s.Evidence, s.Remedy = "it has none here yet", "wait a moment; if it stays so: pelago status "+to
+		return s
+	}
+	if from != "" {
+		there, ok := v1alpha1.ViewOf(f.Links[from].SeenAs, a)
+		if !ok {
+			s.Evidence = fmt.Sprintf("%s is in no range that %s sees", a, from)
+			s.Remedy = "see which are: pelago status " + from
+			return s
+		}
+		a = there
+	}
+	s.State, s.Evidence = Done, a.String()
+	return s
+}
+
+func carries(peering string, l Link) Step {
+	s := Step{Fact: "the tunnel to " + peering + " carries packets", State: Done, Evidence: "by node " + l.Gateway}
+	if !l.Up {
+		s.State, s.Evidence, s.Remedy = Broken, l.Problem, l.Remedy
+	}
+	return s
+}
+
+// mayPass says whether the gateways let the connection begin: what was offloaded may be
+// reached from home, and home's pods by what was offloaded if they are behind a Service.
+func mayPass(f ConnectionFacts, from, to string) Step {
+	s := Step{Fact: "the gateways let it begin", State: Done}
+	switch {
+	case from == "":
+		s.Evidence = f.To.Name + " was offloaded from here"
+	case !slices.Contains(f.Mapped, from):
+		s.State, s.Evidence = Broken, fmt.Sprintf("namespace %s is not offloaded to %s", f.To.Namespace, from)
+		s.Remedy = "pelago offload namespace " + f.To.Namespace
+	case !behindService(f):
+		s.State, s.Evidence = Broken, "no Service selects "+f.To.Name+", so nothing at "+from+" may reach it"
+		s.Remedy = fmt.Sprintf("make one in namespace %s that selects it", f.To.Namespace)
+	default:
+		s.Evidence = "a Service selects " + f.To.Name
+	}
+	return s
+}
+
+func behindService(f ConnectionFacts) bool {
+	for i := range f.Slices {
+		for _, e := range f.Slices[i].Endpoints {
+			if slices.Contains(e.Addresses, f.To.Status.PodIP) {
+				return true
+			}
+		}
+	}
+	return false
+}
