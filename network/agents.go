@@ -2,6 +2,7 @@ package network
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -90,10 +91,22 @@ func (a *agents) see(l *coordinationv1.Lease) bool {
 	s.term = min(max(time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, 0))*time.Second, leastTerm), mostTerm)
 	if text := l.Annotations[v1alpha1.AnnotationTunnels]; !known || text != s.text {
 		s.text = text
-		s.reports, _ = v1alpha1.TunnelReports(text) // what cannot be read says nothing
+		s.reports = readReports(text)
 		return true
 	}
 	return a.differs(now)
+}
+
+// maxReports bounds the text of an agent's reports, in bytes.
+const maxReports = 256 << 10
+
+// readReports reads what an agent says of tunnels. What cannot be read says nothing.
+func readReports(text string) map[string]v1alpha1.TunnelReport {
+	var reports map[string]v1alpha1.TunnelReport
+	if len(text) > maxReports || json.Unmarshal([]byte(text), &reports) != nil {
+		return nil
+	}
+	return reports
 }
 
 // fill sees all Leases there are, so that the first look does not take agents for dead of which

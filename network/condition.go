@@ -91,7 +91,9 @@ func tunnelReady(f *facts, p *pair, not func(reason, format string, args ...any)
 	case alive(f.agents, p.key): // while a gateway moves, the one before may be it still
 	case !reported:
 		return not(v1alpha1.ReasonWaiting, "waiting for %s to say how the tunnel to %s is", gateway, p.peer)
-	case r.Since.IsZero():
+	case r.Problem != "":
+		return not(v1alpha1.ReasonTunnelDown, "%s has no tunnel to %s: %s", gateway, p.peer, oneLine(r.Problem, maxSaid))
+	case r.Since == nil:
 		return not(v1alpha1.ReasonTunnelDown, "nothing has come back yet through the tunnel from %s to %s", gateway, p.peer)
 	default:
 		return not(v1alpha1.ReasonTunnelDown, "nothing has come back through the tunnel from %s to %s since %s", gateway, p.peer, r.Since.UTC().Format(time.RFC3339))

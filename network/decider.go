@@ -194,7 +194,7 @@ func (r *decider) apply(ctx context.Context, f *facts, d *decision, left []*v1al
 func (r *decider) writeSpec(ctx context.Context, p *pair, spec v1alpha1.NetworkConfigSpec) error {
 	own := p.own()
 	if own == nil {
-		c := config(p, p.ownName())
+		c := blank(p, p.ownName())
 		c.Spec = spec
 		return r.create(ctx, c)
 	}
@@ -216,11 +216,11 @@ func (r *decider) makeTheirs(ctx context.Context, p *pair) error {
 	if p.theirs() != nil {
 		return nil
 	}
-	return r.create(ctx, config(p, p.theirName()))
+	return r.create(ctx, blank(p, p.theirName()))
 }
 
-// config is a NetworkConfig of a peering that says nothing yet.
-func config(p *pair, name string) *v1alpha1.NetworkConfig {
+// blank is a NetworkConfig of a peering that says nothing yet.
+func blank(p *pair, name string) *v1alpha1.NetworkConfig {
 	return &v1alpha1.NetworkConfig{ObjectMeta: metav1.ObjectMeta{
 		Namespace: p.namespace, Name: name, Labels: map[string]string{v1alpha1.LabelManagedBy: component},
 	}}

@@ -11,7 +11,7 @@ import (
 )
 
 // bounds is what a provider may show of NetworkConfigs. Older ones know none.
-var bounds = fleet.Bounds{Optional: true, Objects: 8, Bytes: 1 << 20}
+var bounds = fleet.Bounds{Optional: true, Objects: 100, Bytes: 1 << 20}
 
 // Peer is the connection to one provider.
 type Peer interface {

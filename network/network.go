@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -63,6 +64,8 @@ type Options struct {
 	Namespace string
 	// Clock tells the time; the real one if nil.
 	Clock clock.PassiveClock
+	// Metrics gets those of this package; the manager's own if nil.
+	Metrics prometheus.Registerer
 	// Rand is where keys come from; the system's if nil.
 	Rand io.Reader
 }
@@ -90,6 +93,9 @@ func New(o Options) *Network {
 	}
 	if o.Rand == nil {
 		o.Rand = rand.Reader
+	}
+	if o.Metrics == nil {
+		o.Metrics = metrics.Registry
 	}
 	return &Network{options: o, known: make(chan struct{}), impatient: make(chan struct{})}
 }
@@ -164,7 +170,7 @@ func (n *Network) Register(mgr ctrl.Manager) error {
 	}
 	r := newDecider(n, mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(component))
 	r.leases = agents.GetCache()
-	if err := r.meter.register(metrics.Registry); err != nil {
+	if err := r.meter.register(n.options.Metrics); err != nil {
 		return err
 	}
 	if err := mgr.Add(r.agents); err != nil {

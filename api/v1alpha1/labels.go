@@ -90,8 +90,6 @@ const (
 	AnnotationRotate = "pelago.dev/rotate"
 	// AnnotationKeys on the Secret NetworkKeysName says of its keys when they were made.
 	AnnotationKeys = "pelago.dev/keys"
-	// AnnotationTunnels on an agent's Lease is what it says of its tunnels; see TunnelReports.
-	AnnotationTunnels = "pelago.dev/tunnels"
 
 	// FinalizerConsume keeps a Peering until the provider has been told goodbye.
 	FinalizerConsume = "pelago.dev/consume"

@@ -1,48 +1,34 @@
 package v1alpha1
 
 import (
-	"encoding/json"
-	"fmt"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TunnelReport is what the agent of a gateway node says of one tunnel.
+// AnnotationTunnels on the Lease of an agent holds, as JSON, a TunnelReport of each tunnel
+// whose gateway its node is, by NetworkKey; there is none if it is gateway of nothing.
+const AnnotationTunnels = "pelago.dev/tunnels"
+
+// TunnelReport is what an agent has measured of a tunnel. It is told at once when Alive,
+// Peer or Knows change, and else at most every half minute.
 type TunnelReport struct {
-	// Alive says whether the tunnel carries packets both ways, Since since when that is so.
-	Alive bool        `json:"alive"`
-	Since metav1.Time `json:"since,omitzero"`
-	// LatencyMicros is the time from a probe to its answer, Loss the part of the last
-	// minute's probes that had none, 0 to 1.
-	LatencyMicros int64   `json:"latencyMicros,omitempty"`
-	Loss          float64 `json:"loss,omitempty"`
-	// Endpoint is where the other side's packets come from, Handshake when keys were agreed
-	// on last.
-	Endpoint  string      `json:"endpoint,omitempty"`
-	Handshake metav1.Time `json:"handshake,omitzero"`
-	// Kernel says that the tunnel is the kernel's, and not one of the agent's own.
+	// Alive says that probes are answered. Without Since it is not known yet.
+	Alive bool `json:"alive"`
+	// Since is when Alive became what it is.
+	Since *metav1.Time `json:"since,omitempty"`
+	// LatencyMicros is the median of the last minute, there and back.
+	LatencyMicros int64 `json:"latencyMicros,omitempty"`
+	// Loss is the part of the last minute's probes without an answer, 0 to 1.
+	Loss float64 `json:"loss,omitempty"`
+	// Endpoint is where the other side was heard last, or is sought.
+	Endpoint string `json:"endpoint,omitempty"`
+	// Handshake is when keys were agreed on last.
+	Handshake *metav1.Time `json:"handshake,omitempty"`
+	// Kernel says that the kernel's WireGuard carries it.
 	Kernel bool `json:"kernel,omitempty"`
-	// Peer is the other side's public key that is in use, Knows the next one that the tunnel
-	// accepts already.
-	Peer  string `json:"peer,omitempty"`
+	// Peer is the other side's public key that is in use.
+	Peer string `json:"peer,omitempty"`
+	// Knows is the other side's next public key, which the tunnel accepts already.
 	Knows string `json:"knows,omitempty"`
-}
-
-// maxReports bounds the text of an agent's reports, in bytes.
-const maxReports = 256 << 10
-
-// TunnelReports reads the annotation AnnotationTunnels: what an agent says of the tunnels
-// whose gateway its node is, by NetworkKey.
-func TunnelReports(text string) (map[string]TunnelReport, error) {
-	if text == "" {
-		return nil, nil
-	}
-	if len(text) > maxReports {
-		return nil, fmt.Errorf("reading reports of tunnels: %d bytes, at most %d", len(text), maxReports)
-	}
-	var reports map[string]TunnelReport
-	if err := json.Unmarshal([]byte(text), &reports); err != nil {
-		return nil, fmt.Errorf("reading reports of tunnels: %w", err)
-	}
-	return reports, nil
+	// Problem says why there is no tunnel, where there should be one.
+	Problem string `json:"problem,omitempty"`
 }
