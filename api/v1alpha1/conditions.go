@@ -45,6 +45,10 @@ const (
 	// ConditionAccepted: the offer is accepted; of a ShadowPod, the provider runs it.
 	ConditionAccepted = "Accepted"
 
+	// ConditionNetworkReady, of a Peering: its tunnels carry packets both ways, and all ranges
+	// of both sides are carried. Absent where the network is not on on both sides.
+	ConditionNetworkReady = "NetworkReady"
+
 	// ConditionNodeReady: the virtual node of a request is there and Ready.
 	ConditionNodeReady = "NodeReady"
 	// ConditionOffloadingRequired: a cluster is selected by an offloading.
@@ -174,6 +178,18 @@ const (
 	ReasonVirtualNode = "VirtualNode"
 	// ReasonRangesRefused: a range of the peer's cannot be carried; the message names it.
 	ReasonRangesRefused = "RangesRefused"
-	// ReasonPoolExhausted: no pool has a prefix left for a range; the message names both.
+	// ReasonPoolExhausted: no pool has a prefix left for a range; the message names it.
 	ReasonPoolExhausted = "PoolExhausted"
+	// ReasonRangesUnknown: the ranges of the pods here are not known, or not all of them; the
+	// message says what to set.
+	ReasonRangesUnknown = "RangesUnknown"
+	// ReasonAgentsMissing: no agent is alive here, so that no node can be gateway.
+	ReasonAgentsMissing = "AgentsMissing"
+	// ReasonTunnelDown: nothing comes back through the tunnel; the message says which.
+	ReasonTunnelDown = "TunnelDown"
+	// ReasonViewMoved, of an event: a range of the peer's has lost its view; the message says
+	// why, and which it has now.
+	ReasonViewMoved = "ViewMoved"
+	// ReasonKeyRotated, of an event: the key of a tunnel was replaced.
+	ReasonKeyRotated = "KeyRotated"
 )

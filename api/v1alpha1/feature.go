@@ -38,12 +38,13 @@ func KeepsKind(features []string, kind string) bool {
 	return slices.Contains(features, FeatureOfKind(kind))
 }
 
-// MissingFeatures are those of this side's features that a peer does not know, in order.
+// MissingFeatures are those of this side's features that a peer does not know, in order. That
+// its network is off does not make it older.
 func MissingFeatures(here, there []string) []string {
 	var missing []string
 	for _, f := range here {
 		unsaid := slices.ContainsFunc(unsaidKinds, func(kind string) bool { return FeatureOfKind(kind) == f && KeepsKind(there, kind) })
-		if !unsaid && !slices.Contains(there, f) {
+		if !unsaid && f != FeatureNetwork && !slices.Contains(there, f) {
 			missing = append(missing, f)
 		}
 	}

@@ -85,6 +85,12 @@ const (
 	// other invitation can claim the Tenant.
 	AnnotationInvitation = "pelago.dev/invitation"
 
+	// AnnotationRotate on a Peering, with any value that it did not have before, has the keys
+	// of its tunnels replaced.
+	AnnotationRotate = "pelago.dev/rotate"
+	// AnnotationKeys on the Secret NetworkKeysName says of its keys when they were made.
+	AnnotationKeys = "pelago.dev/keys"
+
 	// FinalizerConsume keeps a Peering until the provider has been told goodbye.
 	FinalizerConsume = "pelago.dev/consume"
 	// FinalizerProvide keeps a Peering until its Tenant is gone.

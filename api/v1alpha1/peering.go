@@ -138,7 +138,8 @@ type PeeringStatus struct {
 	LastContact *metav1.Time `json:"lastContact,omitempty"`
 
 	// Conditions: Ready, IdentityReady, Reachable, Compatible, ResourcesAccepted on a
-	// consumer; Ready, TenantReady, ConsumerAlive on a provider.
+	// consumer; Ready, TenantReady, ConsumerAlive on a provider; NetworkReady, which is no
+	// part of Ready, where both sides have their network on.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -13,6 +13,7 @@ import (
 	"github.com/pelago-dev/pelago/internal/fleet"
 	"github.com/pelago-dev/pelago/internal/home"
 	"github.com/pelago-dev/pelago/internal/serving"
+	"github.com/pelago-dev/pelago/network"
 	"github.com/pelago-dev/pelago/offloading"
 	"github.com/pelago-dev/pelago/offloading/provider"
 	"github.com/pelago-dev/pelago/peering"
@@ -47,14 +48,20 @@ type deps struct {
 	// fleet is the connections to providers, usage what tenants are counted for.
 	fleet *fleet.Fleet
 	usage *tenant.Usage
+	// network says by which addresses pods are seen, nil if its room does not run.
+	network *network.Network
 	// reader is where the owner's own resource reader is, if he has one.
 	reader reader.Options
 }
+
+// networkRoom is the room that makes this cluster one whose network is on.
+const networkRoom = "network"
 
 // rooms is all there are, in the order of registering.
 var rooms = []room{
 	{name: "peering", leads: true, cache: tenant.Cache, register: registerPeering},
 	{name: "offloading", leads: true, register: registerOffloading},
+	{name: networkRoom, leads: true, register: registerNetwork},
 	{name: "auth", register: registerAuth},
 }
 
@@ -98,9 +105,17 @@ func registerOffloading(mgr ctrl.Manager, d deps) error {
 	})
 }
 
+// registerNetwork runs both sides of the network.
+func registerNetwork(mgr ctrl.Manager, d deps) error { return d.network.Register(mgr) }
+
 // registerAuth runs the endpoint for strangers and the approver.
 func registerAuth(mgr ctrl.Manager, d deps) error {
 	return auth.Register(mgr, auth.Options{Home: d.home, Namespace: d.namespace, Address: d.listen})
+}
+
+// runs says whether a room is among those that were chosen.
+func runs(chosen []room, name string) bool {
+	return slices.ContainsFunc(chosen, func(r room) bool { return r.name == name })
 }
 
 func roomNames() []string {

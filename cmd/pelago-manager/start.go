@@ -32,6 +32,7 @@ import (
 	"github.com/pelago-dev/pelago/internal/home"
 	"github.com/pelago-dev/pelago/internal/serving"
 	"github.com/pelago-dev/pelago/internal/vitals"
+	"github.com/pelago-dev/pelago/network"
 	"github.com/pelago-dev/pelago/peering/tenant"
 )
 
@@ -124,7 +125,7 @@ func runRooms(ctx context.Context, config *rest.Config, direct client.Client, s 
 	leads := s.rooms[0].leads
 	h, err := home.New(ctx, home.Options{
 		Config: config, Client: direct, Namespace: s.namespace, Version: version,
-		MakeID: leads, Random: rand.Reader, Metrics: s.registry,
+		MakeID: leads, Random: rand.Reader, Metrics: s.registry, Network: runs(s.rooms, networkRoom),
 	})
 	if err != nil {
 		return away(err)
@@ -140,6 +141,9 @@ func runRooms(ctx context.Context, config *rest.Config, direct client.Client, s 
 		home: h, direct: direct, namespace: s.namespace, listen: s.listen, socket: s.socket, address: os.Getenv(addressVariable),
 		fleet: fleet.New(fleet.Options{Scheme: mgr.GetScheme(), Logger: mgr.GetLogger().WithName("fleet")}),
 		usage: tenant.NewUsage(), reader: s.reader,
+	}
+	if runs(s.rooms, networkRoom) {
+		shared.network = network.New(network.Options{Home: h, Fleet: network.Connections(shared.fleet)})
 	}
 	for _, r := range s.rooms {
 		if err := r.register(probed{mgr, shown}, shared); err != nil {

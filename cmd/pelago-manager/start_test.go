@@ -26,6 +26,7 @@ import (
 	"github.com/pelago-dev/pelago/internal/home"
 	"github.com/pelago-dev/pelago/internal/kubetest"
 	"github.com/pelago-dev/pelago/internal/vitals"
+	"github.com/pelago-dev/pelago/network"
 	"github.com/pelago-dev/pelago/peering/reader"
 	"github.com/pelago-dev/pelago/peering/tenant"
 )
@@ -40,7 +41,7 @@ func TestParse(t *testing.T) {
 	}{
 		{"defaults suffice", nil, ""},
 		{"the endpoint runs alone", []string{"--rooms=auth"}, ""},
-		{"a typing mistake names what there is", []string{"--rooms=peerings"}, `--rooms: there is no room "peerings"; there is peering, offloading, auth`},
+		{"a typing mistake names what there is", []string{"--rooms=peerings"}, `--rooms: there is no room "peerings"; there is peering, offloading, network, auth`},
 		{"what approves certificates shares no process with what has other rights", []string{"--rooms", "peering,auth"}, "peering and auth need different rights"},
 		{"arguments without a flag are a mistake", []string{"peering"}, `unknown argument "peering"`},
 	}
@@ -227,7 +228,7 @@ func TestRoomsRegister(t *testing.T) {
 	}
 	shared := deps{home: h, direct: c, namespace: namespace, listen: "127.0.0.1:0", address: "127.0.0.1", usage: tenant.NewUsage(),
 		reader: reader.Options{Address: "unix:///nobody/listens"}}
-	for _, chosen := range [][]string{{"peering", "offloading"}, {"auth"}} {
+	for _, chosen := range [][]string{{"peering", "offloading", "network"}, {"auth"}} {
 		together, err := choose(chosen)
 		if err != nil {
 			t.Fatal(err)
@@ -238,6 +239,7 @@ func TestRoomsRegister(t *testing.T) {
 			t.Fatal(err)
 		}
 		shared.fleet = fleet.New(fleet.Options{Scheme: mgr.GetScheme(), Logger: logr.Discard()})
+		shared.network = network.New(network.Options{Home: h, Fleet: network.Connections(shared.fleet)})
 		for _, r := range together {
 			if err := r.register(probed{mgr, shown}, shared); err != nil {
 				t.Errorf("%s: %v", r.name, err)

@@ -13,6 +13,9 @@ import (
 // Bounds on what a peer may show of one kind, and how much work it may cause here by
 // changing it. What is 0 is as for kinds of which there are few.
 type Bounds struct {
+	// Optional says that a provider may refuse the kind, as those do that are too old to know
+	// it, and still not refuse this cluster.
+	Optional bool
 	// Objects at most.
 	Objects int
 	// Bytes of memory they may take, about, after Trim.

@@ -111,6 +111,9 @@ func (s *session) state() State {
 	rank := map[health]int{up: 0, unknown: 0, forbidden: 1, connecting: 2, down: 3}
 	for _, m := range s.reader.mirrors {
 		h, _, err := m.getHealth()
+		if h == forbidden && m.bounds.Optional {
+			continue
+		}
 		if rank[h] <= rank[worst] {
 			continue
 		}

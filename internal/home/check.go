@@ -68,6 +68,7 @@ func (m *mistakes) config(c Config) {
 	}
 	m.between("identity.lifetime", c.Identity.Lifetime.Duration, minLifetime, maxLifetime)
 	m.offer(c.Offer)
+	m.network(c.Network)
 	m.terms(c.Tenant)
 }
 

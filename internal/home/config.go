@@ -18,6 +18,8 @@ type Config struct {
 	Identity Identity `json:"identity,omitempty"`
 	// Offer is what consumers are offered.
 	Offer Offer `json:"offer,omitempty"`
+	// Network is by which addresses this cluster and its peers see each other.
+	Network Network `json:"network,omitempty"`
 	// Tenant holds the terms of new tenants that their invitation does not set.
 	Tenant v1alpha1.TenantTerms `json:"tenant,omitempty"`
 }
@@ -74,4 +76,26 @@ type Rule struct {
 	Allow []string `json:"allow,omitempty"`
 	// Deny is what they are never offered. "*" is everything.
 	Deny []string `json:"deny,omitempty"`
+}
+
+// Network is by which addresses this cluster and its peers see each other. All of it may be
+// empty: what is needed is found then.
+type Network struct {
+	// Pods are the ranges of the pods here, as peers are told them.
+	Pods []string `json:"pods,omitempty"`
+	// Services are the ranges of the services here.
+	Services []string `json:"services,omitempty"`
+	// External are the ranges that stand for what is no pod here, at most one of each family.
+	External []string `json:"external,omitempty"`
+	// Pools are what views are cut from when a range of a peer cannot be its own.
+	Pools []string `json:"pools,omitempty"`
+	// Reserved are networks that no view may cover.
+	Reserved []string `json:"reserved,omitempty"`
+	// AsIs are networks that are not private, in which a peer's range may be its own view.
+	AsIs []string `json:"asIs,omitempty"`
+	// Endpoints, HOST or HOST:PORT, are where peers reach the gateways here, in place of the
+	// addresses of nodes.
+	Endpoints []string `json:"endpoints,omitempty"`
+	// Port is the UDP port of the first peering's tunnel, those of others follow; 7100 if 0.
+	Port int32 `json:"port,omitempty"`
 }

@@ -52,6 +52,8 @@ type Options struct {
 	Version string
 	// MakeID lets this program make the cluster's id if there is none. Others wait for it.
 	MakeID bool
+	// Network says that this cluster's network is on, which is told to peers.
+	Network bool
 	// IDWait is how long to wait for the id; two minutes if zero.
 	IDWait time.Duration
 	// Random is where the id comes from.
@@ -180,8 +182,18 @@ func (h *Home) Info() v1alpha1.ClusterInfo {
 	defer h.mu.RUnlock()
 	return v1alpha1.ClusterInfo{
 		ID: h.id, Name: h.config.Cluster.Name, Version: h.options.Version,
-		KubernetesVersion: h.kubernetes, Features: slices.Clone(features),
+		KubernetesVersion: h.kubernetes, Features: h.features(),
 	}
+}
+
+// features are what this cluster can do with a peer, sorted.
+func (h *Home) features() []string {
+	all := slices.Clone(features)
+	if h.options.Network {
+		all = append(all, v1alpha1.FeatureNetwork)
+		slices.Sort(all)
+	}
+	return all
 }
 
 // errNoURL says why nobody can consume from this cluster.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -88,7 +89,11 @@ func TestNew(t *testing.T) {
 	if diff := cmp.Diff(want, info); diff != "" {
 		t.Error(diff)
 	}
+	p.options.Network = true
 	again, err := New(t.Context(), p.options)
+	if err == nil && !slices.Contains(again.Info().Features, v1alpha1.FeatureNetwork) || !slices.IsSorted(again.Info().Features) {
+		t.Errorf("with its network on it says %v", again.Info().Features)
+	}
 	if err != nil || again.ID() != h.ID() {
 		t.Errorf("a second start has id %v, %v, want %s", again, err, h.ID())
 	}

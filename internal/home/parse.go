@@ -73,6 +73,9 @@ func (c *Config) applyDefaults() {
 	if c.Offer.SchedulingTimeout.Duration == 0 {
 		c.Offer.SchedulingTimeout.Duration = defaultSchedulingTimeout
 	}
+	if c.Network.Port == 0 {
+		c.Network.Port = defaultPort
+	}
 }
 
 // clone copies settings, so that a caller cannot change ours.
@@ -85,6 +88,10 @@ func (c Config) clone() Config {
 	c.Offer.Rules = rules
 	if c.Offer.Price != nil {
 		c.Offer.Price = c.Offer.Price.DeepCopy()
+	}
+	n := &c.Network
+	for _, list := range []*[]string{&n.Pods, &n.Services, &n.External, &n.Pools, &n.Reserved, &n.AsIs, &n.Endpoints} {
+		*list = slices.Clone(*list)
 	}
 	c.Tenant = *c.Tenant.DeepCopy()
 	return c

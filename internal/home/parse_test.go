@@ -20,6 +20,7 @@ func TestParseDefaults(t *testing.T) {
 		Cluster:  Cluster{Name: "milan"},
 		Identity: Identity{Type: v1alpha1.CredentialCertificate, Lifetime: metav1.Duration{Duration: 720 * time.Hour}},
 		Offer:    Offer{Reserve: "0%", SchedulingTimeout: metav1.Duration{Duration: 10 * time.Second}},
+		Network:  Network{Port: 7100},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -42,6 +43,15 @@ offer:
   - {deny: ["example.com/gpu"]}
   price: {amount: "0.25", currency: EUR, period: Hour}
   schedulingTimeout: 2m
+network:
+  pods: [10.42.0.0/16, "fd00:42::/56"]
+  services: [10.43.0.0/16]
+  external: [10.254.7.0/24]
+  pools: [10.64.0.0/10]
+  reserved: [192.168.0.0/24]
+  asIs: ["2001:db8::/32"]
+  endpoints: [milan.example.org, "198.51.100.7:7200", "2001:db8::1", "[2001:db8::1]:7100"]
+  port: 7300
 tenant:
   podSecurity: restricted
   limits: {enforcement: Hard, namespaces: 3, resources: {cpu: 4, memory: 8Gi}}
@@ -61,8 +71,9 @@ func TestParseFull(t *testing.T) {
 		t.Errorf("a copy differs: %s", cmp.Diff(got, again))
 	}
 	again := got.clone()
+	again.Network.Pools[0] = "z"
 	again.Cluster.Labels["x"], again.Offer.Rules[0].Allow[0], again.Tenant.Objects["secrets"] = "y", "z", 9
-	if _, leaked := got.Cluster.Labels["x"]; leaked || got.Offer.Rules[0].Allow[0] == "z" || got.Tenant.Objects["secrets"] == 9 {
+	if _, leaked := got.Cluster.Labels["x"]; leaked || got.Network.Pools[0] == "z" || got.Offer.Rules[0].Allow[0] == "z" || got.Tenant.Objects["secrets"] == 9 {
 		t.Error("changing a copy changed the settings")
 	}
 }
@@ -98,6 +109,15 @@ func TestParseMistakes(t *testing.T) {
 		{"prices are what the offers' schema takes", "cluster: {name: rome}\noffer: {price: {amount: \"1,5\", currency: euro, period: Day}}\n", []string{"offer.price.amount", "offer.price.currency", "offer.price.period"}},
 		{"terms are what the tenants' schema takes", "cluster: {name: rome}\ntenant: {state: Gone, podSecurity: none, abandonAfter: 1m, objects: {pods: -1}, limits: {enforcement: Strict, namespaces: -1, resources: {cpu: -1}}}\n",
 			[]string{"tenant.state", "tenant.podSecurity", "tenant.abandonAfter: 1m0s is too short; give at least 10m", "tenant.objects.pods", "tenant.limits.enforcement", "tenant.limits.namespaces", "tenant.limits.resources.cpu"}},
+		{"ranges are prefixes as they are written, of addresses that hosts have", "cluster: {name: rome}\nnetwork: {pods: [10.42.0.0, 10.42.1.0/16, \"::ffff:10.0.0.0/104\", 10.0.0.0/7], pools: [127.0.0.0/8], reserved: [fe80::/64], port: 80}\n",
+			[]string{"network.pods: \"10.42.0.0\" is not a range", "network.pods: 10.42.1.0/16 begins inside the range; write 10.42.0.0/16", "network.pods: ::ffff:10.0.0.0/104 is IPv4 in an IPv6 form",
+				"network.pods: 10.0.0.0/7 is larger", "network.pools: 127.0.0.0/8 holds loopback", "network.reserved: fe80::/64 holds", "network.pods: 10.0.0.0/7 overlaps 10.42.1.0/16 of network.pods", "network.port: 80 is not between 1024 and 29000"}},
+		{"an address is published once, and services are not", "cluster: {name: rome}\nnetwork: {pods: [10.42.0.0/16], services: [10.42.128.0/17], external: [10.1.0.0/24, 10.2.0.0/24]}\n",
+			[]string{"network.external: there are 2 of one family", "network.services: 10.42.128.0/17 overlaps 10.42.0.0/16 of network.pods"}},
+		{"endpoints are what a peer can call", "cluster: {name: rome}\nnetwork: {endpoints: [\"a b\", \"x:0\", \"127.0.0.1\", \"https://x\"]}\n",
+			[]string{"network.endpoints: \"a b\" is neither", "network.endpoints: \"x:0\" has no port", "network.endpoints: \"127.0.0.1\" is no address", "network.endpoints: \"https://x\""}},
+		{"peers take sixteen ranges", "cluster: {name: rome}\nnetwork: {pods: [10.0.0.0/24, 10.0.1.0/24, 10.0.2.0/24, 10.0.3.0/24, 10.0.4.0/24, 10.0.5.0/24, 10.0.6.0/24, 10.0.7.0/24, 10.0.8.0/24, 10.0.9.0/24, 10.0.10.0/24, 10.0.11.0/24, 10.0.12.0/24, 10.0.13.0/24, 10.0.14.0/24, 10.0.15.0/24], external: [10.1.0.0/24]}\n",
+			[]string{"network.pods: with network.external there are 17, and peers take at most 16"}},
 	}
 	for _, c := range cases {
 		t.Run(c.reason, func(t *testing.T) {

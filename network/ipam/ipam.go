@@ -155,6 +155,28 @@ func (o Own) taken() *space {
 	return taken
 }
 
+// Free finds the highest prefix of a length, of the family that is asked for, that lies in the
+// first pool with one and overlaps nothing of ours nor what is to be avoided.
+func (o Own) Free(four bool, length int, avoid []netip.Prefix) (netip.Prefix, bool) {
+	taken := o.taken()
+	for _, p := range normal(avoid) {
+		taken.take(p, holder{what: "what is to be avoided", real: p})
+	}
+	like := netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	if four {
+		like = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	return cut(taken, family(normal(o.Pools), like), length)
+}
+
+// Holds says what of ours a prefix overlaps, "" if nothing.
+func (o Own) Holds(p netip.Prefix) string {
+	if by, taken := o.taken().holder(p); taken {
+		return by.String()
+	}
+	return ""
+}
+
 // normal are prefixes of ours in the one form that is compared. What is none is left out.
 func normal(prefixes []netip.Prefix) []netip.Prefix {
 	var plain []netip.Prefix

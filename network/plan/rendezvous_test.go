@@ -28,6 +28,15 @@ func TestStable(t *testing.T) {
 			}
 		}
 	}
+	order := Order("peer-3", append(all, all[0]))
+	for i := range order {
+		if g := gatewayOf("peer-3", order[i:]); g != order[i] {
+			t.Errorf("of %v, %s is gateway", order[i:], g)
+		}
+	}
+	if len(order) != len(all) {
+		t.Errorf("%d nodes in order, want %d", len(order), len(all))
+	}
 	if g := gatewayOf("peer", nil); g != "" {
 		t.Errorf("%s is gateway among nobody", g)
 	}

@@ -44,6 +44,7 @@ func peered(t testing.TB, change ...func(*v1alpha1.Tenant)) *bench {
 		&v1alpha1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: b.space(), Name: v1alpha1.NamespaceMapName, Finalizers: object.Finalizers}},
 		&v1alpha1.ShadowPod{ObjectMeta: metav1.ObjectMeta{Namespace: b.space(), Name: string(uuid.NewUUID()), Finalizers: []string{v1alpha1.FinalizerShadowPod}},
 			Spec: v1alpha1.ShadowPodSpec{Home: v1alpha1.HomePod{Namespace: "shop", Name: "web"}, Request: "default", Pod: "{}"}},
+		&v1alpha1.NetworkConfig{ObjectMeta: metav1.ObjectMeta{Namespace: b.space(), Name: v1alpha1.NetworkConsumer, Finalizers: object.Finalizers}},
 		&v1alpha1.ResourceOffer{ObjectMeta: object, Spec: v1alpha1.ResourceOfferSpec{Resources: amounts(), Expires: metav1.Now()}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop-" + b.name, Labels: childLabels(b.tenant())}},
 	} {
@@ -101,6 +102,7 @@ func (b *bench) left() (found []string) {
 		b.t.Fatal(err)
 	}
 	say("shadow objects", len(objects.Items) > 0)
+	say("network config", get(b, b.space(), v1alpha1.NetworkConsumer, &v1alpha1.NetworkConfig{}) != nil)
 	say("rights in its namespace", get(b, "shop-"+b.name, v1alpha1.ConsumerPodsRole, &rbacv1.RoleBinding{}) != nil)
 	say("offer", get(b, b.space(), "default", &v1alpha1.ResourceOffer{}) != nil)
 	say("rights", get(b, b.space(), v1alpha1.ConsumerRole, &rbacv1.RoleBinding{}) != nil)

@@ -1,0 +1,207 @@
+package network
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+const (
+	// watchEvery is how soon it is noticed that a Lease has run out.
+	watchEvery = 500 * time.Millisecond
+	// candidateFor is how long a node without a live agent stays among the endpoints: one that
+	// restarts must not change what peers are told, who try the next one meanwhile.
+	candidateFor = 30 * time.Second
+	// leastTerm and mostTerm bound what a Lease says of its duration.
+	leastTerm, mostTerm = time.Second, time.Minute
+)
+
+// agents knows which agents live, by when their Leases were seen to change: clocks of nodes
+// differ, and what is written in a Lease is another clock's.
+type agents struct {
+	clock   clock.PassiveClock
+	changed chan event.GenericEvent
+
+	mu    sync.Mutex
+	seen  map[string]*sight // by node
+	alive []string          // told last
+	fit   []string          // candidates, told last
+}
+
+// sight is what was seen of one Lease.
+type sight struct {
+	renewed time.Time // as it is written there; only compared
+	at      time.Time // when that was seen
+	term    time.Duration
+	held    bool
+	text    string
+	reports map[string]v1alpha1.TunnelReport
+}
+
+// agent is one node's, as far as it matters now.
+type agent struct {
+	node    string
+	alive   bool
+	reports map[string]v1alpha1.TunnelReport
+}
+
+func newAgents(c clock.PassiveClock) *agents {
+	return &agents{clock: c, changed: make(chan event.GenericEvent, 1), seen: map[string]*sight{}}
+}
+
+func (s *sight) alive(now time.Time) bool { return s.held && now.Sub(s.at) < s.term }
+
+// candidate says whether a node may be gateway again soon, if it is not now.
+func (s *sight) candidate(now time.Time) bool { return s.held && now.Sub(s.at) < s.term+candidateFor }
+
+// see takes a Lease as it is now, and says whether what it reports has changed.
+func (a *agents) see(l *coordinationv1.Lease) bool {
+	now := a.clock.Now()
+	renewed := time.Time{}
+	if l.Spec.RenewTime != nil {
+		renewed = l.Spec.RenewTime.Time
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s, known := a.seen[l.Name]
+	if !known {
+		s = &sight{}
+		a.seen[l.Name] = s
+	}
+	if !known || !s.renewed.Equal(renewed) {
+		s.renewed, s.at = renewed, now
+	}
+	s.held = ptr.Deref(l.Spec.HolderIdentity, "") != "" && l.DeletionTimestamp == nil
+	s.term = min(max(time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, 0))*time.Second, leastTerm), mostTerm)
+	if text := l.Annotations[v1alpha1.AnnotationTunnels]; !known || text != s.text {
+		s.text = text
+		s.reports = readReports(text)
+		return true
+	}
+	return a.differs(now)
+}
+
+// maxReports bounds the text of an agent's reports, in bytes.
+const maxReports = 256 << 10
+
+// readReports reads what an agent says of tunnels. What cannot be read says nothing.
+func readReports(text string) map[string]v1alpha1.TunnelReport {
+	var reports map[string]v1alpha1.TunnelReport
+	if len(text) > maxReports || json.Unmarshal([]byte(text), &reports) != nil {
+		return nil
+	}
+	return reports
+}
+
+// fill sees all Leases there are, so that the first look does not take agents for dead of which
+// nothing was told yet.
+func (a *agents) fill(ctx context.Context, leases client.Reader) error {
+	list := &coordinationv1.LeaseList{}
+	if err := leases.List(ctx, list); err != nil {
+		return fmt.Errorf("listing the Leases of agents: %w", err)
+	}
+	for i := range list.Items {
+		a.see(&list.Items[i])
+	}
+	return nil
+}
+
+// gone forgets a Lease.
+func (a *agents) gone(node string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.seen, node)
+}
+
+// differs says whether other agents live than was told. The caller holds the lock.
+func (a *agents) differs(now time.Time) bool {
+	alive, fit := a.count(now)
+	return !slices.Equal(alive, a.alive) || !slices.Equal(fit, a.fit)
+}
+
+func (a *agents) count(now time.Time) (alive, fit []string) {
+	for _, node := range slices.Sorted(maps.Keys(a.seen)) {
+		if a.seen[node].alive(now) {
+			alive = append(alive, node)
+		}
+		if a.seen[node].candidate(now) {
+			fit = append(fit, node)
+		}
+	}
+	return alive, fit
+}
+
+// now returns the agents there are, by node, and the nodes that may be gateway.
+func (a *agents) now() (all []agent, candidates []string) {
+	now := a.clock.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.alive, a.fit = a.count(now)
+	for _, node := range slices.Sorted(maps.Keys(a.seen)) {
+		all = append(all, agent{node: node, alive: a.seen[node].alive(now), reports: a.seen[node].reports})
+	}
+	return all, slices.Clone(a.fit)
+}
+
+// Start looks for Leases that run out, until ctx ends. Of those it cannot learn otherwise.
+func (a *agents) Start(ctx context.Context) error {
+	a.wake()
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		a.mu.Lock()
+		differs := a.differs(a.clock.Now())
+		a.mu.Unlock()
+		if differs {
+			a.wake()
+		}
+	}
+}
+
+// wake has everything looked at.
+func (a *agents) wake() {
+	select {
+	case a.changed <- event.GenericEvent{Object: &corev1.Node{}}:
+	default: // one is waiting already
+	}
+}
+
+// handler takes Leases, and asks for a look when something about them is new: they are
+// renewed more often than anything should be looked at.
+func (a *agents) handler() handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	take := func(q queue, obj client.Object) {
+		if l, ok := obj.(*coordinationv1.Lease); ok && a.see(l) {
+			q.Add(whole)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { take(q, e.Object) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { take(q, e.ObjectNew) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
+			a.gone(e.Object.GetName())
+			q.Add(whole)
+		},
+	}
+}

@@ -1,0 +1,267 @@
+package network
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/home"
+	"github.com/pelago-dev/pelago/internal/status"
+	"github.com/pelago-dev/pelago/network/ipam"
+)
+
+// pair is the two NetworkConfigs of a peering, and what is known of that.
+type pair struct {
+	namespace, key string
+	// consumes says that this cluster is the consumer.
+	consumes bool
+	// peering is the name of the Peering here, "" if there is none, and peer how the other side
+	// is called.
+	peering, peer string
+	since         time.Time
+	// asked is the value of AnnotationRotate.
+	asked string
+	// wanted says that both sides have their network on and nothing is ending.
+	wanted bool
+	// unsure says that it is not known whether the other side has: what exists stays then, and
+	// nothing is made.
+	unsure bool
+	// consumer and provider are the objects there are.
+	consumer, provider *v1alpha1.NetworkConfig
+}
+
+// own is the object whose spec is of this cluster.
+func (p *pair) own() *v1alpha1.NetworkConfig {
+	if p.consumes {
+		return p.consumer
+	}
+	return p.provider
+}
+
+// theirs is the object whose spec is of the other side.
+func (p *pair) theirs() *v1alpha1.NetworkConfig {
+	if p.consumes {
+		return p.provider
+	}
+	return p.consumer
+}
+
+func (p *pair) ownName() string {
+	if p.consumes {
+		return v1alpha1.NetworkConsumer
+	}
+	return v1alpha1.NetworkProvider
+}
+
+func (p *pair) theirName() string {
+	if p.consumes {
+		return v1alpha1.NetworkProvider
+	}
+	return v1alpha1.NetworkConsumer
+}
+
+// facts is what a decision follows from.
+type facts struct {
+	now      time.Time
+	settings home.Network
+	property property
+	// pairs of all peerings, the oldest first.
+	pairs []*pair
+	locks map[string]lock
+	// agents there are, and the nodes that may be gateway.
+	agents     []agent
+	candidates []string
+	nodes      map[string]*corev1.Node
+	// stray says of pods that have addresses which are not published.
+	stray string
+	// refused says why nothing more is taken from a provider, by peering.
+	refused map[string]string
+	// peerings are the names of all Peerings.
+	peerings []string
+}
+
+// decision is what is to be written, and known.
+type decision struct {
+	// specs and statuses are by the pair they belong to: of its own object, and of the other's.
+	specs    map[*pair]v1alpha1.NetworkConfigSpec
+	statuses map[*pair]v1alpha1.NetworkConfigStatus
+	// conditions NetworkReady are by Peering; nil is none.
+	conditions map[string]*metav1.Condition
+	events     []news
+	picture    *picture
+	results    map[string]ipam.Result
+}
+
+// news is an event on a Peering.
+type news struct {
+	peering, kind, reason, action, text string
+}
+
+// maxText bounds a message.
+const maxText = 1024
+
+// decide looks at all peerings at once: what one gets another cannot have.
+func decide(f *facts) *decision {
+	d := &decision{
+		specs: map[*pair]v1alpha1.NetworkConfigSpec{}, statuses: map[*pair]v1alpha1.NetworkConfigStatus{},
+		conditions: map[string]*metav1.Condition{},
+	}
+	d.publish(f)
+	d.allocate(f)
+	d.describe(f)
+	return d
+}
+
+// publish is what this cluster says of itself.
+func (d *decision) publish(f *facts) {
+	var wanted []*pair
+	var have []int32
+	for _, p := range f.pairs {
+		if !p.wanted {
+			continue
+		}
+		wanted = append(wanted, p)
+		port := int32(0)
+		if own := p.own(); own != nil {
+			port = own.Spec.Port
+		}
+		have = append(have, port)
+	}
+	for i, port := range allot(f.settings.Port, have) {
+		p := wanted[i]
+		l := f.locks[p.key]
+		if l.key.IsZero() {
+			continue // without a key nothing is said
+		}
+		spec := v1alpha1.NetworkConfigSpec{
+			Pods: texts(f.property.Pods), External: texts(f.property.External), PublicKey: l.key.Public().String(), Port: port,
+			Endpoints: endpoints(f.settings, p.key, f.candidates, f.nodes, port),
+		}
+		if !l.next.IsZero() {
+			spec.NextPublicKey = l.next.Public().String()
+		}
+		d.specs[p] = spec
+	}
+}
+
+// allocate decides views, and what the others are told of their ranges.
+func (d *decision) allocate(f *facts) {
+	var peerings []ipam.Peering
+	for _, p := range f.pairs {
+		if theirs := p.theirs(); p.wanted && theirs != nil {
+			peerings = append(peerings, ipam.Peering{
+				Key: p.key, Since: p.since, Ranges: slices.Concat(theirs.Spec.Pods, theirs.Spec.External), Before: parsed(theirs.Status.Views),
+			})
+		}
+	}
+	if len(f.property.Pods) == 0 {
+		d.results = unchanged(peerings) // a view could cover pods here
+	} else {
+		d.results = ipam.Allocate(f.property.Own, peerings)
+	}
+	pic := &picture{views: ipam.NewTable(d.results), alive: map[string]bool{}}
+	there := map[string]ipam.Result{}
+	for _, p := range f.pairs {
+		if !p.wanted {
+			continue
+		}
+		pic.alive[p.key] = alive(f.agents, p.key)
+		if own := p.own(); own != nil {
+			there[p.key] = ipam.Result{Views: believed(parsed(own.Status.Views), prefixes(slices.Concat(own.Spec.Pods, own.Spec.External)))}
+		}
+		theirs := p.theirs()
+		if theirs == nil {
+			continue
+		}
+		r := d.results[p.key]
+		d.statuses[p] = answer(theirs, r, f.agents, p.key, len(f.property.Pods) == 0)
+		for _, c := range r.Changes {
+			now := "it has none now"
+			if c.Now.IsValid() {
+				now = "it is " + c.Now.String() + " now"
+			}
+			d.events = append(d.events, news{p.peering, corev1.EventTypeWarning, v1alpha1.ReasonViewMoved, "Allocate",
+				clean(fmt.Sprintf("%s of %s was seen as %s: %s; %s", c.Real, p.peer, c.Was, c.Why, now))})
+		}
+	}
+	pic.there = ipam.NewTable(there)
+	d.picture = pic
+}
+
+// unchanged are the views there were.
+func unchanged(peerings []ipam.Peering) map[string]ipam.Result {
+	all := map[string]ipam.Result{}
+	for _, p := range peerings {
+		all[p.Key] = ipam.Result{Views: p.Before}
+	}
+	return all
+}
+
+// answer is the status of what the other side has said. It names nothing of ours but views.
+func answer(theirs *v1alpha1.NetworkConfig, r ipam.Result, agents []agent, key string, undecided bool) v1alpha1.NetworkConfigStatus {
+	s := v1alpha1.NetworkConfigStatus{
+		ObservedGeneration: theirs.Generation, Views: written(r.Views), Conditions: slices.Clone(theirs.Status.Conditions),
+	}
+	if next := theirs.Spec.NextPublicKey; next != "" && (theirs.Status.NextPublicKey == next || knows(agents, key, next)) {
+		s.NextPublicKey = next
+	}
+	slices.SortFunc(s.Views, func(a, b v1alpha1.NetworkView) int { return cmp.Compare(a.Real, b.Real) })
+	not := func(reason, message string) {
+		status.False(&s.Conditions, theirs.Generation, v1alpha1.ConditionReady, reason, clean(message))
+	}
+	refused, lacking := complaints(r)
+	switch {
+	case theirs.Spec.PublicKey == "":
+		not(v1alpha1.ReasonWaiting, "nothing has been published yet")
+	case undecided:
+		not(v1alpha1.ReasonWaiting, "the ranges of this side are not known yet")
+	case len(refused) > 0:
+		not(v1alpha1.ReasonRangesRefused, strings.Join(refused, "; "))
+	case len(lacking) > 0:
+		not(v1alpha1.ReasonPoolExhausted, "no prefix is left by which to see "+strings.Join(texts(lacking), ", "))
+	default:
+		status.True(&s.Conditions, theirs.Generation, v1alpha1.ConditionReady, v1alpha1.ReasonReady, "")
+	}
+	return s
+}
+
+// complaints sorts what is wrong with ranges: the words about those that are refused, which
+// speak of nothing else, and those without a view.
+func complaints(r ipam.Result) (refused []string, lacking []netip.Prefix) {
+	for _, err := range r.Errs {
+		var pool *ipam.PoolError
+		if errors.As(err, &pool) {
+			lacking = append(lacking, pool.Range)
+			continue
+		}
+		refused = append(refused, strings.Split(err.Error(), "\n")...)
+	}
+	return refused, lacking
+}
+
+// knows says whether a gateway's tunnel accepts a key already.
+func knows(agents []agent, key, next string) bool {
+	return slices.ContainsFunc(agents, func(a agent) bool { return a.alive && a.reports[key].Knows == next })
+}
+
+// alive says whether the tunnel of a peering carries packets both ways.
+func alive(agents []agent, key string) bool {
+	return slices.ContainsFunc(agents, func(a agent) bool { return a.alive && a.reports[key].Alive })
+}
+
+// readyOf is the condition Ready of an object.
+func readyOf(c *v1alpha1.NetworkConfig) *metav1.Condition {
+	if c == nil {
+		return nil
+	}
+	return meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionReady)
+}

@@ -1,0 +1,337 @@
+package network
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/home"
+	"github.com/pelago-dev/pelago/network/ipam"
+	"github.com/pelago-dev/pelago/network/tunnel"
+)
+
+var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+// keyOf is a private key that follows from a number.
+func keyOf(n byte) tunnel.Secret {
+	s, err := tunnel.SecretOf(append(make([]byte, 31), n))
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// provided is a peering in which this cluster is the provider, and has published.
+func provided(name string, since time.Time, ranges ...string) *pair {
+	p := &pair{namespace: v1alpha1.TenantNamespace(name), key: providerKey(name), peering: name, peer: name, since: since, wanted: true,
+		consumer: &v1alpha1.NetworkConfig{}, provider: &v1alpha1.NetworkConfig{}}
+	p.consumer.Spec = v1alpha1.NetworkConfigSpec{Pods: ranges, PublicKey: keyOf(9).Public().String()}
+	p.consumer.Generation = 1
+	return p
+}
+
+// usual is what a cluster with usual ranges knows.
+func usual(pairs ...*pair) *facts {
+	f := &facts{now: noon, settings: home.Network{Port: 7100}, pairs: pairs, locks: map[string]lock{}, nodes: map[string]*corev1.Node{}}
+	f.property = own(grounds{settings: home.Network{Pods: []string{"10.42.0.0/16"}, Services: []string{"10.43.0.0/16"}, Pools: []string{"10.80.0.0/15"}}})
+	for i, p := range pairs {
+		f.locks[p.key] = lock{key: keyOf(byte(i + 1)), made: noon}
+		f.peerings = append(f.peerings, p.peering)
+	}
+	return f
+}
+
+// TestDecideTellsNothing holds that what is wrong with pools here names other peers to the
+// owner, and neither them nor anything of ours to a peer.
+func TestDecideTellsNothing(t *testing.T) {
+	first, second := provided("naples", noon.Add(-time.Hour), "10.42.0.0/16"), provided("rome", noon, "10.42.0.0/16")
+	first.consumer.Spec.External, second.consumer.Spec.External = nil, nil
+	f := usual(first, second)
+	d := decide(f)
+	if got := d.statuses[first].Views; len(got) != 1 || got[0].View != "10.80.0.0/16" {
+		t.Errorf("who was first has %v, want the /16 that has no external address", got)
+	}
+	s := d.statuses[second]
+	c := s.Conditions[0]
+	if len(s.Views) != 0 || c.Reason != v1alpha1.ReasonPoolExhausted || c.Message != "no prefix is left by which to see 10.42.0.0/16" {
+		t.Errorf("who came too late is told %s: %s, and has %v", c.Reason, c.Message, s.Views)
+	}
+	own := d.conditions["rome"]
+	if own == nil || own.Reason != v1alpha1.ReasonPoolExhausted || !strings.Contains(own.Message, "tenant-naples") || !strings.Contains(own.Message, "add a pool") {
+		t.Errorf("the owner is told %+v", own)
+	}
+}
+
+// TestDecideMoved holds that a view that is lost is told to the owner with the reason.
+func TestDecideMoved(t *testing.T) {
+	p := provided("rome", noon, "10.9.0.0/16")
+	p.consumer.Status.Views = []v1alpha1.NetworkView{{Real: "10.9.0.0/16", View: "10.42.0.0/16"}}
+	d := decide(usual(p))
+	if got := d.statuses[p].Views; len(got) != 1 || got[0].View != "10.9.0.0/16" {
+		t.Errorf("views %v", got)
+	}
+	if len(d.events) != 1 || d.events[0].reason != v1alpha1.ReasonViewMoved || !strings.Contains(d.events[0].text, "it overlaps the pods here") || !strings.Contains(d.events[0].text, "10.9.0.0/16 now") {
+		t.Errorf("told: %+v", d.events)
+	}
+}
+
+// TestDecideReady is what the condition NetworkReady says, the first thing that is wrong.
+func TestDecideReady(t *testing.T) {
+	alive := func(f *facts, r v1alpha1.TunnelReport) {
+		f.agents = []agent{{node: "a", alive: true, reports: map[string]v1alpha1.TunnelReport{f.pairs[0].key: r}}}
+	}
+	cases := []struct {
+		reason string
+		change func(f *facts, p *pair)
+		want   string // of status/reason: message
+	}{
+		{"all is well", func(*facts, *pair) {}, "True/Ready: "},
+		{"the ranges here are not known", func(f *facts, _ *pair) {
+			f.property.reason, f.property.problem = v1alpha1.ReasonRangesUnknown, "set it"
+		}, "False/RangesUnknown: set it"},
+		{"pods have other addresses", func(f *facts, _ *pair) { f.stray = "pods here" }, "False/RangesUnknown: pods here"},
+		{"there is no key", func(f *facts, _ *pair) { f.locks = nil }, "False/Waiting: the private key"},
+		{"the other side has not spoken", func(_ *facts, p *pair) { p.consumer.Spec = v1alpha1.NetworkConfigSpec{} }, "False/Waiting: rome has published nothing yet"},
+		{"the other side's object is not there yet", func(_ *facts, p *pair) { p.consumer = nil }, "False/Waiting: rome has published nothing yet"},
+		{"its ranges make no sense", func(_ *facts, p *pair) { p.consumer.Spec.Pods = []string{"0.0.0.0/0"} }, "False/RangesRefused: of rome: 0.0.0.0/0 is larger than a /8"},
+		{"it refuses ours, in words of its own", func(_ *facts, p *pair) {
+			p.provider.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "RangesRefused", Message: "no\x1b[31m\nway"}}
+		}, "False/RangesRefused: rome says: no [31m way"},
+		{"it says what means nothing here", func(_ *facts, p *pair) {
+			p.provider.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Ready"}}
+		}, "True/Ready: "},
+		{"nobody can be gateway", func(f *facts, _ *pair) { f.agents[0].alive = false }, "False/AgentsMissing: "},
+		{"the gateway says nothing yet", func(f *facts, _ *pair) { f.agents[0].reports = nil }, "False/Waiting: waiting for a "},
+		{"the tunnel has never lived", func(f *facts, _ *pair) { alive(f, v1alpha1.TunnelReport{}) }, "False/TunnelDown: nothing has come back yet"},
+		{"the tunnel is dead", func(f *facts, _ *pair) { alive(f, v1alpha1.TunnelReport{Since: &metav1.Time{Time: noon}}) }, "since 2026-11-22T12:00:00Z"},
+		{"there is no tunnel", func(f *facts, _ *pair) { alive(f, v1alpha1.TunnelReport{Problem: "no port"}) }, "False/TunnelDown: a has no tunnel to rome: no port"},
+		{"a report of another tunnel is none", func(f *facts, _ *pair) {
+			f.agents[0].reports = map[string]v1alpha1.TunnelReport{"tenant-other": {Alive: true}}
+		}, "False/Waiting: waiting for a "},
+	}
+	for _, c := range cases {
+		t.Run(c.reason, func(t *testing.T) {
+			p := provided("rome", noon, "10.9.0.0/16")
+			f := usual(p)
+			alive(f, v1alpha1.TunnelReport{Alive: true})
+			c.change(f, p)
+			d := decide(f)
+			got := d.conditions["rome"]
+			if text := string(got.Status) + "/" + got.Reason + ": " + got.Message; !strings.Contains(text, c.want) {
+				t.Errorf("got %s, want %s", text, c.want)
+			}
+			if d.picture.alive[p.key] != (strings.HasPrefix(c.want, "True") || !strings.Contains(c.want, "Tunnel") && !strings.Contains(c.want, "since") && !strings.Contains(c.want, "Agents") && !strings.Contains(c.want, "waiting for a")) {
+				t.Errorf("the tunnel lives: %v", d.picture.alive[p.key])
+			}
+		})
+	}
+}
+
+// TestOwn is what a cluster finds out about itself.
+func TestOwn(t *testing.T) {
+	node := func(ip string, cidrs ...string) *corev1.Node {
+		n := &corev1.Node{Spec: corev1.NodeSpec{PodCIDRs: cidrs}}
+		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "x"}, {Type: corev1.NodeInternalIP, Address: ip}}
+		return n
+	}
+	cases := []struct {
+		reason         string
+		g              grounds
+		pods, external []string
+		problem        string
+	}{
+		{"nodes of one /16 have that, however few they are", grounds{nodes: []*corev1.Node{node("192.168.0.1", "10.42.3.0/24")}},
+			[]string{"10.42.0.0/16"}, []string{"10.255.255.0/24"}, ""},
+		{"a larger pod network is what holds all of it", grounds{nodes: []*corev1.Node{node("192.168.0.1", "10.32.0.0/24"), node("192.168.0.2", "10.47.255.0/24")}},
+			[]string{"10.32.0.0/12"}, []string{"10.255.255.0/24"}, ""},
+		{"both families", grounds{nodes: []*corev1.Node{node("192.168.0.1", "10.42.0.0/24", "fd00:42::/64"), node("192.168.0.2", "10.42.1.0/24", "fd00:42:0:1::/64")},
+			settings: home.Network{Pools: []string{"10.80.0.0/12", "fd12::/40"}}},
+			[]string{"10.42.0.0/16", "fd00:42::/56"}, []string{"10.95.255.0/24", "fd12:0:ff:ffff:ffff:ffff:ffff:ff00/120"}, ""},
+		{"nothing else of ours is claimed with it", grounds{nodes: []*corev1.Node{node("10.0.200.1", "10.0.0.0/24", "10.0.1.0/24")}, settings: home.Network{Services: []string{"10.0.128.0/18"}}},
+			[]string{"10.0.0.0/17"}, []string{"10.255.255.0/24"}, ""},
+		{"settings win", grounds{nodes: []*corev1.Node{node("192.168.0.1", "10.42.0.0/24")}, settings: home.Network{Pods: []string{"10.7.0.0/16"}, External: []string{"10.8.0.0/28"}}},
+			[]string{"10.7.0.0/16"}, []string{"10.8.0.0/28"}, ""},
+		{"nothing is known", grounds{nodes: []*corev1.Node{node("192.168.0.1")}}, nil, nil, "set network.pods"},
+		{"nothing is known any more", grounds{nodes: []*corev1.Node{node("192.168.0.1")}, published: prefixes([]string{"10.42.0.0/16"})},
+			[]string{"10.42.0.0/16"}, []string{"10.255.255.0/24"}, "set network.pods"},
+		{"external addresses stay what they were", grounds{nodes: []*corev1.Node{node("192.168.0.1", "10.42.0.0/24")}, before: prefixes([]string{"10.42.9.0/24", "172.20.3.0/24", "172.20.4.0/24"})},
+			[]string{"10.42.0.0/16"}, []string{"172.20.3.0/24"}, ""},
+		{"and leave views alone", grounds{nodes: []*corev1.Node{node("192.168.0.1", "10.42.0.0/24")}, views: prefixes([]string{"10.255.0.0/16"})},
+			[]string{"10.42.0.0/16"}, []string{"10.254.255.0/24"}, ""},
+		{"a cluster without room for them says so", grounds{nodes: []*corev1.Node{node("192.168.0.1", "10.42.0.0/24")}, settings: home.Network{Pools: []string{"10.42.0.0/16"}}},
+			[]string{"10.42.0.0/16"}, nil, "set network.external"},
+	}
+	for _, c := range cases {
+		t.Run(c.reason, func(t *testing.T) {
+			p := own(c.g)
+			if d := cmp.Diff(c.pods, texts(p.Pods)); d != "" {
+				t.Errorf("pods (-want +got):\n%s", d)
+			}
+			if d := cmp.Diff(c.external, texts(p.External)); d != "" {
+				t.Errorf("external (-want +got):\n%s", d)
+			}
+			if (c.problem == "") != (p.problem == "") || !strings.Contains(p.problem, c.problem) {
+				t.Errorf("problem %q, want %q", p.problem, c.problem)
+			}
+		})
+	}
+}
+
+// TestStrays finds pods that peers are told nothing of.
+func TestStrays(t *testing.T) {
+	nodes := map[string]*corev1.Node{"real": {}}
+	pod := func(name, ip string, change func(*corev1.Pod)) corev1.Pod {
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.PodSpec{NodeName: "real"}, Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: ip}}
+		if change != nil {
+			change(&p)
+		}
+		return p
+	}
+	ranges := prefixes([]string{"10.42.0.0/16"})
+	fine := []corev1.Pod{pod("a", "10.42.1.1", nil), pod("b", "192.0.2.1", func(p *corev1.Pod) { p.Spec.HostNetwork = true }),
+		pod("c", "192.0.2.1", func(p *corev1.Pod) { p.Spec.NodeName = "milan" }), pod("d", "192.0.2.1", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), pod("e", "", nil)}
+	if s := findStrays(fine, nodes, ranges); s.text != "" || s.around != nil {
+		t.Errorf("found %+v", s)
+	}
+	s := findStrays(append(fine, pod("z", "192.168.3.4", nil), pod("y", "192.168.3.9", nil), pod("x", "fd00:1:2:3:4::1", nil)), nodes, ranges)
+	if !strings.Contains(s.text, "shop/x with fd00:1:2:3:4::1") || !strings.Contains(s.text, "network.pods") {
+		t.Errorf("told: %s", s.text)
+	}
+	if d := cmp.Diff([]string{"192.168.3.0/24", "fd00:1:2:3::/64"}, texts(s.around)); d != "" {
+		t.Errorf("left to them (-want +got):\n%s", d)
+	}
+}
+
+// TestTurn is the life of a key.
+func TestTurn(t *testing.T) {
+	fresh := func() (tunnel.Secret, error) { return keyOf(77), nil }
+	one, two := lock{key: keyOf(1), made: noon, asked: "a"}, lock{key: keyOf(1), next: keyOf(2), made: noon, asked: "b"}
+	public := keyOf(2).Public().String()
+	cases := []struct {
+		reason       string
+		have         lock
+		asked, known string
+		now          time.Time
+		want         lock
+		replaced     bool
+	}{
+		{"the first key; what was asked before is answered by it", lock{}, "a", "", noon, lock{key: keyOf(77), made: noon, asked: "a"}, false},
+		{"nothing is asked", one, "a", "", noon.Add(time.Hour), one, false},
+		{"nothing is asked any more", one, "", "", noon, one, false},
+		{"a new value asks for a next key", one, "b", "", noon, lock{key: keyOf(1), next: keyOf(77), made: noon, asked: "b"}, false},
+		{"age does so too", one, "a", "", noon.Add(keyLife), lock{key: keyOf(1), next: keyOf(77), made: noon, asked: "a"}, false},
+		{"so does a clock that was far ahead", one, "a", "", noon.Add(-2 * keyLife), lock{key: keyOf(1), next: keyOf(77), made: noon, asked: "a"}, false},
+		{"the next key waits to be known", two, "b", "", noon.Add(time.Hour), two, false},
+		{"however long, and whatever else is asked", two, "c", "", noon.Add(3 * keyLife), two, false},
+		{"another key that is known is not it", two, "b", keyOf(3).Public().String(), noon, two, false},
+		{"known, it takes over", two, "b", public, noon.Add(time.Hour), lock{key: keyOf(2), made: noon.Add(time.Hour), asked: "b"}, true},
+		{"what was asked meanwhile comes after", lock{key: keyOf(2), made: noon, asked: "b"}, "c", public, noon, lock{key: keyOf(2), next: keyOf(77), made: noon, asked: "c"}, false},
+		{"a very long value is remembered as far as it is compared", lock{key: keyOf(1), made: noon, asked: strings.Repeat("x", maxRotate)}, strings.Repeat("x", 5000), "", noon,
+			lock{key: keyOf(1), made: noon, asked: strings.Repeat("x", maxRotate)}, false},
+	}
+	for _, c := range cases {
+		t.Run(c.reason, func(t *testing.T) {
+			got, replaced, err := c.have.turn(c.asked, c.known, c.now, fresh)
+			if err != nil || replaced != c.replaced || !got.equal(c.want) {
+				t.Errorf("got %s next %s %v %q (%v, %v), want %s next %s %v %q", got.key.Public(), got.next.Public(), got.made, got.asked, replaced, err,
+					c.want.key.Public(), c.want.next.Public(), c.want.made, c.want.asked)
+			}
+		})
+	}
+}
+
+// TestLocked stores keys as WireGuard's tools write them, reads them back, and shows them in no
+// other way.
+func TestLocked(t *testing.T) {
+	locks := map[string]lock{"peering-milan": {key: keyOf(1), next: keyOf(2), made: noon, asked: "x"}, "tenant-rome": {key: keyOf(3), made: noon.Add(-time.Hour)}}
+	s := &corev1.Secret{Data: map[string][]byte{"old": []byte("x"), "tenant-gone": []byte("y")}}
+	if err := locked(s, locks); err != nil {
+		t.Fatal(err)
+	}
+	got := unlocked(s)
+	if len(s.Data) != 3 || len(got) != 2 || !got["peering-milan"].equal(locks["peering-milan"]) || !got["tenant-rome"].equal(locks["tenant-rome"]) {
+		t.Errorf("%d entries, read back as %d", len(s.Data), len(got))
+	}
+	text := base64.StdEncoding.EncodeToString(append(make([]byte, 31), 1))
+	if string(s.Data["peering-milan"]) != text {
+		t.Error("the key is not in base64")
+	}
+	if shown := fmt.Sprintf("%v %+v %#v", locks, locks, s.Annotations); strings.Contains(shown, text) || strings.Contains(shown, "31 0 0") {
+		t.Errorf("a private key is shown: %s", shown)
+	}
+	s.Data["tenant-rome"] = []byte("garbage")
+	if _, has := unlocked(s)["tenant-rome"]; has {
+		t.Error("garbage is taken for a key")
+	}
+}
+
+// TestEndpoints is where peers are told to find the gateway.
+func TestEndpoints(t *testing.T) {
+	nodes := map[string]*corev1.Node{}
+	var names []string
+	for i := range 12 {
+		n := &corev1.Node{}
+		n.Name = fmt.Sprintf("n%d", i)
+		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.0.0.%d", i)}, {Type: corev1.NodeExternalIP, Address: fmt.Sprintf("198.51.100.%d", i)}}
+		nodes[n.Name] = n
+		names = append(names, n.Name)
+	}
+	got := endpoints(home.Network{}, "peering-milan", names, nodes, 7103)
+	if len(got) != maxEndpoints || !strings.HasPrefix(got[0], "198.51.100.") || !strings.HasPrefix(got[1], "10.0.0.") || !strings.HasSuffix(got[0], ":7103") {
+		t.Errorf("endpoints %v", got)
+	}
+	slices.Reverse(names)
+	if d := cmp.Diff(got, endpoints(home.Network{}, "peering-milan", names, nodes, 7103)); d != "" {
+		t.Errorf("the order of nodes matters:\n%s", d)
+	}
+	if got := endpoints(home.Network{}, "peering-milan", []string{"gone"}, nodes, 7103); got != nil {
+		t.Errorf("endpoints of a node that is gone: %v", got)
+	}
+	settings := home.Network{Endpoints: []string{"gw.example.org", "198.51.100.7:51820", "2001:db8::1"}}
+	if d := cmp.Diff([]string{"gw.example.org:7103", "198.51.100.7:51820", "[2001:db8::1]:7103"}, endpoints(settings, "k", names, nodes, 7103)); d != "" {
+		t.Errorf("what the owner says (-want +got):\n%s", d)
+	}
+}
+
+// TestAllot gives ports.
+func TestAllot(t *testing.T) {
+	for _, c := range []struct {
+		reason     string
+		first      int32
+		have, want []int32
+	}{
+		{"in order", 7100, []int32{0, 0}, []int32{7100, 7101}},
+		{"what one has it keeps, and no two have one", 7100, []int32{7102, 0, 7102, 0}, []int32{7102, 7100, 7101, 7103}},
+		{"another first port moves all", 8000, []int32{7100, 7101}, []int32{8000, 8001}},
+		{"the VXLAN's is not given away", 7076, []int32{0, 0, 7077}, []int32{7076, 7078, 7079}},
+	} {
+		if d := cmp.Diff(c.want, allot(c.first, c.have)); d != "" {
+			t.Errorf("%s (-want +got):\n%s", c.reason, d)
+		}
+	}
+	if got := allot(7100, make([]int32, ports+3)); got[ports-1] == 0 || got[ports+2] != 0 {
+		t.Error("more peerings than ports: want 0 for the last")
+	}
+}
+
+// TestBelieved takes of what a peer says only what can be.
+func TestBelieved(t *testing.T) {
+	p := netip.MustParsePrefix
+	said := []ipam.View{
+		{Real: p("10.42.0.0/16"), View: p("10.80.0.0/15")}, {Real: p("10.42.0.0/16"), View: p("fd00::/16")}, {Real: p("10.42.0.0/16"), View: p("10.81.0.0/16")},
+		{Real: p("10.42.0.0/16"), View: p("10.82.0.0/16")}, {Real: p("0.0.0.0/0"), View: p("0.0.0.0/0")},
+	}
+	got := believed(said, []netip.Prefix{p("10.42.0.0/16"), p("10.254.7.0/24")})
+	if len(got) != 1 || got[0] != said[2] {
+		t.Errorf("believed %v", got)
+	}
+}

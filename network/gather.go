@@ -1,0 +1,307 @@
+package network
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/status"
+)
+
+// servers are the addresses of this cluster's API server, as they were last.
+type servers struct {
+	addresses []netip.Addr
+	read      time.Time
+}
+
+// gather reads what a decision follows from, and the NetworkConfigs that nobody wants any
+// more. It returns no facts while the cache is behind what was written.
+func (r *decider) gather(ctx context.Context, now time.Time) (*facts, []*v1alpha1.NetworkConfig, error) {
+	have, ending, err := r.configs(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if r.behind(have, now) {
+		return nil, nil, nil
+	}
+	f := &facts{now: now, settings: r.home.Config().Network, nodes: map[string]*corev1.Node{}, refused: r.refused.all()}
+	f.agents, f.candidates = r.agents.now()
+	g := grounds{settings: f.settings, clusterID: r.home.ID()}
+	if err := r.gatherPairs(ctx, f, &g, have); err != nil {
+		return nil, nil, err
+	}
+	if err := r.gatherOwn(ctx, f, &g); err != nil {
+		return nil, nil, err
+	}
+	f.property = own(g)
+	if err := r.gatherStray(ctx, f); err != nil {
+		return nil, nil, err
+	}
+	left := ending
+	for _, c := range have {
+		left = append(left, c)
+	}
+	return f, left, nil
+}
+
+// configs are the NetworkConfigs of peerings and tenants: those there are, and those that end.
+func (r *decider) configs(ctx context.Context) (have map[types.NamespacedName]*v1alpha1.NetworkConfig, ending []*v1alpha1.NetworkConfig, err error) {
+	list := &v1alpha1.NetworkConfigList{}
+	if err := r.client.List(ctx, list); err != nil {
+		return nil, nil, fmt.Errorf("listing network configs: %w", err)
+	}
+	have = map[types.NamespacedName]*v1alpha1.NetworkConfig{}
+	for i := range list.Items {
+		c := &list.Items[i]
+		switch {
+		case !strings.HasPrefix(c.Namespace, v1alpha1.PeeringNamespacePrefix) && !strings.HasPrefix(c.Namespace, v1alpha1.TenantNamespacePrefix):
+		case c.DeletionTimestamp != nil:
+			ending = append(ending, c)
+		default:
+			have[client.ObjectKeyFromObject(c)] = c
+		}
+	}
+	return have, ending, nil
+}
+
+// gatherPairs finds the peerings that have a network, and takes their objects out of have.
+func (r *decider) gatherPairs(ctx context.Context, f *facts, g *grounds, have map[types.NamespacedName]*v1alpha1.NetworkConfig) error {
+	peerings := &v1alpha1.PeeringList{}
+	if err := r.client.List(ctx, peerings); err != nil {
+		return fmt.Errorf("listing peerings: %w", err)
+	}
+	tenants := &v1alpha1.TenantList{}
+	if err := r.client.List(ctx, tenants); err != nil {
+		return fmt.Errorf("listing tenants: %w", err)
+	}
+	for i := range peerings.Items {
+		p := &peerings.Items[i]
+		f.peerings = append(f.peerings, p.Name)
+		if p.Spec.Consume == nil {
+			continue
+		}
+		if a, ok := addressOf(p.Status.ServerURL); ok {
+			g.reached = append(g.reached, a)
+		}
+		said := features(p.Status.Remote)
+		f.pairs = append(f.pairs, &pair{
+			namespace: v1alpha1.PeeringNamespace(p.Name), consumes: true, peering: p.Name, peer: p.Name,
+			since: p.CreationTimestamp.Time, asked: p.Annotations[v1alpha1.AnnotationRotate], wanted: said != no, unsure: said == unknown,
+		})
+	}
+	for i := range tenants.Items {
+		t := &tenants.Items[i]
+		said := features(t.Status.Cluster)
+		p := &pair{
+			namespace: v1alpha1.TenantNamespace(t.Name), peer: t.Name, since: t.CreationTimestamp.Time,
+			wanted: said != no && t.DeletionTimestamp == nil,
+			unsure: said == unknown || !status.IsTrue(t.Status.Conditions, v1alpha1.ConditionNamespaceReady),
+		}
+		for j := range peerings.Items {
+			if of := &peerings.Items[j]; of.Spec.Provide != nil && of.Spec.Provide.Tenant == t.Name {
+				p.peering, p.asked = of.Name, of.Annotations[v1alpha1.AnnotationRotate]
+			}
+		}
+		f.pairs = append(f.pairs, p)
+	}
+	for _, p := range f.pairs {
+		if err := r.gatherPair(ctx, p, have); err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(f.pairs, func(a, b *pair) int { return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.key, b.key)) })
+	for _, p := range f.pairs {
+		if own := p.own(); p.wanted && own != nil {
+			g.before = append(g.before, prefixes(own.Spec.External)...)
+			if len(g.published) == 0 {
+				g.published = prefixes(own.Spec.Pods)
+			}
+		}
+		if theirs := p.theirs(); p.wanted && theirs != nil {
+			for _, v := range parsed(theirs.Status.Views) {
+				g.views = append(g.views, v.View)
+			}
+		}
+	}
+	return nil
+}
+
+// gatherPair finds the objects of a peering, and whether they are wanted: in a namespace that
+// is Pelago's for it and stays. What exists stays while it is not sure what the peer can.
+func (r *decider) gatherPair(ctx context.Context, p *pair, have map[types.NamespacedName]*v1alpha1.NetworkConfig) error {
+	p.key = v1alpha1.NetworkKey(p.namespace)
+	names := map[string]**v1alpha1.NetworkConfig{v1alpha1.NetworkConsumer: &p.consumer, v1alpha1.NetworkProvider: &p.provider}
+	for name, into := range names {
+		*into = have[types.NamespacedName{Namespace: p.namespace, Name: name}]
+	}
+	if p.unsure && p.consumer == nil && p.provider == nil {
+		p.wanted = false
+	}
+	if !p.wanted {
+		return nil
+	}
+	n := &corev1.Namespace{}
+	err := r.client.Get(ctx, client.ObjectKey{Name: p.namespace}, n)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading namespace %s: %w", p.namespace, err)
+	}
+	label := v1alpha1.LabelTenant
+	if p.consumes {
+		label = v1alpha1.LabelPeering
+	}
+	if apierrors.IsNotFound(err) || n.DeletionTimestamp != nil || n.Labels[label] != p.peer {
+		p.wanted = false
+		return nil
+	}
+	for name := range names {
+		delete(have, types.NamespacedName{Namespace: p.namespace, Name: name})
+	}
+	return nil
+}
+
+// ability is whether a cluster has its network on.
+type ability int
+
+const (
+	no ability = iota
+	yes
+	unknown
+)
+
+func features(of *v1alpha1.ClusterInfo) ability {
+	switch {
+	case of == nil:
+		return unknown
+	case slices.Contains(of.Features, v1alpha1.FeatureNetwork):
+		return yes
+	}
+	return no
+}
+
+// gatherOwn reads what this cluster's own ranges follow from.
+func (r *decider) gatherOwn(ctx context.Context, f *facts, g *grounds) error {
+	nodes := &corev1.NodeList{}
+	if err := r.client.List(ctx, nodes); err != nil {
+		return fmt.Errorf("listing nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		if n.Labels[v1alpha1.LabelType] != v1alpha1.TypeVirtualNode {
+			f.nodes[n.Name] = n
+			g.nodes = append(g.nodes, n)
+		}
+	}
+	cidrs := &networkingv1.ServiceCIDRList{}
+	if err := r.client.List(ctx, cidrs); err != nil {
+		return fmt.Errorf("listing ranges of services: %w", err)
+	}
+	g.services = cidrs.Items
+	addresses, err := r.apiServer(ctx, f.now)
+	if err != nil {
+		return err
+	}
+	g.servers = addresses
+	return nil
+}
+
+// apiServer are the addresses of this cluster's API server: those behind its Service, and that
+// at which consumers reach it.
+func (r *decider) apiServer(ctx context.Context, now time.Time) ([]netip.Addr, error) {
+	if age := now.Sub(r.servers.read); r.servers.read.IsZero() || age >= lookEvery || age < 0 {
+		s := &discoveryv1.EndpointSlice{}
+		err := r.live.Get(ctx, client.ObjectKey{Namespace: corev1.NamespaceDefault, Name: "kubernetes"}, s)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading where the API server is: %w", err)
+		}
+		var all []netip.Addr
+		for _, e := range s.Endpoints {
+			for _, text := range e.Addresses {
+				if a, err := netip.ParseAddr(text); err == nil {
+					all = append(all, a.Unmap())
+				}
+			}
+		}
+		r.servers = servers{all, now}
+	}
+	all := slices.Clone(r.servers.addresses)
+	if url, _, _, err := r.home.APIServer(); err == nil {
+		if a, ok := addressOf(url); ok && !slices.Contains(all, a) {
+			all = append(all, a)
+		}
+	}
+	return all, nil
+}
+
+// strays are the pods whose addresses are in no range that is published.
+type strays struct {
+	text   string         // "" if there are none
+	around []netip.Prefix // networks that they are in
+	read   time.Time
+}
+
+const (
+	// near4 and near6 are the lengths of the networks around a pod's address that are left to
+	// it, and maxNear how many of them.
+	near4, near6 = 24, 64
+	maxNear      = 256
+)
+
+// gatherStray looks, from time to time, for pods whose addresses are in no range that is
+// published: nobody elsewhere reaches them, and no view may cover them.
+func (r *decider) gatherStray(ctx context.Context, f *facts) error {
+	if age := f.now.Sub(r.strays.read); r.strays.read.IsZero() || age >= lookEvery || age < 0 {
+		pods := &corev1.PodList{}
+		if err := r.client.List(ctx, pods, client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("listing pods: %w", err)
+		}
+		r.strays = findStrays(pods.Items, f.nodes, f.property.Pods)
+		r.strays.read = f.now
+	}
+	f.stray = r.strays.text
+	f.property.Nodes = sorted(slices.Concat(f.property.Nodes, r.strays.around))
+	return nil
+}
+
+// findStrays finds the pods that have addresses outside of ranges.
+func findStrays(pods []corev1.Pod, nodes map[string]*corev1.Node, ranges []netip.Prefix) strays {
+	var s strays
+	count, example := 0, ""
+	for i := range pods {
+		p := &pods[i]
+		if p.Spec.HostNetwork || p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil || nodes[p.Spec.NodeName] == nil {
+			continue
+		}
+		a, err := netip.ParseAddr(p.Status.PodIP)
+		if err != nil || slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a.Unmap()) }) {
+			continue
+		}
+		count++
+		if name := p.Namespace + "/" + p.Name + " with " + a.String(); example == "" || name < example {
+			example = name
+		}
+		near := near6
+		if a.Unmap().Is4() {
+			near = near4
+		}
+		if p := netip.PrefixFrom(a.Unmap(), near).Masked(); len(s.around) < maxNear && !slices.Contains(s.around, p) {
+			s.around = append(s.around, p)
+		}
+	}
+	if count > 0 {
+		s.text = fmt.Sprintf("pods here, as %s, have addresses outside of the ranges that peers are told (%s): set network.pods in ConfigMap %s to the ranges of the pods here",
+			example, strings.Join(texts(ranges), ", "), v1alpha1.ConfigName)
+	}
+	return s
+}

@@ -1,0 +1,141 @@
+package network
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/fleet"
+	"github.com/pelago-dev/pelago/internal/kubetest"
+)
+
+const waitLimit = time.Minute
+
+// TestManager runs all of the room in a manager, that is consumer and provider of itself, over
+// a real connection with no more rights than a consumer has.
+func TestManager(t *testing.T) {
+	w := newWorld(t)
+	w.rome.config.Network.Pods = []string{"10.42.0.0/16"}
+	server := kubetest.Server(t)
+	mgr, err := ctrl.NewManager(server.Config, ctrl.Options{
+		Scheme: kubetest.Scheme(), Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: new(true)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := fleet.New(fleet.Options{Scheme: kubetest.Scheme()})
+	n := New(Options{Home: idle{w.rome}, Fleet: Connections(f), Namespace: w.rome.namespace, Metrics: prometheus.NewRegistry()})
+	if err := errors.Join(n.Register(mgr), mgr.Add(f)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := f.Set(ctx, w.connection(server)); err != nil {
+		t.Fatal(err)
+	}
+	consumer, provider := v1alpha1.NetworkConsumer, v1alpha1.NetworkProvider
+	agree := func(name string) bool {
+		here, there := w.rome.pair(name), w.milan.pair(name)
+		if here == nil || there == nil || here.Spec.PublicKey == "" || !cmp.Equal(here.Spec, there.Spec) || !cmp.Equal(here.Status.Views, there.Status.Views) {
+			return false
+		}
+		a, b := readyOf(here), readyOf(there)
+		return a != nil && b != nil && a.Status == "True" && b.Status == "True" && len(here.Status.Views) == 2 && here.Status.ObservedGeneration == here.Generation
+	}
+	within(t, "both sides agree", func() bool { return agree(consumer) && agree(provider) })
+	within(t, "addresses are translated", func() bool {
+		there, ok := n.Translate(w.rome.peer, addr("10.42.0.7"))
+		return ok && n.Allows(w.milan.peer, there)
+	})
+	if n.Alive(w.rome.peer) {
+		t.Error("a tunnel lives that nobody has reported")
+	}
+	w.clock.SetTime(time.Now())
+	w.rome.report(w.rome.nodes[0], map[string]v1alpha1.TunnelReport{w.rome.key(): {Alive: true}})
+	within(t, "the tunnel lives", func() bool { return n.Alive(w.rome.peer) })
+	// Its Lease runs out, as the agent renews it no more.
+	within(t, "the tunnel is dead", func() bool { return !n.Alive(w.rome.peer) })
+	within(t, "the owner is told", func() bool { return w.rome.networkReady() != "" && w.milan.networkReady() != "" })
+}
+
+// idle is a side as the manager's controllers want it.
+type idle struct{ *side }
+
+// Source tells of nothing.
+func (idle) Source(to handler.EventHandler) source.Source {
+	return source.Func(func(context.Context, workqueue.TypedRateLimitingInterface[ctrl.Request]) error { return nil })
+}
+
+// connection is that of a consumer with exactly its rights, as they are generated.
+func (w *world) connection(server *kubetest.APIServer) fleet.Connection {
+	w.t.Helper()
+	space := v1alpha1.TenantNamespace(w.milan.peer)
+	account := w.create(&corev1.ServiceAccount{ObjectMeta: at(space, v1alpha1.IdentityName)})
+	w.create(&rbacv1.Role{ObjectMeta: at(space, v1alpha1.ConsumerRole), Rules: rules(w.t, v1alpha1.ConsumerRole)})
+	w.create(&rbacv1.RoleBinding{ObjectMeta: at(space, v1alpha1.ConsumerRole),
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: v1alpha1.ConsumerRole},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: space, Name: v1alpha1.IdentityName}}})
+	token := &authenticationv1.TokenRequest{}
+	if err := w.raw.SubResource("token").Create(ctx, account, token); err != nil {
+		w.t.Fatal(err)
+	}
+	return fleet.Connection{Peering: w.rome.peer, ServerURL: server.Config.Host, CA: server.Config.CAData, Token: token.Status.Token, TenantNamespace: space}
+}
+
+// rules are those of a ClusterRole as it is installed.
+func rules(t *testing.T, role string) []rbacv1.PolicyRule {
+	t.Helper()
+	text, err := os.ReadFile("../deploy/generated/rbac.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for reader := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096); ; {
+		found := &rbacv1.ClusterRole{}
+		if err := reader.Decode(found); err == io.EOF {
+			t.Fatalf("there is no ClusterRole %s", role)
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if found.Kind == "ClusterRole" && found.Name == role {
+			return found.Rules
+		}
+	}
+}
+
+func within(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(waitLimit); !is(); <-tick.C {
+		if time.Now().After(end) {
+			t.Fatalf("waited %s for: %s", waitLimit, what)
+		}
+	}
+}

@@ -1,0 +1,215 @@
+// Package network is, in the manager, by which addresses this cluster and its peers see each
+// other's pods. It finds out which addresses are in use here, publishes ranges, endpoints
+// and a public key in the NetworkConfigs of every peering whose other side has its network
+// on as well, and decides the views of what the others publish. It carries NetworkConfigs
+// to providers and back, and keeps and replaces the private keys of tunnels. It owns the
+// kind NetworkConfig. What a peer wrote is checked before it is used, and what goes wrong
+// here is never told to him with names of ours. It touches no node: agents do, who read
+// what is decided here.
+package network
+
+import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/home"
+)
+
+// component is the value of LabelManagedBy on what this package makes, and the reporter of
+// its events.
+const component = "pelago-network"
+
+// Home is this cluster.
+type Home interface {
+	// ID of this cluster.
+	ID() string
+	// Config returns the settings in force.
+	Config() home.Config
+	// APIServer is how consumers reach this cluster's API server.
+	APIServer() (url, ca, proxy string, err error)
+	// Source tells of every change of these.
+	Source(to handler.EventHandler) source.Source
+}
+
+// Options is what New needs. Home and Fleet are required.
+type Options struct {
+	// Home is this cluster.
+	Home Home
+	// Fleet is the connections to providers; see Connections.
+	Fleet Fleet
+	// Namespace is where agents have their Leases; v1alpha1.NetworkNamespace if empty.
+	Namespace string
+	// Clock tells the time; the real one if nil.
+	Clock clock.PassiveClock
+	// Metrics gets those of this package; the manager's own if nil.
+	Metrics prometheus.Registerer
+	// Rand is where keys come from; the system's if nil.
+	Rand io.Reader
+}
+
+// Network answers by which addresses pods are seen, from memory. Until it has looked for the
+// first time it lets whoever asks wait, for patience at most; from then on it answers at once.
+type Network struct {
+	options   Options
+	known     chan struct{}
+	first     sync.Once
+	waiting   sync.Once
+	impatient chan struct{}
+	now       atomic.Pointer[picture]
+}
+
+// patience is how long the first answer is waited for: a manager that has just begun must not
+// tell providers that addresses which they have mean nothing any more.
+const patience = 10 * time.Second
+
+// New makes a Network that knows nothing until Register's controllers run.
+func New(o Options) *Network {
+	o.Namespace = cmp.Or(o.Namespace, v1alpha1.NetworkNamespace)
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Rand == nil {
+		o.Rand = rand.Reader
+	}
+	if o.Metrics == nil {
+		o.Metrics = metrics.Registry
+	}
+	return &Network{options: o, known: make(chan struct{}), impatient: make(chan struct{})}
+}
+
+// Translate is the address by which pods at the provider of a peering reach a pod that has an
+// address here; false if they cannot.
+func (n *Network) Translate(peering string, here netip.Addr) (there netip.Addr, ok bool) {
+	return n.look().there.View(consumerKey(peering), here)
+}
+
+// Allows says whether an address is one by which this cluster sees a tenant's pods.
+func (n *Network) Allows(tenant string, address netip.Addr) bool {
+	key, _, ok := n.look().views.Real(address)
+	return ok && key == providerKey(tenant)
+}
+
+// View is the address by which this cluster sees a pod of the provider of a peering, that has
+// an address there; false if it does not.
+func (n *Network) View(peering string, real netip.Addr) (here netip.Addr, ok bool) {
+	return n.look().views.View(consumerKey(peering), real)
+}
+
+// Alive says whether the tunnel to the provider of a peering carries packets both ways.
+func (n *Network) Alive(peering string) bool { return n.look().alive[consumerKey(peering)] }
+
+// look returns what is known, or nothing if it does not become known soon.
+func (n *Network) look() *picture {
+	n.waiting.Do(func() { time.AfterFunc(patience, func() { close(n.impatient) }) })
+	select {
+	case <-n.known:
+	case <-n.impatient:
+	}
+	if p := n.now.Load(); p != nil {
+		return p
+	}
+	return nothing
+}
+
+// learn replaces what is known.
+func (n *Network) learn(p *picture) {
+	n.now.Store(p)
+	n.first.Do(func() { close(n.known) })
+}
+
+// +kubebuilder:rbac:groups=pelago.dev,resources=peerings;tenants,verbs=get;list;watch
+// +kubebuilder:rbac:groups=pelago.dev,resources=peerings/status,verbs=patch
+// +kubebuilder:rbac:groups=pelago.dev,resources=networkconfigs,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=pelago.dev,resources=networkconfigs/status,verbs=patch
+// +kubebuilder:rbac:groups="",resources=nodes;pods;namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:groups=networking.k8s.io,resources=servicecidrs,verbs=get;list;watch
+// +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=get
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;list;watch,namespace=pelago-network
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=create,namespace=pelago-network
+// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=pelago-network-keys,verbs=get;update,namespace=pelago-network
+
+// Register adds both sides to a manager, before the fleet runs.
+func (n *Network) Register(mgr ctrl.Manager) error {
+	if n.options.Home == nil || n.options.Fleet == nil {
+		return errors.New("registering the network: Home and Fleet are required")
+	}
+	// The manager's cache holds the Leases of tenants; those of agents have one of their own.
+	agents, err := cluster.New(mgr.GetConfig(), func(o *cluster.Options) {
+		o.Scheme, o.HTTPClient = mgr.GetScheme(), mgr.GetHTTPClient()
+		o.Cache = cache.Options{DefaultNamespaces: map[string]cache.Config{n.options.Namespace: {}}}
+	})
+	if err != nil {
+		return fmt.Errorf("making the cache of agents' Leases: %w", err)
+	}
+	if err := mgr.Add(agents); err != nil {
+		return fmt.Errorf("adding the cache of agents' Leases: %w", err)
+	}
+	r := newDecider(n, mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(component))
+	r.leases = agents.GetCache()
+	if err := r.meter.register(n.options.Metrics); err != nil {
+		return err
+	}
+	if err := mgr.Add(r.agents); err != nil {
+		return fmt.Errorf("adding the watch over agents: %w", err)
+	}
+	if err := n.registerDecider(mgr, r, agents.GetCache()); err != nil {
+		return fmt.Errorf("setting up the controller of networks: %w", err)
+	}
+	if err := n.registerCarrier(mgr, r); err != nil {
+		return fmt.Errorf("setting up the carrier of network configs: %w", err)
+	}
+	return nil
+}
+
+func (n *Network) registerDecider(mgr ctrl.Manager, r *decider, leases cache.Cache) error {
+	all := toAll()
+	return ctrl.NewControllerManagedBy(mgr).Named("network").
+		Watches(&v1alpha1.NetworkConfig{}, all).
+		Watches(&v1alpha1.Peering{}, all).
+		Watches(&v1alpha1.Tenant{}, all, builder.WithPredicates(tenantChanged())).
+		Watches(&corev1.Namespace{}, all, builder.WithPredicates(ours())).
+		Watches(&corev1.Node{}, all, builder.WithPredicates(nodeChanged())).
+		Watches(&networkingv1.ServiceCIDR{}, all).
+		WatchesRawSource(source.Kind[client.Object](leases, &coordinationv1.Lease{}, r.agents.handler())).
+		WatchesRawSource(source.Channel(r.agents.changed, all)).
+		WatchesRawSource(n.options.Home.Source(all)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 1, RateLimiter: retries()}).
+		Complete(r)
+}
+
+func (n *Network) registerCarrier(mgr ctrl.Manager, r *decider) error {
+	if err := n.options.Fleet.WatchWithin(remoteConfig("", ""), bounds); err != nil {
+		return fmt.Errorf("watching at providers: %w", err)
+	}
+	c := &carrier{client: mgr.GetClient(), clock: n.options.Clock, fleet: n.options.Fleet, refused: r.refused, tell: r.agents.wake}
+	return ctrl.NewControllerManagedBy(mgr).Named("network-config-consumer").
+		Watches(&v1alpha1.NetworkConfig{}, toPeering()).
+		WatchesRawSource(n.options.Fleet.StateSource(ofPeer)).
+		WatchesRawSource(n.options.Fleet.Source(remoteConfig("", ""), ofPeerObject)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 4, RateLimiter: retries()}).
+		Complete(c)
+}

@@ -1,0 +1,231 @@
+package network
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/home"
+	"github.com/pelago-dev/pelago/network/ipam"
+)
+
+const (
+	// wide4 and wide6 are the lengths that a range of pods found on nodes is widened to: a
+	// cluster gets more nodes, and each new range would move views at all peers. Usual
+	// pod networks are of that size.
+	wide4, wide6 = 16, 56
+	// external4 and external6 are the lengths of ranges of external addresses.
+	external4, external6 = 24, 120
+)
+
+// grounds is what this cluster's own ranges follow from.
+type grounds struct {
+	settings  home.Network
+	clusterID string
+	nodes     []*corev1.Node // real ones
+	services  []networkingv1.ServiceCIDR
+	servers   []netip.Addr // of the API server here
+	reached   []netip.Addr // API servers of peers
+	// before are the external addresses published so far, the oldest peering's first, and
+	// views those of peers.
+	before, views []netip.Prefix
+	// published are the ranges of pods published so far.
+	published []netip.Prefix
+}
+
+// property is what this cluster has, and what is wrong with that.
+type property struct {
+	ipam.Own
+	// problem says, with the reason, why not all of it is published.
+	reason, problem string
+}
+
+// own decides which ranges are this cluster's.
+func own(g grounds) property {
+	p := property{Own: ipam.Own{
+		Services: prefixes(g.settings.Services), Reserved: prefixes(g.settings.Reserved),
+		Pools: prefixes(g.settings.Pools), AsIs: prefixes(g.settings.AsIs),
+	}}
+	if len(p.Pools) == 0 {
+		p.Pools = ipam.DefaultPools(g.clusterID)
+	}
+	if len(p.Services) == 0 {
+		for _, s := range g.services {
+			p.Services = append(p.Services, prefixes(s.Spec.CIDRs)...)
+		}
+		p.Services = sorted(p.Services)
+	}
+	for _, n := range g.nodes {
+		for _, a := range nodeAddresses(n) {
+			p.Nodes = append(p.Nodes, single(a))
+		}
+	}
+	for _, a := range g.servers {
+		p.Nodes = append(p.Nodes, single(a))
+	}
+	p.Nodes = sorted(p.Nodes)
+	for _, a := range g.reached {
+		p.Reached = append(p.Reached, single(a))
+	}
+	p.Reached = sorted(p.Reached)
+	p.findPods(g)
+	p.findExternal(g)
+	return p
+}
+
+// findPods takes the ranges of the pods from the settings, or finds them on the nodes: of
+// each family the smallest prefix that holds all of theirs, widened as far as nothing else
+// that is ours lies there.
+func (p *property) findPods(g grounds) {
+	if p.Pods = prefixes(g.settings.Pods); len(p.Pods) > 0 {
+		return
+	}
+	var found []netip.Prefix
+	for _, n := range g.nodes {
+		found = append(found, podRanges(n)...)
+	}
+	apart := slices.Concat(p.Services, p.Nodes, p.Reserved, prefixes(g.settings.External))
+	for _, four := range []bool{true, false} {
+		all, ok := around(found, four)
+		if !ok {
+			continue
+		}
+		wide := wide6
+		if four {
+			wide = wide4
+		}
+		p.Pods = append(p.Pods, widened(all, wide, apart))
+	}
+	if len(p.Pods) == 0 {
+		p.Pods = g.published // what was so is better than nothing: nodes come back
+		p.reason, p.problem = v1alpha1.ReasonRangesUnknown,
+			"no node says which addresses its pods have (spec.podCIDRs): set network.pods in ConfigMap "+v1alpha1.ConfigName+" to the ranges of the pods here"
+	}
+}
+
+// podRanges are the prefixes that a node says its pods keep to.
+func podRanges(n *corev1.Node) []netip.Prefix {
+	texts := n.Spec.PodCIDRs
+	if len(texts) == 0 && n.Spec.PodCIDR != "" {
+		texts = []string{n.Spec.PodCIDR}
+	}
+	return prefixes(texts)
+}
+
+// around is the smallest prefix that holds all of one family.
+func around(all []netip.Prefix, four bool) (netip.Prefix, bool) {
+	var whole netip.Prefix
+	for _, p := range all {
+		switch {
+		case p.Addr().Is4() != four:
+		case !whole.IsValid():
+			whole = p
+		default:
+			for bits := min(whole.Bits(), p.Bits()); ; bits-- {
+				if next := netip.PrefixFrom(whole.Addr(), bits).Masked(); next.Contains(p.Addr()) {
+					whole = next
+					break
+				}
+			}
+		}
+	}
+	return whole, whole.IsValid()
+}
+
+// widened is a prefix made as large as length, or as far as it overlaps nothing of others.
+func widened(p netip.Prefix, length int, others []netip.Prefix) netip.Prefix {
+	for bits := length; bits < p.Bits(); bits++ {
+		wide := netip.PrefixFrom(p.Addr(), bits).Masked()
+		if !slices.ContainsFunc(others, wide.Overlaps) {
+			return wide
+		}
+	}
+	return p
+}
+
+// findExternal takes the external addresses from the settings, or those that are published
+// already if they are still right, or the highest that are free.
+func (p *property) findExternal(g grounds) {
+	if p.External = prefixes(g.settings.External); len(p.External) > 0 {
+		return
+	}
+	own := p.Own // no view may overlap External, but these may be what they were
+	for _, four := range []bool{true, false} {
+		if !slices.ContainsFunc(p.Pods, func(r netip.Prefix) bool { return r.Addr().Is4() == four }) {
+			continue
+		}
+		length := external6
+		if four {
+			length = external4
+		}
+		i := slices.IndexFunc(g.before, func(b netip.Prefix) bool {
+			return b.Addr().Is4() == four && b.Bits() == length && own.Holds(b) == ""
+		})
+		if i >= 0 {
+			p.External = append(p.External, g.before[i])
+			continue
+		}
+		free, ok := own.Free(four, length, g.views)
+		if ok {
+			p.External = append(p.External, free)
+		} else if p.problem == "" {
+			p.reason, p.problem = v1alpha1.ReasonPoolExhausted,
+				fmt.Sprintf("no pool has a /%d for the external addresses of this cluster: set network.external in ConfigMap %s, or add a pool", length, v1alpha1.ConfigName)
+		}
+	}
+}
+
+// nodeAddresses are the addresses of a node, those by which it is reached from outside first.
+func nodeAddresses(n *corev1.Node) []netip.Addr {
+	var all []netip.Addr
+	for _, kind := range []corev1.NodeAddressType{corev1.NodeExternalIP, corev1.NodeInternalIP} {
+		for _, a := range n.Status.Addresses {
+			if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == kind && ip.Zone() == "" && !slices.Contains(all, ip.Unmap()) {
+				all = append(all, ip.Unmap())
+			}
+		}
+	}
+	return all
+}
+
+// addressOf is the address in a URL, if there is one and no name.
+func addressOf(text string) (netip.Addr, bool) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return netip.Addr{}, false
+	}
+	a, err := netip.ParseAddr(u.Hostname())
+	return a.Unmap(), err == nil && a.Zone() == ""
+}
+
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// prefixes reads what was checked before. What is none is left out.
+func prefixes(texts []string) []netip.Prefix {
+	var all []netip.Prefix
+	for _, text := range texts {
+		if p, err := netip.ParsePrefix(text); err == nil && !p.Addr().Is4In6() {
+			all = append(all, p.Masked())
+		}
+	}
+	return all
+}
+
+// sorted are prefixes in order, each once.
+func sorted(all []netip.Prefix) []netip.Prefix {
+	slices.SortFunc(all, netip.Prefix.Compare)
+	return slices.Compact(all)
+}
+
+func texts(all []netip.Prefix) []string {
+	var out []string
+	for _, p := range all {
+		out = append(out, p.String())
+	}
+	return out
+}

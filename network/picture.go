@@ -1,0 +1,66 @@
+package network
+
+import (
+	"net/netip"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/network/ipam"
+)
+
+// picture is what is known at one moment, by key of the peering. It never changes.
+type picture struct {
+	// views are by which addresses peers are seen here, there by which this cluster is seen
+	// by them.
+	views, there *ipam.Table
+	// alive are the tunnels that carry packets both ways.
+	alive map[string]bool
+}
+
+var nothing = &picture{views: ipam.NewTable(nil), there: ipam.NewTable(nil)}
+
+// consumerKey and providerKey are the keys of what this cluster is consumer or provider in.
+func consumerKey(peering string) string {
+	return v1alpha1.NetworkKey(v1alpha1.PeeringNamespace(peering))
+}
+func providerKey(tenant string) string { return v1alpha1.NetworkKey(v1alpha1.TenantNamespace(tenant)) }
+
+// parsed reads views as they are written in a status. What is none is left out.
+func parsed(views []v1alpha1.NetworkView) []ipam.View {
+	var all []ipam.View
+	for _, v := range views {
+		real, err := netip.ParsePrefix(v.Real)
+		if err != nil {
+			continue
+		}
+		view, err := netip.ParsePrefix(v.View)
+		if err != nil {
+			continue
+		}
+		all = append(all, ipam.View{Real: real, View: view})
+	}
+	return all
+}
+
+// written is the opposite of parsed.
+func written(views []ipam.View) []v1alpha1.NetworkView {
+	var all []v1alpha1.NetworkView
+	for _, v := range views {
+		all = append(all, v1alpha1.NetworkView{Real: v.Real.String(), View: v.View.String()})
+	}
+	return all
+}
+
+// believed are views of ours, as a peer says he sees us, as far as they can be: of ranges that
+// we have, one each.
+func believed(said []ipam.View, ranges []netip.Prefix) []ipam.View {
+	var all []ipam.View
+	for _, r := range ranges {
+		for _, v := range said {
+			if v.Real == r && v.View.Bits() == r.Bits() && v.View == v.View.Masked() && v.View.Addr().Is4() == r.Addr().Is4() {
+				all = append(all, v)
+				break
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,86 @@
+package network
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// retryMax bounds the wait after an error: one peering's must not keep back others.
+const retryMax = 10 * time.Second
+
+func retries() workqueue.TypedRateLimiter[ctrl.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](50*time.Millisecond, retryMax)
+}
+
+// whole is the one request of the decider: a look at all there is.
+var whole = reconcile.Request{NamespacedName: types.NamespacedName{Name: "network"}}
+
+func toAll() handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{whole} })
+}
+
+// ofPeer is the request of the carrier for a peering.
+func ofPeer(peering string) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: peering}}}
+}
+
+func ofPeerObject(peering string, _ client.Object) []reconcile.Request { return ofPeer(peering) }
+
+// toPeering asks for the peering that a NetworkConfig here is carried for.
+func toPeering() handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(_ context.Context, obj client.Object) []reconcile.Request {
+		if peering, ok := strings.CutPrefix(obj.GetNamespace(), v1alpha1.PeeringNamespacePrefix); ok {
+			return ofPeer(peering)
+		}
+		return nil
+	})
+}
+
+// ours passes the namespaces of peerings and tenants.
+func ours() predicate.Predicate {
+	is := func(o client.Object) bool {
+		return strings.HasPrefix(o.GetName(), v1alpha1.PeeringNamespacePrefix) || strings.HasPrefix(o.GetName(), v1alpha1.TenantNamespacePrefix)
+	}
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return is(e.Object) },
+		DeleteFunc: func(e event.DeleteEvent) bool { return is(e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return is(e.ObjectNew) && (e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil)
+		},
+	}
+}
+
+// tenantChanged passes what is looked at of Tenants, and not how much they use.
+func tenantChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		was, ok := e.ObjectOld.(*v1alpha1.Tenant)
+		is, ok2 := e.ObjectNew.(*v1alpha1.Tenant)
+		return !ok || !ok2 || (was.DeletionTimestamp == nil) != (is.DeletionTimestamp == nil) ||
+			!equality.Semantic.DeepEqual(was.Status.Cluster, is.Status.Cluster) || !equality.Semantic.DeepEqual(was.Status.Conditions, is.Status.Conditions)
+	}}
+}
+
+// nodeChanged passes what is looked at of nodes, and not their heartbeats.
+func nodeChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		was, ok := e.ObjectOld.(*corev1.Node)
+		is, ok2 := e.ObjectNew.(*corev1.Node)
+		return !ok || !ok2 || was.Labels[v1alpha1.LabelType] != is.Labels[v1alpha1.LabelType] ||
+			!slices.Equal(was.Spec.PodCIDRs, is.Spec.PodCIDRs) || was.Spec.PodCIDR != is.Spec.PodCIDR || !slices.Equal(was.Status.Addresses, is.Status.Addresses)
+	}}
+}
