@@ -1,0 +1,34 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// AnnotationTunnels on the Lease of an agent holds, as JSON, a TunnelReport of each tunnel
+// whose gateway its node is, by NetworkKey; there is none if it is gateway of nothing.
+const AnnotationTunnels = "pelago.dev/tunnels"
+
+// TunnelReport is what an agent has measured of a tunnel. It is told at once when Alive,
+// Peer or Knows change, and else at most every half minute.
+type TunnelReport struct {
+	// Alive says that probes are answered. Without Since it is not known yet.
+	Alive bool `json:"alive"`
+	// Since is when Alive became what it is.
+	Since *metav1.Time `json:"since,omitempty"`
+	// LatencyMicros is the median of the last minute, there and back.
+	LatencyMicros int64 `json:"latencyMicros,omitempty"`
+	// Loss is the part of the last minute's probes without an answer, 0 to 1.
+	Loss float64 `json:"loss,omitempty"`
+	// Endpoint is where the other side was heard last, or is sought.
+	Endpoint string `json:"endpoint,omitempty"`
+	// Handshake is when keys were agreed on last.
+	Handshake *metav1.Time `json:"handshake,omitempty"`
+	// Kernel says that the kernel's WireGuard carries it.
+	Kernel bool `json:"kernel,omitempty"`
+	// Peer is the other side's public key that is in use.
+	Peer string `json:"peer,omitempty"`
+	// Knows is the other side's next public key, which the tunnel accepts already.
+	Knows string `json:"knows,omitempty"`
+	// Problem says why there is no tunnel, where there should be one.
+	Problem string `json:"problem,omitempty"`
+}
