@@ -4,33 +4,50 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 )
 
 // version is set when the program is built from a checkout with a history.
 var version = "dev"
 
+// second is the first argument of the second process.
+const second = "work"
+
 func main() {
-	code, err := run(os.Args[1:])
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	var ended exit
 	switch {
 	case errors.Is(err, flag.ErrHelp):
+	case errors.As(err, &ended):
+		os.Exit(int(ended))
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)
 	}
-	os.Exit(code)
 }
 
-func run(args []string) (code int, err error) {
+func run(ctx context.Context, args []string) error {
+	works := len(args) > 0 && args[0] == second
+	if works {
+		args = args[1:]
+	}
 	s, err := parse(args)
-	if err != nil {
-		return 0, err
-	}
-	if s.version {
+	switch {
+	case err != nil:
+		return err
+	case s.version:
 		fmt.Println(version)
+		return nil
+	case works:
+		return work(ctx, s)
 	}
-	return 0, nil
+	return hold(ctx, args)
 }
