@@ -101,6 +101,7 @@ func newMapper() apimeta.RESTMapper {
 	mapper := apimeta.NewDefaultRESTMapper(nil)
 	for kind, scope := range kinds {
 		mapper.Add(kind, scope)
+		mapper.Add(kind.GroupVersion().WithKind(kind.Kind+"List"), scope) // caches ask for it
 	}
 	return mapper
 }
