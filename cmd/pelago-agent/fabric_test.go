@@ -30,8 +30,8 @@ func TestAgents(t *testing.T) {
 		{"pods reach pods by views", testPods},
 		{"a second process is killed", testKill},
 		{"a gateway dies", testDeath},
-		{"an API server is silent", testSilence},
 		{"a key changes", testRotation},
+		{"an API server is silent", testSilence},
 		{"agents end", testEnd},
 		{"agents are uninstalled", testUninstall},
 	} {

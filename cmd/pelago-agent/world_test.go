@@ -177,9 +177,11 @@ func (p *process) die() {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	<-p.ended
-	// What was killed has to be gone before its devices are.
-	for begin := time.Now(); pid > 0 && syscall.Kill(pid, 0) == nil && time.Since(begin) < netnstest.Patience; {
-		time.Sleep(time.Millisecond)
+	if pid > 0 { // its devices go with it
+		until(p.t, "what was killed is gone", netnstest.Patience, func() bool {
+			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			return err != nil || strings.Contains(string(text), ") Z ")
+		})
 	}
 }
 

@@ -25,7 +25,7 @@ const (
 // renew keeps this node's Lease, and says in it how the tunnels are.
 func (a *Agent) renew(ctx context.Context) {
 	var said told
-	wrong := ""
+	failing := false
 	for ctx.Err() == nil {
 		a.mu.Lock()
 		t := termOf(a.gateway)
@@ -55,9 +55,9 @@ func (a *Agent) renew(ctx context.Context) {
 				said = told{reports: reports, at: began, known: true}
 			}
 		}
-		if now := message(err); now != wrong {
-			wrong = now
-			a.options.Log.Info("this node's Lease", "renewed", err == nil, "error", now)
+		if failed := err != nil; failed != failing {
+			failing = failed
+			a.options.Log.Info("this node's Lease", "renewed", !failed, "error", message(err))
 		}
 		timer := time.NewTimer(time.Until(began.Add(t.pause(err != nil))))
 		select {

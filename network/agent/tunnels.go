@@ -10,6 +10,7 @@ import (
 	"os"
 	"reflect"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 
@@ -59,6 +60,7 @@ type running struct {
 	config tunnel.Config
 	tun    *os.File // of an earlier process, nil if none
 	held   *os.File // the TUN device that is kept
+	turn   turn
 	probing
 }
 
@@ -203,6 +205,7 @@ func (t *tunnels) set(key string, w wanted, r *running, all bool) (fresh bool, e
 		}
 		fresh, all = true, true
 	}
+	w.Config = r.turn.hold(r.config, w.Config, t.using(r), time.Now())
 	same := reflect.DeepEqual(bare(r.config), bare(w.Config)) && r.config.PrivateKey.Equal(w.Config.PrivateKey)
 	if same && !all {
 		return fresh, nil
@@ -225,6 +228,18 @@ func (t *tunnels) set(key string, w wanted, r *running, all bool) (fresh bool, e
 	r.config = w.Config
 	t.running[key] = r
 	return fresh, nil
+}
+
+// using is the peer's key that a tunnel uses.
+func (t *tunnels) using(r *running) tunnel.PublicKey {
+	if r.config.NextPeer.IsZero() {
+		return r.config.Peer
+	}
+	s, err := r.device.Stats()
+	if err != nil {
+		return r.config.Peer
+	}
+	return s.Peer
 }
 
 // bare is a config without what cannot be compared.
