@@ -97,6 +97,8 @@ func testPods(t *testing.T, w *world) {
 		if len(reports) != 1 || r.Since == nil || r.Handshake == nil || r.Peer == "" || !strings.HasSuffix(r.Endpoint, ":7100") || *l.Spec.LeaseDurationSeconds != 2 {
 			t.Errorf("%s says %+v, for %d s", s.Nodes[g].Name, reports, *l.Spec.LeaseDurationSeconds)
 		}
+		all, own := s.agents[g].memory()
+		t.Logf("%s: in memory are %.1f MB, of these %.1f not shared", s.Nodes[g].Name, all, own)
 		if _, none := s.lease(1 - g); len(none) > 0 {
 			t.Errorf("%s says %+v", s.Nodes[1-g].Name, none)
 		}

@@ -346,3 +346,24 @@ func connects(t *testing.T, from *netnstest.Place, to netip.Addr) (net.Conn, str
 	})
 	return c, seen
 }
+
+// memory is what the two processes have in memory, each its part of what they share, in MB;
+// and of that what is not the program.
+func (p *process) memory() (all, own [2]float64) {
+	for i, pid := range []int{p.cmd.Process.Pid, p.second()} {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(text)) {
+			var kb float64
+			if n, _ := fmt.Sscanf(line, "Pss: %f kB", &kb); n == 1 {
+				all[i] = kb / 1024
+			}
+			if n, _ := fmt.Sscanf(line, "Pss_Anon: %f kB", &kb); n == 1 {
+				own[i] = kb / 1024
+			}
+		}
+	}
+	return all, own
+}
