@@ -320,11 +320,13 @@ func testEnd(t *testing.T, w *world) {
 	_ = c.Close()
 	t.Logf("ended in %s", stopped.Round(time.Millisecond))
 
-	// The last one ends as well: nothing leaves for the peer by another way.
+	// The last one ends as well, and cannot say so: nothing leaves for the peer by another way.
 	t.Logf("longest silence of a connection: %s", end(t, all).Round(time.Millisecond))
+	w.rome.api.away(true, w.rome.Nodes[1-g])
 	if err := w.rome.agents[1-g].stop(); err != nil {
 		t.Errorf("it ended with %v", err)
 	}
+	w.rome.api.away(false, w.rome.Nodes[1-g])
 	_, _, err := w.rome.Nodes[1-g].Pod.Dial(netip.MustParseAddr(w.rome.view(1, 5, true)), time.Second)
 	if !errors.Is(err, unix.ENETUNREACH) && !errors.Is(err, unix.EHOSTUNREACH) {
 		t.Errorf("without an agent a pod gets %v", err)

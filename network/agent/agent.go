@@ -249,11 +249,14 @@ func (a *Agent) plan() (known, plan.Plan, bool, time.Time) {
 
 // apply makes the node what a plan says. Tunnels that others may have go at once.
 func (a *Agent) apply(ctx context.Context, p plan.Plan, k known, lost, all bool) error {
-	want := of(p, k.secrets)
+	want, locked := of(p, k.secrets)
 	if lost {
-		want = nil
+		want, locked = nil, nil
 	}
 	err := a.tunnels.close(want)
+	for _, key := range locked {
+		a.tunnels.say(key, errNoKey)
+	}
 	if failed := a.plane.Set(ctx, p.Config); failed != nil {
 		return errors.Join(err, failed)
 	}

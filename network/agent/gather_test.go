@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/network/dataplane"
 	"github.com/pelago-dev/pelago/network/plan"
 	"github.com/pelago-dev/pelago/network/tunnel"
 )
@@ -180,4 +181,18 @@ func FuzzInput(f *testing.F) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestClosed holds that a node that ends without a word sends nothing to nodes that would
+// send it back, and leaves alone what goes by others.
+func TestClosed(t *testing.T) {
+	p := prefixes("10.81.0.0/16", "10.82.0.0/16")
+	c := dataplane.Config{
+		Gateways: []dataplane.Gateway{{Peering: "x"}},
+		Routes:   []dataplane.Route{{Prefix: p[0], Gateway: "x", MTU: 1400}, {Prefix: p[1], Node: "b", MTU: 1400}},
+	}
+	got := closed(c)
+	if len(got.Gateways) != 0 || got.Routes[0] != (dataplane.Route{Prefix: p[0]}) || got.Routes[1] != c.Routes[1] || c.Routes[0].Gateway != "x" {
+		t.Errorf("got %+v, of %+v", got, c)
+	}
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -30,8 +31,9 @@ func (a *Agent) leave(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, leavePatience)
 	defer cancel()
 	// The tunnels' reports go with it: nobody answers for them any more.
-	if err := a.lease.write(limited, content{term: idleTerm, now: time.Now(), tunnels: &none}); err != nil {
-		a.options.Log.Info("this node's Lease could not be given up, and runs out", "error", err.Error())
+	given := a.lease.write(limited, content{term: idleTerm, now: time.Now(), tunnels: &none})
+	if given != nil {
+		a.options.Log.Info("this node's Lease could not be given up, and runs out", "error", given.Error())
 	}
 	working, stop := context.WithTimeout(ctx, leaveKernel)
 	defer stop()
@@ -42,11 +44,28 @@ func (a *Agent) leave(ctx context.Context) error {
 	if errors.Is(ready, errStarting) {
 		return nil // what an earlier agent has left is better than what is half known
 	}
-	if gateway {
+	if given != nil {
+		a.mu.Lock()
+		a.tenure.left = false // others go on thinking that this node is gateway
+		a.mu.Unlock()
+	} else if gateway {
 		pause(working, leaveHandover)
 	}
 	k, p, _, _ := a.plan()
+	p.Config = closed(p.Config)
 	return a.apply(working, p, k, true, false)
+}
+
+// closed is a config without gateways. What went by these goes nowhere: to another node
+// it would come back from.
+func closed(c dataplane.Config) dataplane.Config {
+	c.Gateways, c.Routes = nil, slices.Clone(c.Routes)
+	for i := range c.Routes {
+		if c.Routes[i].Gateway != "" {
+			c.Routes[i] = dataplane.Route{Prefix: c.Routes[i].Prefix}
+		}
+	}
+	return c
 }
 
 // +kubebuilder:rbac:groups=apps,resources=daemonsets,resourceNames=pelago-agent,verbs=get,namespace=pelago-network,roleName=pelago-agent

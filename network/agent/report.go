@@ -48,7 +48,6 @@ func stamp(t time.Time) *metav1.Time {
 // told is what the Lease says of tunnels, and since when.
 type told struct {
 	reports map[string]v1alpha1.TunnelReport
-	text    string
 	at      time.Time
 	known   bool
 }
@@ -67,7 +66,7 @@ func (t told) due(now map[string]v1alpha1.TunnelReport, at time.Time) bool {
 	return at.Sub(t.at) >= reportEvery && !maps.EqualFunc(now, t.reports, func(a, b v1alpha1.TunnelReport) bool { return text(a) == text(b) })
 }
 
-// text is reports as they are written, "" if there are none.
+// reportsText is reports as they are written, "" if there are none.
 func reportsText(reports map[string]v1alpha1.TunnelReport) string {
 	if len(reports) == 0 {
 		return ""

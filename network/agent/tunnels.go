@@ -78,12 +78,16 @@ type wanted struct {
 	probe plan.Probe
 }
 
-// of are the tunnels of a plan, as far as there are keys.
-func of(p plan.Plan, secrets map[string]tunnel.Secret) map[string]wanted {
-	all := map[string]wanted{}
+// errNoKey is why there is no tunnel where this side's private key is not to be found.
+var errNoKey = errors.New("this side's private key is not in the Secret " + v1alpha1.NetworkKeysName)
+
+// of are the tunnels of a plan, as far as there are keys, and those without one.
+func of(p plan.Plan, secrets map[string]tunnel.Secret) (all map[string]wanted, locked []string) {
+	all = map[string]wanted{}
 	for _, t := range p.Tunnels {
 		secret, ok := secrets[t.Secret]
 		if !ok {
+			locked = append(locked, t.Peering)
 			continue
 		}
 		t.Config.PrivateKey = secret
@@ -95,7 +99,7 @@ func of(p plan.Plan, secrets map[string]tunnel.Secret) map[string]wanted {
 			all[probe.Peering] = w
 		}
 	}
-	return all
+	return all, locked
 }
 
 // close ends the tunnels that are not wanted, and forgets those that others have left.
