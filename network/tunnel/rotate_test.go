@@ -74,6 +74,26 @@ func TestRotation(t *testing.T) {
 	}
 }
 
+// TestRotationAtOnce holds that a key which the other side was told of, and is told to take
+// before it was ever used, carries packets as soon as it is.
+func TestRotationAtOnce(t *testing.T) {
+	rome, milan, romes, milans := pair(t, Options{})
+	romeConfig, milanConfig := rome.config(milan, milan.endpoint()), milan.config(rome)
+	next := newKey(t)
+	milanConfig.NextPeer = next.Public()
+	milan.set(milans, milanConfig)
+	p := rome.ping(milan, 10*time.Millisecond)
+	milanConfig.Peer, milanConfig.NextPeer = next.Public(), PublicKey{}
+	milan.set(milans, milanConfig)
+	romeConfig.PrivateKey = next
+	rome.set(romes, romeConfig)
+	changed := time.Now()
+	await(t, "pings with the new key", patience, func() bool { return p.answeredAfter(changed) })
+	if got := milan.stats(milans).Peer; got != next.Public() {
+		t.Errorf("milan talks to %s", got)
+	}
+}
+
 // TestPresharedKey holds that a pre-shared key may change on one side after the other
 // without loss, and is used by the next handshake.
 func TestPresharedKey(t *testing.T) {

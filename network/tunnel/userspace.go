@@ -154,10 +154,15 @@ func (u *userspace) drop() {
 // change brings the device from one config to another, sending differences alone.
 func (u *userspace) change(c Config) error {
 	rekeyed := !u.config.PrivateKey.IsZero() && !u.config.PrivateKey.Equal(c.PrivateKey)
+	was := u.active
 	if u.active.IsZero() || !c.accepts(u.active) {
 		u.active = c.Peer
 	}
-	if lines := difference(u.config, c, u.active); lines != "" {
+	lines := difference(u.config, c, u.active)
+	if !was.IsZero() && was != u.active && u.active == u.config.NextPeer { // known, and was never gone over to
+		lines += allTo(u.active, c.Keepalive)
+	}
+	if lines != "" {
 		// A change of port opens sockets.
 		if err := netns.In(u.options.Host, func() error { return u.device.IpcSet(lines) }); err != nil {
 			u.stop() // what it has now is not known: make it anew next time
@@ -297,14 +302,18 @@ func (u *userspace) nextAsked() bool {
 
 // goOver gives all addresses to another accepted key, from one of which this is known.
 func (u *userspace) goOver(to PublicKey, from Stats) error {
-	lines := "public_key=" + hex.EncodeToString(to[:]) + "\nupdate_only=true\nallowed_ip=0.0.0.0/0\nallowed_ip=::/0\n"
-	lines += fmt.Sprintf("persistent_keepalive_interval=%d\n", int(u.config.Keepalive.Seconds()))
-	if err := u.device.IpcSet(lines); err != nil {
+	if err := u.device.IpcSet(allTo(to, u.config.Keepalive)); err != nil {
 		return fmt.Errorf("going over to the peer's key %s: %w", to, err)
 	}
 	u.active, u.idle, u.since = to, from.Received, from.Handshake
 	u.watchNext()
 	return nil
+}
+
+// allTo gives all addresses to a key that is known.
+func allTo(key PublicKey, keepalive time.Duration) string {
+	return "public_key=" + hex.EncodeToString(key[:]) + "\nupdate_only=true\nallowed_ip=0.0.0.0/0\nallowed_ip=::/0\n" +
+		fmt.Sprintf("persistent_keepalive_interval=%d\n", int(keepalive.Seconds()))
 }
 
 // watchNext has answers held back while the peer may begin to use its next key.

@@ -1,0 +1,131 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+const (
+	// lookEvery is how often Leases are looked at at least, and askMost how many are asked
+	// for at once, each for askPatience.
+	lookEvery   = 500 * time.Millisecond
+	askMost     = 16
+	askPatience = time.Second
+	// renewPause is the least time between two renewals.
+	renewPause = 50 * time.Millisecond
+)
+
+// renew keeps this node's Lease, and says in it how the tunnels are.
+func (a *Agent) renew(ctx context.Context) {
+	var said told
+	failing := false
+	for ctx.Err() == nil {
+		a.mu.Lock()
+		t := termOf(a.gateway)
+		a.mu.Unlock()
+		began := time.Now()
+		reports := a.tunnels.reports()
+		c := content{holder: a.options.Node, term: t, now: began}
+		if said.due(reports, began) {
+			text := reportsText(reports)
+			c.tunnels = &text
+		}
+		limited, cancel := context.WithTimeout(ctx, t.patience())
+		err := a.lease.write(limited, c)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			a.mu.Lock()
+			news := !a.tenure.ever || !began.Before(a.tenure.until)
+			a.tenure.renewed(began, t.holds)
+			a.mu.Unlock()
+			if news { // it may be gateway, or have its tunnels again
+				signal(a.work)
+			}
+			if c.tunnels != nil {
+				said = told{reports: reports, at: began, known: true}
+			}
+		}
+		if failed := err != nil; failed != failing {
+			failing = failed
+			a.options.Log.Info("this node's Lease", "renewed", !failed, "error", message(err))
+		}
+		timer := time.NewTimer(time.Until(began.Add(t.pause(err != nil))))
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-a.renewal:
+			pause(ctx, renewPause)
+		}
+		timer.Stop()
+	}
+}
+
+func message(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// saw is told what a Lease of another node is, nil if it is gone.
+func (a *Agent) saw(node string, l *coordinationv1.Lease) {
+	if node == a.options.Node {
+		return
+	}
+	a.mu.Lock()
+	changed := a.sight.saw(node, l, time.Now())
+	a.mu.Unlock()
+	if changed {
+		signal(a.work)
+	}
+}
+
+// look asks for the Leases that have run out, until ctx ends.
+func (a *Agent) look(ctx context.Context) {
+	for ctx.Err() == nil {
+		a.mu.Lock()
+		nodes, next := a.sight.lapsed(time.Now())
+		if a.sight.blind {
+			nodes = nodes[:min(len(nodes), 1)] // one is enough to find out
+		}
+		a.mu.Unlock()
+		var asking sync.WaitGroup
+		for _, node := range nodes[:min(len(nodes), askMost)] {
+			asking.Go(func() { a.ask(ctx, node) })
+		}
+		asking.Wait()
+		wait := lookEvery
+		if !next.IsZero() {
+			wait = min(wait, time.Until(next)+time.Millisecond)
+		}
+		pause(ctx, max(wait, 20*time.Millisecond))
+	}
+}
+
+// ask asks the API server itself what a Lease is.
+func (a *Agent) ask(ctx context.Context, node string) {
+	limited, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	l := &coordinationv1.Lease{}
+	err := a.lease.client.Get(limited, client.ObjectKey{Namespace: a.options.Namespace, Name: v1alpha1.AgentLease(node)}, l)
+	if apierrors.IsNotFound(err) {
+		l, err = nil, nil
+	}
+	a.mu.Lock()
+	changed := a.sight.asked(node, l, err == nil, time.Now())
+	a.mu.Unlock()
+	if changed {
+		a.options.Log.Info("an agent is not alive any more", "node", node)
+		signal(a.work)
+	}
+}

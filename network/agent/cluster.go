@@ -1,0 +1,326 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// Nodes and Leases tell who may be gateway, NetworkConfigs, the keys and the rest who may
+// reach whom. Metrics are shown to whom the cluster allows it.
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch,roleName=pelago-agent
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch,roleName=pelago-agent
+// +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=list;watch,roleName=pelago-agent
+// +kubebuilder:rbac:groups=pelago.dev,resources=networkconfigs;namespacemaps,verbs=list;watch,roleName=pelago-agent
+// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=pelago-network-keys,verbs=get;list;watch,namespace=pelago-network,roleName=pelago-agent
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create,roleName=pelago-agent
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create,roleName=pelago-agent
+
+// cluster is what this node's agent sees of its cluster.
+type cluster struct {
+	options Options
+	web     *http.Client
+	scheme  *runtime.Scheme
+	mapper  apimeta.RESTMapper
+	direct  client.Client
+	main    cache.Cache
+	changed func()
+	group   *errgroup.Group
+	ready   chan struct{}
+	mtu     linkMTU
+
+	mu      sync.Mutex
+	context context.Context
+	follows map[subject]*follow
+}
+
+// subject is what is followed beside: the pods of a virtual node, or the slices of a
+// namespace; one of them is set.
+type subject struct{ node, namespace string }
+
+// follow is a cache of one subject.
+type follow struct {
+	cache    cache.Cache
+	informer cache.Informer
+	end      context.CancelFunc
+}
+
+// kinds are those that agents read or write, and whether they live in namespaces.
+var kinds = map[schema.GroupVersionKind]apimeta.RESTScope{
+	corev1.SchemeGroupVersion.WithKind("Node"):                         apimeta.RESTScopeRoot,
+	corev1.SchemeGroupVersion.WithKind("Pod"):                          apimeta.RESTScopeNamespace,
+	corev1.SchemeGroupVersion.WithKind("Secret"):                       apimeta.RESTScopeNamespace,
+	coordinationv1.SchemeGroupVersion.WithKind("Lease"):                apimeta.RESTScopeNamespace,
+	discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"):           apimeta.RESTScopeNamespace,
+	appsv1.SchemeGroupVersion.WithKind("DaemonSet"):                    apimeta.RESTScopeNamespace,
+	v1alpha1.GroupVersion.WithKind("NetworkConfig"):                    apimeta.RESTScopeNamespace,
+	v1alpha1.GroupVersion.WithKind("NamespaceMap"):                     apimeta.RESTScopeNamespace,
+	authenticationv1.SchemeGroupVersion.WithKind("TokenReview"):        apimeta.RESTScopeRoot,
+	authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"): apimeta.RESTScopeRoot,
+}
+
+func newScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, coordinationv1.AddToScheme, discoveryv1.AddToScheme, appsv1.AddToScheme,
+		authenticationv1.AddToScheme, authorizationv1.AddToScheme, v1alpha1.AddToScheme,
+	} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("registering kinds: %w", err)
+		}
+	}
+	return scheme, nil
+}
+
+// newMapper knows the kinds without asking.
+func newMapper() apimeta.RESTMapper {
+	mapper := apimeta.NewDefaultRESTMapper(nil)
+	for kind, scope := range kinds {
+		mapper.Add(kind, scope)
+		mapper.Add(kind.GroupVersion().WithKind(kind.Kind+"List"), scope) // caches ask for it
+	}
+	return mapper
+}
+
+// NewClient makes a client of the kinds that agents know.
+func NewClient(config *rest.Config) (client.Client, error) {
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.New(config, client.Options{Scheme: scheme, Mapper: newMapper()})
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	return c, nil
+}
+
+// newCluster makes the caches. Leases of other nodes are told to saw, of all else that
+// it is not what it was to changed.
+func newCluster(o Options, changed func(), saw func(string, *coordinationv1.Lease)) (*cluster, error) {
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{
+		options: o, scheme: scheme, mapper: newMapper(), changed: changed, ready: make(chan struct{}), follows: map[subject]*follow{},
+	}
+	if c.web, err = rest.HTTPClientFor(o.Config); err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	if c.direct, err = client.New(o.Config, client.Options{HTTPClient: c.web, Scheme: scheme, Mapper: c.mapper}); err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	tenants := having(v1alpha1.LabelTenant, v1alpha1.LabelHomeUID)
+	given := having(v1alpha1.LabelTenant).Add(requirement(discoveryv1.LabelManagedBy, selection.Equals, v1alpha1.GroupVersion.Group))
+	there := map[string]cache.Config{o.Namespace: {}}
+	if c.main, err = c.cache(map[client.Object]cache.ByObject{
+		&corev1.Node{}: {}, &v1alpha1.NetworkConfig{}: {}, &v1alpha1.NamespaceMap{}: {},
+		&coordinationv1.Lease{}:      {Namespaces: there},
+		&corev1.Secret{}:             {Namespaces: there, Field: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.NetworkKeysName)},
+		&corev1.Pod{}:                {Label: tenants},
+		&discoveryv1.EndpointSlice{}: {Label: given},
+	}); err != nil {
+		return nil, err
+	}
+	for _, o := range []client.Object{
+		&corev1.Node{}, &v1alpha1.NetworkConfig{}, &v1alpha1.NamespaceMap{}, &corev1.Secret{}, &corev1.Pod{}, &discoveryv1.EndpointSlice{},
+	} {
+		if _, err := c.listen(c.main, o, notify(changed)); err != nil {
+			return nil, err
+		}
+	}
+	_, err = c.listen(c.main, &coordinationv1.Lease{}, leases(saw))
+	return c, err
+}
+
+// having selects objects that have labels.
+func having(keys ...string) labels.Selector {
+	s := labels.NewSelector()
+	for _, key := range keys {
+		s = s.Add(requirement(key, selection.Exists))
+	}
+	return s
+}
+
+func requirement(key string, is selection.Operator, values ...string) labels.Requirement {
+	r, err := labels.NewRequirement(key, is, values)
+	if err != nil {
+		panic(err) // all of them are constants
+	}
+	return *r
+}
+
+func (c *cluster) cache(of map[client.Object]cache.ByObject) (cache.Cache, error) {
+	none := true
+	made, err := cache.New(c.options.Config, cache.Options{
+		HTTPClient: c.web, Scheme: c.scheme, Mapper: c.mapper, ByObject: of,
+		DefaultTransform: trim, DefaultUnsafeDisableDeepCopy: &none, ReaderFailOnMissingInformer: true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making a cache: %w", err)
+	}
+	return made, nil
+}
+
+func (c *cluster) listen(in cache.Cache, o client.Object, handler toolscache.ResourceEventHandler) (cache.Informer, error) {
+	informer, err := in.GetInformer(context.Background(), o, cache.BlockUntilSynced(false))
+	if err == nil {
+		_, err = informer.AddEventHandler(handler)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("watching %T: %w", o, err)
+	}
+	return informer, nil
+}
+
+// notify tells of all that is not as it was.
+func notify(changed func()) toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { changed() },
+		DeleteFunc: func(any) { changed() },
+		UpdateFunc: func(before, after any) {
+			if !same(before, after) {
+				changed()
+			}
+		},
+	}
+}
+
+func leases(saw func(string, *coordinationv1.Lease)) toolscache.ResourceEventHandler {
+	is := func(o any) {
+		if l, ok := o.(*coordinationv1.Lease); ok {
+			saw(l.Name, l)
+		}
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: is, UpdateFunc: func(_, after any) { is(after) },
+		DeleteFunc: func(o any) {
+			if last, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+				o = last.Obj
+			}
+			if l, ok := o.(*coordinationv1.Lease); ok {
+				saw(l.Name, nil)
+			}
+		},
+	}
+}
+
+// run fills the caches until ctx ends.
+func (c *cluster) run(ctx context.Context) error {
+	group, inner := errgroup.WithContext(ctx)
+	c.mu.Lock()
+	c.context, c.group = inner, group
+	c.mu.Unlock()
+	close(c.ready)
+	group.Go(func() error { return c.main.Start(inner) })
+	err := group.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.context = nil
+	return err
+}
+
+// waitMost is how long the pods and slices of single virtual nodes and namespaces are waited
+// for, before a node goes without.
+const waitMost = 10 * time.Second
+
+// wait waits until all is known, and reports whether it is.
+func (c *cluster) wait(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-c.ready:
+	}
+	if !c.main.WaitForCacheSync(ctx) {
+		return false
+	}
+	c.facts() // begins to follow
+	limited, cancel := context.WithTimeout(ctx, waitMost)
+	defer cancel()
+	for _, f := range c.followed() {
+		if !f.cache.WaitForCacheSync(limited) {
+			c.options.Log.Info("not all that may be reached is known yet")
+		}
+	}
+	return ctx.Err() == nil
+}
+
+func (c *cluster) followed() map[subject]*follow {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.follows)
+}
+
+// follow has what is wanted followed, and nothing else.
+func (c *cluster) follow(want map[subject]bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.context == nil || c.context.Err() != nil {
+		return
+	}
+	for s, f := range c.follows {
+		if !want[s] {
+			f.end()
+			delete(c.follows, s)
+		}
+	}
+	for s := range want {
+		if c.follows[s] != nil {
+			continue
+		}
+		f, err := c.begin(s)
+		if err != nil {
+			c.options.Log.Error(err, "following", "node", s.node, "namespace", s.namespace)
+			continue
+		}
+		c.follows[s] = f
+	}
+}
+
+func (c *cluster) begin(s subject) (*follow, error) {
+	var o client.Object = &corev1.Pod{}
+	by := cache.ByObject{Field: fields.OneTermEqualSelector("spec.nodeName", s.node)}
+	if s.namespace != "" {
+		o, by = &discoveryv1.EndpointSlice{}, cache.ByObject{
+			Namespaces: map[string]cache.Config{s.namespace: {}},
+			// What Pelago has made here stands for pods elsewhere.
+			Label: labels.NewSelector().Add(requirement(discoveryv1.LabelManagedBy, selection.NotEquals, v1alpha1.GroupVersion.Group), requirement(v1alpha1.LabelManagedBy, selection.DoesNotExist)),
+		}
+	}
+	made, err := c.cache(map[client.Object]cache.ByObject{o: by})
+	if err != nil {
+		return nil, err
+	}
+	informer, err := c.listen(made, o, notify(c.changed))
+	if err != nil {
+		return nil, err
+	}
+	ctx, end := context.WithCancel(c.context)
+	c.group.Go(func() error { return made.Start(ctx) })
+	return &follow{made, informer, end}, nil
+}

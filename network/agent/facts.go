@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/network/plan"
+	"github.com/pelago-dev/pelago/network/tunnel"
+)
+
+// facts are what is known of the cluster at one time. Nothing in them is changed.
+type facts struct {
+	self string
+	// mtu is that of this node's device, 0 if it is not known.
+	mtu   int
+	nodes []corev1.Node
+	// alive are the nodes whose agents are.
+	alive   map[string]bool
+	configs []v1alpha1.NetworkConfig
+	keys    map[string][]byte
+	// hosted are the pods of tenants here, and given the slices made for them.
+	hosted []corev1.Pod
+	given  []discoveryv1.EndpointSlice
+	// away are the pods on virtual nodes, by node.
+	away map[string][]corev1.Pod
+	// maps say which namespaces a provider has part in, and home are the slices in these,
+	// by namespace.
+	maps []v1alpha1.NamespaceMap
+	home map[string][]discoveryv1.EndpointSlice
+}
+
+// pair is the two sides' word of a peering.
+type pair struct {
+	namespace string
+	role      plan.Role
+	own, peer *v1alpha1.NetworkConfig
+}
+
+// pairs are the peerings with whom there is a network: both sides have said something.
+func (f facts) pairs() map[string]*pair {
+	all := map[string]*pair{}
+	for i := range f.configs {
+		c := &f.configs[i]
+		role := plan.Consumer
+		if strings.HasPrefix(c.Namespace, v1alpha1.TenantNamespacePrefix) {
+			role = plan.Provider
+		} else if !strings.HasPrefix(c.Namespace, v1alpha1.PeeringNamespacePrefix) {
+			continue
+		}
+		p := all[c.Namespace]
+		if p == nil {
+			p = &pair{namespace: c.Namespace, role: role}
+			all[c.Namespace] = p
+		}
+		switch {
+		case c.Name == string(role):
+			p.own = c
+		case c.Name == v1alpha1.NetworkConsumer || c.Name == v1alpha1.NetworkProvider:
+			p.peer = c
+		}
+	}
+	for namespace, p := range all {
+		if p.own == nil || p.peer == nil || p.own.DeletionTimestamp != nil || p.own.Spec.PublicKey == "" || p.peer.Spec.PublicKey == "" {
+			delete(all, namespace)
+		}
+	}
+	return all
+}
+
+// virtual is the peering behind a virtual node.
+func virtual(n *corev1.Node) (peering string, is bool) {
+	return n.Labels[v1alpha1.LabelPeering], n.Labels[v1alpha1.LabelType] == v1alpha1.TypeVirtualNode
+}
+
+// secretOf finds the private key whose public half a side has published, and the entry that
+// it is in.
+func secretOf(keys map[string][]byte, namespace string, public string) (tunnel.Secret, string, error) {
+	for _, entry := range []string{v1alpha1.NetworkKey(namespace), v1alpha1.NetworkNextKey(namespace)} {
+		secret, err := tunnel.ParseSecret(strings.TrimSpace(string(keys[entry])))
+		if err == nil && secret.Public().String() == public {
+			return secret, entry, nil
+		}
+	}
+	return tunnel.Secret{}, "", fmt.Errorf("the Secret %s has no private key for the public key %s", v1alpha1.NetworkKeysName, short(public))
+}
+
+// short bounds what others have written.
+func short(text string) string {
+	const most = 80
+	if len(text) > most {
+		return fmt.Sprintf("%.*q…", most, text)
+	}
+	return fmt.Sprintf("%q", text)
+}
+
+// prefixIn reports whether one of some prefixes holds an address.
+func prefixIn(prefixes []netip.Prefix, a netip.Addr) bool {
+	for _, p := range prefixes {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}

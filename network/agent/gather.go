@@ -1,0 +1,250 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/network/netns"
+	"github.com/pelago-dev/pelago/network/plan"
+)
+
+// facts are what is known now, but for who is alive. It also has those virtual nodes and
+// namespaces followed that matter.
+func (c *cluster) facts() facts {
+	f := facts{self: c.options.Node, away: map[string][]corev1.Pod{}, home: map[string][]discoveryv1.EndpointSlice{}, keys: map[string][]byte{}}
+	var nodes corev1.NodeList
+	var configs v1alpha1.NetworkConfigList
+	var mapped v1alpha1.NamespaceMapList
+	var secrets corev1.SecretList
+	var pods corev1.PodList
+	var given discoveryv1.EndpointSliceList
+	for _, list := range []client.ObjectList{&nodes, &configs, &mapped, &secrets, &pods, &given} {
+		if err := c.main.List(context.Background(), list); err != nil { // the cache is not there
+			c.options.Log.V(1).Info("a cache cannot be read", "error", err.Error())
+		}
+	}
+	f.nodes, f.configs, f.maps, f.hosted, f.given = nodes.Items, configs.Items, mapped.Items, pods.Items, given.Items
+	for _, s := range secrets.Items {
+		if s.Name == v1alpha1.NetworkKeysName {
+			f.keys = s.Data
+		}
+	}
+	c.follow(f.subjects())
+	for s, on := range c.followed() {
+		if !on.informer.HasSynced() {
+			continue
+		}
+		var pods corev1.PodList
+		var home discoveryv1.EndpointSliceList
+		if s.node != "" {
+			if err := on.cache.List(context.Background(), &pods); err == nil {
+				f.away[s.node] = pods.Items
+			}
+		} else if err := on.cache.List(context.Background(), &home); err == nil {
+			f.home[s.namespace] = home.Items
+		}
+	}
+	return f
+}
+
+// subjects are the virtual nodes of providers with a network, and the namespaces that these
+// have part in.
+func (f facts) subjects() map[subject]bool {
+	all := map[subject]bool{}
+	pairs := f.pairs()
+	for i := range f.nodes {
+		if peering, is := virtual(&f.nodes[i]); is && pairs[v1alpha1.PeeringNamespace(peering)] != nil {
+			all[subject{node: f.nodes[i].Name}] = true
+		}
+	}
+	for i := range f.maps {
+		if p := pairs[f.maps[i].Namespace]; p == nil || p.role != plan.Consumer {
+			continue
+		}
+		for namespace := range f.maps[i].Spec.Namespaces {
+			all[subject{namespace: namespace}] = true
+		}
+	}
+	return all
+}
+
+// trim leaves of an object what agents read.
+func trim(obj any) (any, error) {
+	o, ok := obj.(client.Object)
+	if !ok {
+		return obj, nil
+	}
+	meta := metav1.ObjectMeta{
+		Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
+		DeletionTimestamp: o.GetDeletionTimestamp(), Labels: some(o.GetLabels()),
+	}
+	switch o := obj.(type) {
+	case *corev1.Node:
+		addrs := slices.DeleteFunc(slices.Clone(o.Status.Addresses), func(a corev1.NodeAddress) bool {
+			return a.Type != corev1.NodeInternalIP && a.Type != corev1.NodeExternalIP
+		})
+		return &corev1.Node{
+			ObjectMeta: meta, Spec: corev1.NodeSpec{PodCIDR: o.Spec.PodCIDR, PodCIDRs: o.Spec.PodCIDRs},
+			Status: corev1.NodeStatus{Addresses: addrs},
+		}, nil
+	case *corev1.Pod:
+		return &corev1.Pod{
+			ObjectMeta: meta, Spec: corev1.PodSpec{NodeName: o.Spec.NodeName, HostNetwork: o.Spec.HostNetwork},
+			Status: corev1.PodStatus{Phase: o.Status.Phase, PodIPs: o.Status.PodIPs},
+		}, nil
+	case *discoveryv1.EndpointSlice:
+		s := &discoveryv1.EndpointSlice{ObjectMeta: meta, AddressType: o.AddressType}
+		for _, e := range o.Endpoints {
+			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: e.Addresses[:min(len(e.Addresses), 1)], NodeName: e.NodeName})
+		}
+		return s, nil
+	case *coordinationv1.Lease:
+		return &coordinationv1.Lease{ObjectMeta: meta, Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: o.Spec.HolderIdentity, LeaseDurationSeconds: o.Spec.LeaseDurationSeconds,
+		}}, nil
+	case *corev1.Secret:
+		return &corev1.Secret{ObjectMeta: meta, Data: o.Data}, nil
+	case *v1alpha1.NamespaceMap:
+		m := &v1alpha1.NamespaceMap{ObjectMeta: meta}
+		if strings.HasPrefix(o.Namespace, v1alpha1.PeeringNamespacePrefix) {
+			m.Spec.Namespaces = map[string]v1alpha1.NamespaceMapping{}
+			for name := range o.Spec.Namespaces {
+				m.Spec.Namespaces[name] = v1alpha1.NamespaceMapping{}
+			}
+		}
+		return m, nil
+	case *v1alpha1.NetworkConfig:
+		return &v1alpha1.NetworkConfig{ObjectMeta: meta, Spec: o.Spec, Status: v1alpha1.NetworkConfigStatus{Views: o.Status.Views}}, nil
+	}
+	return obj, nil
+}
+
+// some are the labels that agents read.
+func some(all map[string]string) map[string]string {
+	var kept map[string]string
+	for _, key := range []string{v1alpha1.LabelTenant, v1alpha1.LabelPeering, v1alpha1.LabelType} {
+		if value, ok := all[key]; ok {
+			if kept == nil {
+				kept = map[string]string{}
+			}
+			kept[key] = value
+		}
+	}
+	return kept
+}
+
+// same says whether nothing has changed of what is read.
+func same(before, after any) bool {
+	a, ok := before.(client.Object)
+	b, ok2 := after.(client.Object)
+	if !ok || !ok2 || (a.GetDeletionTimestamp() == nil) != (b.GetDeletionTimestamp() == nil) || !maps.Equal(a.GetLabels(), b.GetLabels()) {
+		return false
+	}
+	switch a := before.(type) {
+	case *corev1.Node:
+		b, ok := after.(*corev1.Node)
+		return ok && reflect.DeepEqual(a.Spec, b.Spec) && reflect.DeepEqual(a.Status, b.Status)
+	case *corev1.Pod:
+		b, ok := after.(*corev1.Pod)
+		return ok && reflect.DeepEqual(a.Spec, b.Spec) && reflect.DeepEqual(a.Status, b.Status)
+	case *discoveryv1.EndpointSlice:
+		b, ok := after.(*discoveryv1.EndpointSlice)
+		return ok && a.AddressType == b.AddressType && reflect.DeepEqual(a.Endpoints, b.Endpoints)
+	case *corev1.Secret:
+		b, ok := after.(*corev1.Secret)
+		return ok && reflect.DeepEqual(a.Data, b.Data)
+	case *v1alpha1.NamespaceMap:
+		b, ok := after.(*v1alpha1.NamespaceMap)
+		return ok && reflect.DeepEqual(a.Spec, b.Spec)
+	case *v1alpha1.NetworkConfig:
+		b, ok := after.(*v1alpha1.NetworkConfig)
+		return ok && reflect.DeepEqual(a.Spec, b.Spec) && reflect.DeepEqual(a.Status, b.Status)
+	}
+	return false
+}
+
+// linkMTU remembers for a while the MTU of the device with this node's address.
+type linkMTU struct {
+	mu    sync.Mutex
+	at    time.Time
+	of    netip.Addr
+	known int
+}
+
+// mtuFor is how long an MTU is believed.
+const mtuFor = 5 * time.Second
+
+// find is the MTU of the device with an address, 0 if none has it.
+func (l *linkMTU) find(host *os.File, a netip.Addr) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.of == a && time.Since(l.at) < mtuFor {
+		return l.known, nil
+	}
+	mtu, err := mtuOf(host, a)
+	if err == nil {
+		l.at, l.of, l.known = time.Now(), a, mtu
+	}
+	return l.known, err
+}
+
+func mtuOf(host *os.File, a netip.Addr) (int, error) {
+	kernel, err := netns.Netlink(host)
+	if err != nil {
+		return 0, err
+	}
+	defer kernel.Close()
+	family := netlink.FAMILY_V4
+	if a.Is6() {
+		family = netlink.FAMILY_V6
+	}
+	addrs, err := kernel.AddrList(nil, family)
+	if err != nil {
+		return 0, fmt.Errorf("listing addresses: %w", err)
+	}
+	for _, has := range addrs {
+		if at, ok := netip.AddrFromSlice(has.IP); ok && at.Unmap() == a {
+			link, err := kernel.LinkByIndex(has.LinkIndex)
+			if err != nil {
+				return 0, fmt.Errorf("finding the device of %s: %w", a, err)
+			}
+			return link.Attrs().MTU, nil
+		}
+	}
+	return 0, nil
+}
+
+// mtuHere is that of this node's device, as far as it can be found.
+func (c *cluster) mtuHere(nodes []corev1.Node) int {
+	for i := range nodes {
+		if nodes[i].Name != c.options.Node {
+			continue
+		}
+		for _, a := range addressesOf(&nodes[i]) {
+			mtu, err := c.mtu.find(c.options.Host, a)
+			if err != nil {
+				c.options.Log.V(1).Info("the MTU of this node's device is not known", "error", err.Error())
+			}
+			if mtu > 0 {
+				return mtu
+			}
+		}
+	}
+	return 0
+}

@@ -1,0 +1,324 @@
+package agent
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/network/ipam"
+	"github.com/pelago-dev/pelago/network/plan"
+	"github.com/pelago-dev/pelago/network/tunnel"
+)
+
+// Bounds of what one peering may have us do. The kinds have the same; this is for
+// objects that came another way.
+const (
+	maxRanges    = 16
+	maxViews     = 18
+	maxEndpoints = 16
+	// maxReached is how many addresses may be reached, on one side of one peering.
+	maxReached = 1 << 15
+	// maxAddresses is how many addresses of a node count.
+	maxAddresses = 8
+)
+
+// known is what plans are made of: the input, and the private keys by their entries.
+type known struct {
+	input    plan.Input
+	secrets  map[string]tunnel.Secret
+	problems []plan.Problem
+}
+
+func (k *known) wrong(object, format string, args ...any) {
+	k.problems = append(k.problems, plan.Problem{Object: object, Text: fmt.Sprintf(format, args...)})
+}
+
+// input makes the input for a plan of what is known of the cluster. It is pure, and alike
+// on all nodes but for the MTU.
+func input(f facts) known {
+	k := known{input: plan.Input{Node: f.self}, secrets: map[string]tunnel.Secret{}}
+	peerings := f.pairs()
+	behind := map[string][]string{} // virtual nodes, by peering
+	place := map[string]int{}
+	for i := range f.nodes {
+		n := &f.nodes[i]
+		if peering, is := virtual(n); is {
+			behind[peering] = append(behind[peering], n.Name)
+			continue
+		}
+		place[n.Name] = len(k.input.Nodes)
+		k.input.Nodes = append(k.input.Nodes, k.node(n, f))
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(peerings)) {
+		k.own(peerings[namespace])
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(peerings)) {
+		k.peering(f, peerings[namespace], behind)
+	}
+	k.places(f, place)
+	return k
+}
+
+// node is a node with the addresses by which others reach it.
+func (k *known) node(n *corev1.Node, f facts) plan.Node {
+	m := plan.Node{Name: n.Name, Alive: f.alive[n.Name]}
+	if n.Name == f.self {
+		m.MTU = f.mtu
+	}
+	m.Addresses = addressesOf(n)
+	ranges := n.Spec.PodCIDRs
+	if len(ranges) == 0 && n.Spec.PodCIDR != "" {
+		ranges = []string{n.Spec.PodCIDR}
+	}
+	m.Ranges = k.prefixes("node "+n.Name, "its pods' range", ranges, maxRanges)
+	return m
+}
+
+// addressesOf are a node's internal addresses, and of a family without any its external ones.
+func addressesOf(n *corev1.Node) (addrs []netip.Addr) {
+	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
+		found := slices.Clone(addrs)
+		for _, a := range n.Status.Addresses {
+			addr, err := netip.ParseAddr(a.Address)
+			if addr = addr.Unmap(); a.Type != kind || err != nil || len(found) == maxAddresses || slices.Contains(found, addr) {
+				continue
+			}
+			if !slices.ContainsFunc(addrs, func(has netip.Addr) bool { return has.Is4() == addr.Is4() }) {
+				found = append(found, addr)
+			}
+		}
+		addrs = found
+	}
+	return addrs
+}
+
+// own takes what this cluster has published of itself in one peering.
+func (k *known) own(p *pair) {
+	object := "peering " + v1alpha1.NetworkKey(p.namespace)
+	for _, of := range []struct {
+		to   *[]netip.Prefix
+		text []string
+	}{{&k.input.Pods, p.own.Spec.Pods}, {&k.input.External, p.own.Spec.External}} {
+		for _, prefix := range k.prefixes(object, "this cluster's range", of.text, maxRanges) {
+			if !slices.Contains(*of.to, prefix) {
+				*of.to = append(*of.to, prefix)
+			}
+		}
+	}
+}
+
+// peering takes what both sides say.
+func (k *known) peering(f facts, p *pair, behind map[string][]string) {
+	key := v1alpha1.NetworkKey(p.namespace)
+	object := "peering " + key
+	out := plan.Peering{Key: key, Role: p.role, Limited: true, ListenPort: uint16(max(0, min(p.own.Spec.Port, 65535)))}
+	out.Views = k.views(object, p.peer.Status.Views)
+	out.Endpoints = p.peer.Spec.Endpoints[:min(len(p.peer.Spec.Endpoints), maxEndpoints)]
+	out.Endpoints = slices.DeleteFunc(slices.Clone(out.Endpoints), func(e string) bool { return len(e) > 261 })
+	var err error
+	if out.Peer, err = tunnel.ParsePublicKey(p.peer.Spec.PublicKey); err != nil {
+		k.wrong(object, "its peer's key %s is none", short(p.peer.Spec.PublicKey))
+	}
+	if next := p.peer.Spec.NextPublicKey; next != "" {
+		if out.NextPeer, err = tunnel.ParsePublicKey(next); err != nil {
+			k.wrong(object, "its peer's next key %s is none", short(next))
+		}
+	}
+	secret, entry, err := secretOf(f.keys, p.namespace, p.own.Spec.PublicKey)
+	if err != nil {
+		k.wrong(object, "%v", err)
+	} else {
+		out.Secret = entry
+		k.secrets[entry] = secret
+		if own := secret.Public(); own == out.Peer || own == out.NextPeer {
+			k.wrong(object, "its peer says that this cluster's key is its own")
+			out.Peer = tunnel.PublicKey{}
+		}
+	}
+	table := ipam.NewTable(map[string]ipam.Result{key: {Views: out.Views}})
+	here, there := hostedBy(f, p), givenTo(f, p)
+	if p.role == plan.Consumer {
+		here, there = servedTo(f, p), awayAt(f, behind[p.namespace[len(v1alpha1.PeeringNamespacePrefix):]])
+	}
+	out.Here = k.reached(object, here, func(a netip.Addr) (netip.Addr, bool) { return a, prefixIn(k.input.Pods, a) })
+	out.There = k.reached(object, there, func(a netip.Addr) (netip.Addr, bool) {
+		_, real, ok := table.Real(a)
+		return real, ok
+	})
+	k.input.Peerings = append(k.input.Peerings, out)
+}
+
+func (k *known) views(object string, all []v1alpha1.NetworkView) (views []ipam.View) {
+	for _, v := range all[:min(len(all), maxViews)] {
+		real, err := netip.ParsePrefix(v.Real)
+		view, err2 := netip.ParsePrefix(v.View)
+		if err != nil || err2 != nil {
+			k.wrong(object, "its view %s of %s is none", short(v.View), short(v.Real))
+			continue
+		}
+		views = append(views, ipam.View{Real: real, View: view})
+	}
+	return views
+}
+
+// reached are addresses as meaning makes them, each once, in order.
+func (k *known) reached(object string, texts []string, meaning func(netip.Addr) (netip.Addr, bool)) []netip.Addr {
+	var addrs []netip.Addr
+	for _, text := range texts {
+		a, err := netip.ParseAddr(text)
+		if err != nil || a.Zone() != "" {
+			continue
+		}
+		if a, ok := meaning(a.Unmap()); ok {
+			addrs = append(addrs, a)
+		}
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	addrs = slices.Compact(addrs)
+	if len(addrs) > maxReached {
+		k.wrong(object, "%d addresses may be reached on one side, and only %d of them are", len(addrs), maxReached)
+		addrs = addrs[:maxReached]
+	}
+	return addrs
+}
+
+// prefixes reads prefixes, and leaves out what is none.
+func (k *known) prefixes(object, what string, texts []string, most int) (prefixes []netip.Prefix) {
+	if len(texts) > most {
+		k.wrong(object, "it has %d ranges, of which only %d count", len(texts), most)
+		texts = texts[:most]
+	}
+	for _, text := range texts {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			k.wrong(object, "%s %s is no prefix", what, short(text))
+			continue
+		}
+		prefixes = append(prefixes, p)
+	}
+	return prefixes
+}
+
+// hostedBy are the addresses of a tenant's pods here.
+func hostedBy(f facts, p *pair) (addrs []string) {
+	tenant := p.namespace[min(len(p.namespace), len(v1alpha1.TenantNamespacePrefix)):]
+	for i := range f.hosted {
+		if pod := &f.hosted[i]; pod.Labels[v1alpha1.LabelTenant] == tenant {
+			addrs = append(addrs, podAddresses(pod)...)
+		}
+	}
+	return addrs
+}
+
+// givenTo are the addresses that a tenant has given its Services here, as this cluster sees
+// them.
+func givenTo(f facts, p *pair) (addrs []string) {
+	tenant := p.namespace[min(len(p.namespace), len(v1alpha1.TenantNamespacePrefix)):]
+	for i := range f.given {
+		if s := &f.given[i]; s.Labels[v1alpha1.LabelTenant] == tenant {
+			addrs = append(addrs, sliceAddresses(s)...)
+		}
+	}
+	return addrs
+}
+
+// awayAt are the addresses by which this cluster sees its pods on virtual nodes.
+func awayAt(f facts, nodes []string) (addrs []string) {
+	for _, node := range nodes {
+		for i := range f.away[node] {
+			addrs = append(addrs, podAddresses(&f.away[node][i])...)
+		}
+	}
+	return addrs
+}
+
+// servedTo are the addresses behind the Services in the namespaces that a provider has part
+// in.
+func servedTo(f facts, p *pair) (addrs []string) {
+	for i := range f.maps {
+		if f.maps[i].Namespace != p.namespace {
+			continue
+		}
+		for namespace := range f.maps[i].Spec.Namespaces {
+			for j := range f.home[namespace] {
+				addrs = append(addrs, sliceAddresses(&f.home[namespace][j])...)
+			}
+		}
+	}
+	return addrs
+}
+
+// podAddresses are those of a pod, while it has them: one that has ended may have lost
+// them to another.
+func podAddresses(pod *corev1.Pod) (addrs []string) {
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed || pod.Spec.HostNetwork {
+		return nil
+	}
+	for _, a := range pod.Status.PodIPs {
+		addrs = append(addrs, a.IP)
+	}
+	return addrs
+}
+
+// sliceAddresses are those of its endpoints, of which the first one counts.
+func sliceAddresses(s *discoveryv1.EndpointSlice) (addrs []string) {
+	if s.AddressType == discoveryv1.AddressTypeFQDN {
+		return nil
+	}
+	for i := range s.Endpoints {
+		if e := &s.Endpoints[i]; len(e.Addresses) > 0 {
+			addrs = append(addrs, e.Addresses[0])
+		}
+	}
+	return addrs
+}
+
+// places tells of pods that may be reached and are not in their nodes' ranges where they are,
+// as with CNIs that keep to none. Slices can be written by users: where ranges say whose an
+// address is, they say nothing.
+func (k *known) places(f facts, place map[string]int) {
+	var ranges []netip.Prefix
+	for _, n := range k.input.Nodes {
+		ranges = append(ranges, n.Ranges...)
+	}
+	at := func(node string, addrs []string, but []netip.Prefix) {
+		i, ok := place[node]
+		if !ok {
+			return
+		}
+		n := &k.input.Nodes[i]
+		for _, text := range addrs {
+			a, err := netip.ParseAddr(text)
+			if a = a.Unmap(); err == nil && a.Zone() == "" && prefixIn(k.input.Pods, a) && !prefixIn(n.Ranges, a) && !prefixIn(but, a) {
+				n.Pods = append(n.Pods, a)
+			}
+		}
+	}
+	for i := range f.hosted {
+		at(f.hosted[i].Spec.NodeName, podAddresses(&f.hosted[i]), nil)
+	}
+	for _, slices := range f.home {
+		for i := range slices {
+			for _, e := range slices[i].Endpoints {
+				if e.NodeName != nil && len(e.Addresses) > 0 && slices[i].AddressType != discoveryv1.AddressTypeFQDN {
+					at(*e.NodeName, e.Addresses[:1], ranges)
+				}
+			}
+		}
+	}
+	for i := range k.input.Nodes {
+		n := &k.input.Nodes[i]
+		slices.SortFunc(n.Pods, netip.Addr.Compare)
+		n.Pods = slices.Compact(n.Pods)
+	}
+	slices.SortFunc(k.problems, func(a, b plan.Problem) int {
+		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Text, b.Text))
+	})
+	k.problems = slices.Compact(k.problems)
+}

@@ -1,0 +1,135 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// term is how often a Lease is renewed, and for how long it holds.
+type term struct {
+	every, holds time.Duration
+}
+
+// A gateway is missed at once, other nodes are not. So a gateway's Lease is short, and all
+// others cost an API server little.
+var (
+	gatewayTerm = term{600 * time.Millisecond, 2 * time.Second}
+	idleTerm    = term{5 * time.Second, 15 * time.Second}
+)
+
+func termOf(gateway bool) term {
+	if gateway {
+		return gatewayTerm
+	}
+	return idleTerm
+}
+
+// patience is how long an answer is waited for: after it there has to be time for one more
+// attempt.
+func (t term) patience() time.Duration { return min((t.holds-t.every)/2, 3*time.Second) }
+
+// pause is how long to wait after an attempt, from when that began.
+func (t term) pause(failed bool) time.Duration {
+	if failed {
+		return min(t.every, 300*time.Millisecond)
+	}
+	return t.every
+}
+
+// lease is this node's own.
+type lease struct {
+	client    client.Client
+	namespace string
+	node      string
+}
+
+// content is what a Lease says: nobody holds one that was left.
+type content struct {
+	holder string
+	term   term
+	now    time.Time
+	// tunnels are the annotation; nil leaves it as it is, and an empty one removes it.
+	tunnels *string
+}
+
+// patch is what makes a Lease say that.
+func (c content) patch() ([]byte, error) {
+	metadata := map[string]any{}
+	if c.tunnels != nil {
+		metadata["annotations"] = map[string]any{v1alpha1.AnnotationTunnels: *c.tunnels}
+		if *c.tunnels == "" {
+			metadata["annotations"] = map[string]any{v1alpha1.AnnotationTunnels: nil}
+		}
+	}
+	text, err := json.Marshal(map[string]any{
+		"metadata": metadata,
+		"spec": map[string]any{
+			"holderIdentity": c.holder, "leaseDurationSeconds": int32(c.term.holds / time.Second),
+			"renewTime": metav1.NewMicroTime(c.now),
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("writing a patch of a Lease: %w", err)
+	}
+	return text, nil
+}
+
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create;get;list;watch;patch;update,namespace=pelago-network,roleName=pelago-agent
+
+// write makes the Lease say that, and makes it if there is none. A Lease ends with its Node.
+func (l lease) write(ctx context.Context, c content) error {
+	text, err := c.patch()
+	if err != nil {
+		return err
+	}
+	o := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: v1alpha1.AgentLease(l.node)}}
+	err = l.client.Patch(ctx, o, client.RawPatch(types.MergePatchType, text))
+	if !apierrors.IsNotFound(err) || c.holder == "" {
+		return err
+	}
+	node := &corev1.Node{}
+	if err := l.client.Get(ctx, client.ObjectKey{Name: l.node}, node); err != nil {
+		return fmt.Errorf("reading the Node of a Lease: %w", err)
+	}
+	seconds, now := int32(c.term.holds/time.Second), metav1.NewMicroTime(c.now)
+	o = &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: l.namespace, Name: v1alpha1.AgentLease(l.node), Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.AgentName},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}},
+		},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &c.holder, LeaseDurationSeconds: &seconds, AcquireTime: &now, RenewTime: &now},
+	}
+	return l.client.Create(ctx, o)
+}
+
+// tenure is how long this node's own Lease holds, as this node can be sure of. It is pure.
+type tenure struct {
+	// ever says that it was renewed since this process began, and left that it was given up.
+	ever, left bool
+	until      time.Time
+}
+
+// renewed takes that a renewal, which began at a time, was answered.
+func (t *tenure) renewed(began time.Time, holds time.Duration) {
+	t.ever, t.until = true, began.Add(holds)
+}
+
+// alive says whether this node may count itself among those that may be gateway. It does so
+// for longer than its Lease holds: who cannot renew cannot know either whether others can.
+func (t *tenure) alive() bool { return t.ever && !t.left }
+
+// lost says whether others may have taken over what is this node's, if there are any.
+func (t *tenure) lost(now time.Time, others bool) bool {
+	return t.left || t.ever && others && !now.Before(t.until)
+}

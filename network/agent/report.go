@@ -1,0 +1,83 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/network/health"
+	"github.com/pelago-dev/pelago/network/tunnel"
+)
+
+// reportEvery is how often numbers alone are told.
+const reportEvery = 30 * time.Second
+
+// reportOf says how a tunnel is.
+func reportOf(h health.Report, s tunnel.Stats, config tunnel.Config) v1alpha1.TunnelReport {
+	r := v1alpha1.TunnelReport{
+		Alive: h.Known && h.Alive, LatencyMicros: h.Latency.P50.Microseconds(), Loss: float64(int(h.Loss*1000)) / 1000,
+		Kernel: s.Kernel, Handshake: stamp(s.Handshake),
+	}
+	if h.Known {
+		r.Since = stamp(h.Since)
+	}
+	if s.Endpoint.IsValid() {
+		r.Endpoint = s.Endpoint.String()
+	}
+	if !s.Peer.IsZero() {
+		r.Peer = s.Peer.String()
+	}
+	if !config.NextPeer.IsZero() && config.NextPeer != config.Peer {
+		r.Knows = config.NextPeer.String()
+	}
+	return r
+}
+
+func stamp(t time.Time) *metav1.Time {
+	if t.IsZero() {
+		return nil
+	}
+	stamped := metav1.NewTime(t.UTC().Truncate(time.Second))
+	return &stamped
+}
+
+// told is what the Lease says of tunnels, and since when.
+type told struct {
+	reports map[string]v1alpha1.TunnelReport
+	at      time.Time
+	known   bool
+}
+
+// due says whether the Lease should say something else now.
+func (t told) due(now map[string]v1alpha1.TunnelReport, at time.Time) bool {
+	if !t.known || len(now) != len(t.reports) {
+		return true
+	}
+	for key, r := range now {
+		was, ok := t.reports[key]
+		if !ok || was.Alive != r.Alive || (was.Since == nil) != (r.Since == nil) || was.Peer != r.Peer || was.Knows != r.Knows || was.Problem != r.Problem {
+			return true
+		}
+	}
+	return at.Sub(t.at) >= reportEvery && !maps.EqualFunc(now, t.reports, func(a, b v1alpha1.TunnelReport) bool { return text(a) == text(b) })
+}
+
+// reportsText is reports as they are written, "" if there are none.
+func reportsText(reports map[string]v1alpha1.TunnelReport) string {
+	if len(reports) == 0 {
+		return ""
+	}
+	return text(reports)
+}
+
+func text(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(err) // nothing in it cannot be marshalled
+	}
+	return string(b)
+}

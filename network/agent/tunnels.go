@@ -1,0 +1,403 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/network/dataplane"
+	"github.com/pelago-dev/pelago/network/health"
+	"github.com/pelago-dev/pelago/network/holder"
+	"github.com/pelago-dev/pelago/network/netns"
+	"github.com/pelago-dev/pelago/network/plan"
+	"github.com/pelago-dev/pelago/network/tunnel"
+)
+
+// tunnels are those that end on this node, with their probes. All methods but reports and
+// stats are called by one goroutine.
+type tunnels struct {
+	spaces    dataplane.Namespaces
+	keeper    Keeper
+	host      *os.File
+	userspace bool
+	metrics   *health.Metrics
+	log       logr.Logger
+	// changed is called when a tunnel comes to life or dies.
+	changed func()
+
+	mu      sync.Mutex
+	running map[string]*running
+	wrong   map[string]string // why there is no tunnel
+	tuns    map[string]*os.File
+	last    map[string]netip.AddrPort
+}
+
+func newTunnels(o Options, held dataplane.Namespaces, metrics *health.Metrics, changed func()) *tunnels {
+	t := &tunnels{
+		spaces: held, keeper: o.Keeper, host: o.Host, userspace: o.Userspace, metrics: metrics, log: o.Log, changed: changed,
+		running: map[string]*running{}, wrong: map[string]string{}, tuns: map[string]*os.File{}, last: map[string]netip.AddrPort{},
+	}
+	maps.Copy(t.tuns, o.Left.TUNs)
+	maps.Copy(t.last, o.Left.Last)
+	return t
+}
+
+// running is a tunnel with its probes. Of its fields, config and probing are guarded by the
+// mutex of tunnels.
+type running struct {
+	space  *os.File
+	device *tunnel.Device
+	config tunnel.Config
+	tun    *os.File // of an earlier process, nil if none
+	held   *os.File // the TUN device that is kept
+	turn   turn
+	probing
+}
+
+// probing is the prober and the responder of a tunnel, while there are some.
+type probing struct {
+	prober *health.Prober
+	ends   plan.Probe
+	cancel context.CancelFunc
+	parts  *sync.WaitGroup
+}
+
+// wanted is a tunnel that shall be, with its key.
+type wanted struct {
+	plan.Tunnel
+	probe plan.Probe
+}
+
+// errNoKey is why there is no tunnel where this side's private key is not to be found.
+var errNoKey = errors.New("this side's private key is not in the Secret " + v1alpha1.NetworkKeysName)
+
+// of are the tunnels of a plan, as far as there are keys, and those without one.
+func of(p plan.Plan, secrets map[string]tunnel.Secret) (all map[string]wanted, locked []string) {
+	all = map[string]wanted{}
+	for _, t := range p.Tunnels {
+		secret, ok := secrets[t.Secret]
+		if !ok {
+			locked = append(locked, t.Peering)
+			continue
+		}
+		t.Config.PrivateKey = secret
+		all[t.Peering] = wanted{Tunnel: t}
+	}
+	for _, probe := range p.Probes {
+		if w, ok := all[probe.Peering]; ok {
+			w.probe = probe
+			all[probe.Peering] = w
+		}
+	}
+	return all, locked
+}
+
+// close ends the tunnels that are not wanted, and forgets those that others have left.
+func (t *tunnels) close(want map[string]wanted) error {
+	var failed []error
+	for key := range t.all() {
+		if _, ok := want[key]; !ok {
+			failed = append(failed, t.end(key))
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key, file := range t.tuns {
+		if _, ok := want[key]; !ok {
+			_ = file.Close()
+			delete(t.tuns, key)
+			failed = append(failed, t.keeper.Drop(holder.TUN, key))
+		}
+	}
+	for key := range t.wrong {
+		if _, ok := want[key]; !ok {
+			delete(t.wrong, key)
+		}
+	}
+	return errors.Join(failed...)
+}
+
+func (t *tunnels) all() map[string]*running {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.running)
+}
+
+// end ends a tunnel, and has its device go.
+func (t *tunnels) end(key string) error {
+	t.mu.Lock()
+	r := t.running[key]
+	delete(t.running, key)
+	t.mu.Unlock()
+	t.quiet(r)
+	var failed []error
+	if stats, err := r.device.Stats(); err == nil && stats.Endpoint.IsValid() {
+		t.remember(key, stats.Endpoint)
+	}
+	if r.held != nil {
+		failed = append(failed, t.keeper.Drop(holder.TUN, key))
+	}
+	return errors.Join(append(failed, r.close())...)
+}
+
+// close lets go of a tunnel's files. The device goes with the last one of them.
+func (r *running) close() error {
+	failed := []error{r.device.Close(), r.space.Close()}
+	if r.tun != nil {
+		failed = append(failed, r.tun.Close())
+	}
+	return errors.Join(failed...)
+}
+
+// quiet ends the probes of a tunnel.
+func (t *tunnels) quiet(r *running) {
+	t.mu.Lock()
+	p := r.probing
+	r.probing = probing{}
+	t.mu.Unlock()
+	if p.cancel != nil {
+		p.cancel()
+		p.parts.Wait()
+	}
+}
+
+// open makes the tunnels that are wanted, and reports whether there are new devices. With
+// all, those are looked after that have been made before.
+func (t *tunnels) open(want map[string]wanted, all bool) (made bool, err error) {
+	var failed []error
+	running := t.all()
+	for key, w := range want {
+		fresh, err := t.set(key, w, running[key], all)
+		made = made || fresh
+		if err != nil {
+			failed = append(failed, err)
+		}
+		t.say(key, err)
+	}
+	return made, errors.Join(failed...)
+}
+
+func (t *tunnels) say(key string, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.wrong, key)
+	if err != nil {
+		t.wrong[key] = err.Error()
+	}
+}
+
+func (t *tunnels) set(key string, w wanted, r *running, all bool) (fresh bool, err error) {
+	if r != nil && r.config.Name != w.Config.Name {
+		if err := t.end(key); err != nil {
+			return false, err
+		}
+		r = nil
+	}
+	if r == nil {
+		if r, err = t.make(key); err != nil {
+			return false, fmt.Errorf("making the tunnel of %s: %w", key, err)
+		}
+		fresh, all = true, true
+	}
+	w.Config = r.turn.hold(r.config, w.Config, t.using(r), time.Now())
+	same := reflect.DeepEqual(bare(r.config), bare(w.Config)) && r.config.PrivateKey.Equal(w.Config.PrivateKey)
+	if same && !all {
+		return fresh, nil
+	}
+	err = r.device.Set(w.Config)
+	if err == nil {
+		err = t.keep(key, r)
+	}
+	if fresh && err != nil {
+		if r.tun != nil {
+			err = errors.Join(err, t.keeper.Drop(holder.TUN, key))
+		}
+		return false, errors.Join(err, r.close())
+	}
+	if err != nil {
+		return false, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r.config = w.Config
+	t.running[key] = r
+	return fresh, nil
+}
+
+// using is the peer's key that a tunnel uses.
+func (t *tunnels) using(r *running) tunnel.PublicKey {
+	if r.config.NextPeer.IsZero() {
+		return r.config.Peer
+	}
+	s, err := r.device.Stats()
+	if err != nil {
+		return r.config.Peer
+	}
+	return s.Peer
+}
+
+// bare is a config without what cannot be compared.
+func bare(c tunnel.Config) tunnel.Config {
+	c.PrivateKey = tunnel.Secret{}
+	return c
+}
+
+// make opens the namespace and a device, with the TUN device of an earlier process if there
+// is one: of a second attempt there is none, in case that was to blame.
+func (t *tunnels) make(key string) (*running, error) {
+	space, err := t.spaces.Open(key)
+	if err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	tun, last := t.tuns[key], t.last[key]
+	delete(t.tuns, key)
+	t.mu.Unlock()
+	device, err := tunnel.New(tunnel.Options{
+		Namespace: space, Host: t.host, TUN: tun, Last: last, Userspace: t.userspace, Log: t.log.WithValues("peering", key),
+	})
+	if err != nil {
+		err = errors.Join(err, space.Close())
+		if tun != nil {
+			_ = tun.Close()
+			err = errors.Join(err, t.keeper.Drop(holder.TUN, key))
+		}
+		return nil, err
+	}
+	return &running{space: space, device: device, tun: tun, held: tun}, nil
+}
+
+// keep has the TUN device held over the end of this process, if there is one.
+func (t *tunnels) keep(key string, r *running) error {
+	file := r.device.File()
+	if file == nil || file == r.held {
+		return nil
+	}
+	if err := t.keeper.Hold(holder.TUN, key, file); err != nil {
+		return err
+	}
+	r.held = file
+	return nil
+}
+
+// probe probes the tunnels that there are.
+func (t *tunnels) probe(ctx context.Context, want map[string]wanted) error {
+	var failed []error
+	for key, r := range t.all() {
+		w, ok := want[key]
+		if !ok || r.prober != nil && r.ends == w.probe {
+			continue
+		}
+		t.quiet(r)
+		p, err := t.begin(ctx, r, w.probe)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("probing the tunnel of %s: %w", key, err))
+			continue
+		}
+		t.mu.Lock()
+		r.probing = p
+		t.mu.Unlock()
+	}
+	return errors.Join(failed...)
+}
+
+func (t *tunnels) begin(ctx context.Context, r *running, at plan.Probe) (probing, error) {
+	var answers, questions *net.UDPConn
+	err := netns.In(r.space, func() (err error) {
+		if answers, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at.At)); err == nil {
+			questions, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at.At.Addr(), 0)))
+		}
+		return err
+	})
+	if err != nil {
+		if answers != nil {
+			_ = answers.Close()
+		}
+		return probing{}, err
+	}
+	from := []netip.Prefix{netip.PrefixFrom(at.Peer.Addr(), at.Peer.Addr().BitLen())}
+	responder := health.NewResponder(health.ResponderOptions{Peering: at.Peering, Conn: answers, From: from, Metrics: t.metrics})
+	prober := health.NewProber(health.ProberOptions{
+		Peering: at.Peering, Conn: questions, Peer: at.Peer, Metrics: t.metrics,
+		Kick: func(context.Context) {
+			if err := r.device.Kick(); err != nil {
+				t.log.V(1).Info("a tunnel cannot be kicked", "peering", at.Peering, "error", err.Error())
+			}
+		},
+		Changed: func(_ context.Context, h health.Report) {
+			t.log.Info("a tunnel has changed", "peering", at.Peering, "alive", h.Alive)
+			t.changed()
+		},
+	})
+	inner, cancel := context.WithCancel(ctx)
+	p := probing{prober: prober, ends: at, cancel: cancel, parts: &sync.WaitGroup{}}
+	for _, run := range []func(context.Context) error{responder.Run, prober.Run} {
+		p.parts.Go(func() {
+			if err := run(inner); err != nil {
+				t.log.Error(err, "probing a tunnel")
+			}
+		})
+	}
+	return p, nil
+}
+
+// remember has it kept where the other side of a tunnel was.
+func (t *tunnels) remember(key string, at netip.AddrPort) {
+	t.mu.Lock()
+	known := t.last[key]
+	t.last[key] = at
+	t.mu.Unlock()
+	if known == at {
+		return
+	}
+	if err := t.keeper.Last(key, at); err != nil {
+		t.log.Error(err, "keeping where a peer is", "peering", key)
+	}
+}
+
+// stats are what the tunnels' devices say.
+func (t *tunnels) stats() map[string]tunnel.Stats {
+	all := map[string]tunnel.Stats{}
+	for key, r := range t.all() {
+		if s, err := r.device.Stats(); err == nil {
+			all[key] = s
+		}
+	}
+	return all
+}
+
+// reports says how the tunnels are, and remembers where their peers are.
+func (t *tunnels) reports() map[string]v1alpha1.TunnelReport {
+	stats := t.stats()
+	reports := map[string]v1alpha1.TunnelReport{}
+	for key, s := range stats {
+		if s.Endpoint.IsValid() && !s.Handshake.IsZero() {
+			t.remember(key, s.Endpoint)
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key, r := range t.running {
+		var h health.Report
+		if r.prober != nil {
+			h = r.prober.Report()
+		}
+		reports[key] = reportOf(h, stats[key], r.config)
+	}
+	for key, why := range t.wrong {
+		report := reports[key]
+		report.Problem = why
+		reports[key] = report
+	}
+	return reports
+}
