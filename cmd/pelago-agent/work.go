@@ -19,6 +19,7 @@ import (
 
 	"github.com/pelago-dev/pelago/internal/vitals"
 	"github.com/pelago-dev/pelago/network/agent"
+	"github.com/pelago-dev/pelago/network/dns"
 	"github.com/pelago-dev/pelago/network/holder"
 )
 
@@ -27,6 +28,8 @@ const (
 	holderFile = 3
 	// requestLimit bounds the requests that have no other bound.
 	requestLimit = 30 * time.Second
+	// resolverFile says where the cluster's DNS is.
+	resolverFile = "/etc/resolv.conf"
 )
 
 // work is the second process.
@@ -47,8 +50,12 @@ func work(ctx context.Context, s settings) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	names, err := clusterNames(resolverFile)
+	if err != nil {
+		return err
+	}
 	a, err := agent.New(agent.Options{
-		Node: s.node, Namespace: s.namespace, Config: config, Keeper: keeper, Left: left, Userspace: s.userspace,
+		Node: s.node, Namespace: s.namespace, Config: config, Keeper: keeper, Left: left, Userspace: s.userspace, Names: names,
 		Registry: registry, Log: logger,
 	})
 	if err != nil {
@@ -101,6 +108,20 @@ func newLogger(level string) (logr.Logger, error) {
 		return logr.Logger{}, fmt.Errorf("--log-level: %q is unknown; use info or debug", level)
 	}
 	return logr.FromSlogHandler(slog.NewJSONHandler(os.Stdout, options)), nil
+}
+
+// clusterNames finds the cluster's DNS.
+func clusterNames(file string) (*agent.Names, error) {
+	conf, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("finding the cluster's DNS: %w", err)
+	}
+	defer conf.Close()
+	servers, domain, err := dns.ReadResolver(conf)
+	if err != nil {
+		return nil, err
+	}
+	return &agent.Names{Upstream: servers, Domain: domain}, nil
 }
 
 // clusterConfig finds the cluster this program runs in, or for a developer the one that

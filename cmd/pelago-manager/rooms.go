@@ -14,6 +14,7 @@ import (
 	"github.com/pelago-dev/pelago/internal/home"
 	"github.com/pelago-dev/pelago/internal/serving"
 	"github.com/pelago-dev/pelago/network"
+	"github.com/pelago-dev/pelago/network/dns"
 	"github.com/pelago-dev/pelago/offloading"
 	"github.com/pelago-dev/pelago/offloading/provider"
 	"github.com/pelago-dev/pelago/peering"
@@ -99,10 +100,14 @@ func externalReader(mgr ctrl.Manager, o reader.Options) (offer.External, error) 
 
 // registerOffloading runs both sides of offloading, on the peerings of the same program.
 func registerOffloading(mgr ctrl.Manager, d deps) error {
-	return offloading.Register(mgr, offloading.Options{
+	o := offloading.Options{
 		Home: d.home, Fleet: d.fleet, Limits: limits{d.usage}, Direct: d.direct,
 		Namespace: d.namespace, Version: version, Address: d.address, Listen: d.listen, Socket: d.socket,
-	})
+	}
+	if d.network != nil {
+		o.Addresses, o.Allowed, o.Views, o.NameServer = d.network, d.network, d.network, dns.Address()
+	}
+	return offloading.Register(mgr, o)
 }
 
 // registerNetwork runs both sides of the network.

@@ -25,6 +25,7 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/network/dataplane"
+	"github.com/pelago-dev/pelago/network/dns"
 	"github.com/pelago-dev/pelago/network/health"
 	"github.com/pelago-dev/pelago/network/holder"
 	"github.com/pelago-dev/pelago/network/plan"
@@ -63,6 +64,8 @@ type Options struct {
 	Left   holder.Left
 	// Userspace does without the kernel's WireGuard.
 	Userspace bool
+	// Names answers for home's names of tenants' pods; nil if nobody does.
+	Names *Names
 	// Registry takes the agent's metrics.
 	Registry prometheus.Registerer
 	// Log is told what changes, and what goes wrong.
@@ -76,6 +79,7 @@ type Agent struct {
 	cluster *cluster
 	plane   *dataplane.Kernel
 	tunnels *tunnels
+	names   *dns.Server // nil if nobody answers for names
 	meter   *meter
 	// work and renewal have room for one: there is something to do.
 	work, renewal chan struct{}
@@ -114,6 +118,11 @@ func New(o Options) (*Agent, error) {
 	if a.cluster, err = newCluster(o, func() { signal(a.work) }, a.saw); err != nil {
 		return nil, err
 	}
+	if o.Names != nil {
+		if a.names, err = newNames(o, a.cluster); err != nil {
+			return nil, err
+		}
+	}
 	a.lease = lease{client: a.cluster.direct, namespace: o.Namespace, node: o.Node}
 	return a, nil
 }
@@ -141,6 +150,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return a.cluster.run(inner) })
 	group.Go(func() error { a.renew(inner); return nil })
 	group.Go(func() error { a.look(inner); return nil })
+	group.Go(func() error { return a.answer(inner) })
 	group.Go(func() error {
 		if !a.cluster.wait(inner) {
 			return nil

@@ -72,6 +72,7 @@ type follow struct {
 // kinds are those that agents read or write, and whether they live in namespaces.
 var kinds = map[schema.GroupVersionKind]apimeta.RESTScope{
 	corev1.SchemeGroupVersion.WithKind("Node"):                         apimeta.RESTScopeRoot,
+	corev1.SchemeGroupVersion.WithKind("Namespace"):                    apimeta.RESTScopeRoot,
 	corev1.SchemeGroupVersion.WithKind("Pod"):                          apimeta.RESTScopeNamespace,
 	corev1.SchemeGroupVersion.WithKind("Secret"):                       apimeta.RESTScopeNamespace,
 	coordinationv1.SchemeGroupVersion.WithKind("Lease"):                apimeta.RESTScopeNamespace,
@@ -143,6 +144,7 @@ func newCluster(o Options, changed func(), saw func(string, *coordinationv1.Leas
 		&coordinationv1.Lease{}:      {Namespaces: there},
 		&corev1.Secret{}:             {Namespaces: there, Field: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.NetworkKeysName)},
 		&corev1.Pod{}:                {Label: tenants},
+		&corev1.Namespace{}:          {Label: having(v1alpha1.LabelTenant, v1alpha1.LabelHomeNamespace)},
 		&discoveryv1.EndpointSlice{}: {Label: given},
 	}); err != nil {
 		return nil, err

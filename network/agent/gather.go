@@ -92,7 +92,7 @@ func trim(obj any) (any, error) {
 	}
 	meta := metav1.ObjectMeta{
 		Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
-		DeletionTimestamp: o.GetDeletionTimestamp(), Labels: some(o.GetLabels()),
+		CreationTimestamp: o.GetCreationTimestamp(), DeletionTimestamp: o.GetDeletionTimestamp(), Labels: some(o.GetLabels()),
 	}
 	switch o := obj.(type) {
 	case *corev1.Node:
@@ -103,6 +103,8 @@ func trim(obj any) (any, error) {
 			ObjectMeta: meta, Spec: corev1.NodeSpec{PodCIDR: o.Spec.PodCIDR, PodCIDRs: o.Spec.PodCIDRs},
 			Status: corev1.NodeStatus{Addresses: addrs},
 		}, nil
+	case *corev1.Namespace:
+		return &corev1.Namespace{ObjectMeta: meta}, nil
 	case *corev1.Pod:
 		return &corev1.Pod{
 			ObjectMeta: meta, Spec: corev1.PodSpec{NodeName: o.Spec.NodeName, HostNetwork: o.Spec.HostNetwork},
@@ -138,7 +140,7 @@ func trim(obj any) (any, error) {
 // some are the labels that agents read.
 func some(all map[string]string) map[string]string {
 	var kept map[string]string
-	for _, key := range []string{v1alpha1.LabelTenant, v1alpha1.LabelPeering, v1alpha1.LabelType} {
+	for _, key := range []string{v1alpha1.LabelTenant, v1alpha1.LabelPeering, v1alpha1.LabelType, v1alpha1.LabelHomeNamespace} {
 		if value, ok := all[key]; ok {
 			if kept == nil {
 				kept = map[string]string{}

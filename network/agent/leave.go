@@ -12,6 +12,7 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/network/dataplane"
+	"github.com/pelago-dev/pelago/network/dns"
 )
 
 // The times of an end: for the API server, for others to take over, and for the kernel.
@@ -39,7 +40,7 @@ func (a *Agent) leave(ctx context.Context) error {
 	defer stop()
 	if a.uninstalled(ctx) {
 		a.options.Log.Info("the agents are being uninstalled: everything of ours goes from this node")
-		return errors.Join(a.tunnels.close(nil), a.plane.Set(working, dataplane.Config{}))
+		return errors.Join(a.tunnels.close(nil), a.plane.Set(working, dataplane.Config{}), dns.Remove(a.options.Host, dns.Address()))
 	}
 	if errors.Is(ready, errStarting) {
 		return nil // what an earlier agent has left is better than what is half known
