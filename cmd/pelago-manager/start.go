@@ -125,7 +125,7 @@ func runRooms(ctx context.Context, config *rest.Config, direct client.Client, s 
 	leads := s.rooms[0].leads
 	h, err := home.New(ctx, home.Options{
 		Config: config, Client: direct, Namespace: s.namespace, Version: version,
-		MakeID: leads, Random: rand.Reader, Metrics: s.registry, Network: runs(s.rooms, networkRoom),
+		MakeID: leads, Random: rand.Reader, Metrics: s.registry, Network: s.network || runs(s.rooms, networkRoom),
 	})
 	if err != nil {
 		return away(err)
