@@ -1,6 +1,7 @@
 package reflection
 
 import (
+	"context"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -8,7 +9,10 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -173,5 +177,36 @@ func TestBudgetTravels(t *testing.T) {
 	}
 	if err := w.raw.Get(ctx, client.ObjectKey{Namespace: w.home, Name: "web"}, &policyv1.PodDisruptionBudget{}); err != nil {
 		t.Errorf("home's was touched: %v", err)
+	}
+}
+
+// TestBound: a pod that refers to nothing brings the Services of its namespace when it is bound.
+func TestBound(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.create(service(w.home, "web"))
+	bound := w.podWith("bound", func(*corev1.PodSpec) {})
+	pending := bound.DeepCopy()
+	pending.Spec.NodeName = ""
+	wakers := wakers{cache: indexed{w.raw}, fleet: w, spaces: func(context.Context, string, string) (bool, error) { return true, nil }}
+	woken := func(old, now *corev1.Pod) bool {
+		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+		defer q.ShutDown()
+		wakers.pods().Update(t.Context(), event.UpdateEvent{ObjectOld: old, ObjectNew: now}, q)
+		want := at(w.name, v1alpha1.HomeObject{Kind: kindService, Namespace: w.home, Name: "web"})
+		for q.Len() > 0 {
+			r, _ := q.Get()
+			q.Done(r)
+			if r == want {
+				return true
+			}
+		}
+		return false
+	}
+	if !woken(pending, bound) {
+		t.Error("its Service is not looked at")
+	}
+	if woken(bound, bound) || woken(pending, pending) {
+		t.Error("nothing has happened, and its Service is looked at")
 	}
 }

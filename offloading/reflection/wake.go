@@ -156,7 +156,7 @@ func (w wakers) pods() handler.EventHandler {
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 			old, ok := e.ObjectOld.(*corev1.Pod)
 			pod, ok2 := e.ObjectNew.(*corev1.Pod)
-			if ok && ok2 && (old.UID != pod.UID || over(old) != over(pod) || !slices.Equal(references(old), references(pod))) {
+			if ok && ok2 && (old.UID != pod.UID || old.Spec.NodeName != pod.Spec.NodeName || over(old) != over(pod) || !slices.Equal(references(old), references(pod))) {
 				add(ctx, pod, q)
 			}
 		},
