@@ -59,6 +59,7 @@ func Main(e *Env, args []string) int {
 	// Libraries log what reaches the user as an error anyway.
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
+	klog.SetLogger(logr.Discard())
 	log.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -36,6 +36,7 @@ type testNetwork struct {
 const (
 	settleUsual = 25 * time.Second
 	settlePause = 2 * time.Second
+	roundLimit  = 15 * time.Second
 	removeLimit = 15 * time.Second
 )
 
@@ -84,7 +85,7 @@ func (o *testNetwork) run(ctx context.Context, e *Env, args []string) (err error
 	if err != nil {
 		return err
 	}
-	ctx, cancel := bound(ctx, o.timeout+o.settle)
+	ctx, cancel := bound(ctx, o.timeout+o.settle+roundLimit)
 	defer cancel()
 	progress := e.progress()
 	defer progress.Stop()
@@ -117,8 +118,7 @@ func (o *testNetwork) run(ctx context.Context, e *Env, args []string) (err error
 
 // try calls every way until it is good or the time to settle is over.
 func (w *testbed) try(ctx context.Context, e *Env, progress *screen.Progress, settle time.Duration, paths []reach.Path, pods []reach.Pod) ([]reach.Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, settle)
-	defer cancel()
+	until := e.Clock.Now().Add(settle)
 	results := make([]reach.Result, len(paths))
 	for i, p := range paths {
 		results[i] = reach.Judge(p, reach.Answer{Err: "not called yet", At: reach.AtConnect}, pods)
@@ -134,25 +134,25 @@ func (w *testbed) try(ctx context.Context, e *Env, progress *screen.Progress, se
 		err := w.round(ctx, results, pods)
 		done := !slices.ContainsFunc(results, func(r reach.Result) bool { return !r.OK })
 		switch {
-		case done || ctx.Err() != nil:
+		case done || ctx.Err() == nil && e.Clock.Now().After(until):
 			return results, nil
-		case err != nil && !transient(err):
-			return nil, err
+		case ctx.Err() != nil:
+			return nil, ended(context.Cause(ctx), "trying the ways", settle, "", "run it again")
+		case err != nil && permanent(err):
+			return nil, describe(err, w.cluster)
 		}
 		select {
 		case <-ctx.Done():
-			return results, nil
 		case <-e.Clock.After(settlePause):
 		}
 	}
 }
 
-// transient is what a pod that can hardly be reached says.
-func transient(err error) bool { return !permanent(err) }
-
 // round calls all ways that are not good yet, from each pod at once.
 func (w *testbed) round(ctx context.Context, results []reach.Result, pods []reach.Pod) error {
-	group, inner := errgroup.WithContext(ctx)
+	ctx, cancel := context.WithTimeout(ctx, roundLimit)
+	defer cancel()
+	var group errgroup.Group // what one pod cannot do keeps no other from calling
 	for _, from := range pods {
 		var places []int
 		command := []string{"/pelago", "probe", "call"}
@@ -166,7 +166,7 @@ func (w *testbed) round(ctx context.Context, results []reach.Result, pods []reac
 			continue
 		}
 		group.Go(func() error {
-			out, err := w.cluster.Exec(inner, w.namespace, from.Name, command)
+			out, err := w.cluster.Exec(ctx, w.namespace, from.Name, command)
 			var answers []reach.Answer
 			if err == nil {
 				answers, err = reach.Read(out, len(places))
