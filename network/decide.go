@@ -143,12 +143,14 @@ func (d *decision) publish(f *facts) {
 			continue // without a key nothing is said
 		}
 		spec := v1alpha1.NetworkConfigSpec{
-			Pods: texts(f.property.Pods), External: texts(f.property.External), PublicKey: l.key.Public().String(), Port: port,
+			Pods: texts(f.property.Pods), External: texts(f.property.External), Port: port,
 			Endpoints: endpoints(f.settings, p.key, f.candidates, f.nodes, port),
 		}
-		if !l.next.IsZero() {
-			spec.NextPublicKey = l.next.Public().String()
+		before, known := "", ""
+		if own := p.own(); own != nil {
+			before, known = own.Spec.PublicKey, own.Status.NextPublicKey
 		}
+		spec.PublicKey, spec.NextPublicKey = l.published(before, known)
 		d.specs[p] = spec
 	}
 }

@@ -215,37 +215,59 @@ func TestStrays(t *testing.T) {
 func TestTurn(t *testing.T) {
 	fresh := func() (tunnel.Secret, error) { return keyOf(77), nil }
 	one, two := lock{key: keyOf(1), made: noon, asked: "a"}, lock{key: keyOf(1), next: keyOf(2), made: noon, asked: "b"}
-	public := keyOf(2).Public().String()
 	cases := []struct {
-		reason       string
-		have         lock
-		asked, known string
-		now          time.Time
-		want         lock
-		replaced     bool
+		reason   string
+		have     lock
+		asked    string
+		inUse    bool
+		now      time.Time
+		want     lock
+		replaced bool
 	}{
-		{"the first key; what was asked before is answered by it", lock{}, "a", "", noon, lock{key: keyOf(77), made: noon, asked: "a"}, false},
-		{"nothing is asked", one, "a", "", noon.Add(time.Hour), one, false},
-		{"nothing is asked any more", one, "", "", noon, one, false},
-		{"a new value asks for a next key", one, "b", "", noon, lock{key: keyOf(1), next: keyOf(77), made: noon, asked: "b"}, false},
-		{"age does so too", one, "a", "", noon.Add(keyLife), lock{key: keyOf(1), next: keyOf(77), made: noon, asked: "a"}, false},
-		{"so does a clock that was far ahead", one, "a", "", noon.Add(-2 * keyLife), lock{key: keyOf(1), next: keyOf(77), made: noon, asked: "a"}, false},
-		{"the next key waits to be known", two, "b", "", noon.Add(time.Hour), two, false},
-		{"however long, and whatever else is asked", two, "c", "", noon.Add(3 * keyLife), two, false},
-		{"another key that is known is not it", two, "b", keyOf(3).Public().String(), noon, two, false},
-		{"known, it takes over", two, "b", public, noon.Add(time.Hour), lock{key: keyOf(2), made: noon.Add(time.Hour), asked: "b"}, true},
-		{"what was asked meanwhile comes after", lock{key: keyOf(2), made: noon, asked: "b"}, "c", public, noon, lock{key: keyOf(2), next: keyOf(77), made: noon, asked: "c"}, false},
-		{"a very long value is remembered as far as it is compared", lock{key: keyOf(1), made: noon, asked: strings.Repeat("x", maxRotate)}, strings.Repeat("x", 5000), "", noon,
+		{"the first key; what was asked before is answered by it", lock{}, "a", false, noon, lock{key: keyOf(77), made: noon, asked: "a"}, false},
+		{"nothing is asked", one, "a", false, noon.Add(time.Hour), one, false},
+		{"nothing is asked any more", one, "", false, noon, one, false},
+		{"a new value asks for a next key", one, "b", false, noon, lock{key: keyOf(1), next: keyOf(77), made: noon, asked: "b"}, false},
+		{"age does so too", one, "a", false, noon.Add(keyLife), lock{key: keyOf(1), next: keyOf(77), made: noon, asked: "a"}, false},
+		{"so does a clock that was far ahead", one, "a", false, noon.Add(-2 * keyLife), lock{key: keyOf(1), next: keyOf(77), made: noon, asked: "a"}, false},
+		{"the next key waits to be used", two, "b", false, noon.Add(time.Hour), two, false},
+		{"however long, and whatever else is asked", two, "c", false, noon.Add(3 * keyLife), two, false},
+		{"in use, it takes over", two, "b", true, noon.Add(time.Hour), lock{key: keyOf(2), made: noon.Add(time.Hour), asked: "b"}, true},
+		{"what was asked meanwhile comes after", lock{key: keyOf(2), made: noon, asked: "b"}, "c", true, noon, lock{key: keyOf(2), next: keyOf(77), made: noon, asked: "c"}, false},
+		{"a very long value is remembered as far as it is compared", lock{key: keyOf(1), made: noon, asked: strings.Repeat("x", maxRotate)}, strings.Repeat("x", 5000), false, noon,
 			lock{key: keyOf(1), made: noon, asked: strings.Repeat("x", maxRotate)}, false},
 	}
 	for _, c := range cases {
 		t.Run(c.reason, func(t *testing.T) {
-			got, replaced, err := c.have.turn(c.asked, c.known, c.now, fresh)
+			got, replaced, err := c.have.turn(c.asked, c.inUse, c.now, fresh)
 			if err != nil || replaced != c.replaced || !got.equal(c.want) {
 				t.Errorf("got %s next %s %v %q (%v, %v), want %s next %s %v %q", got.key.Public(), got.next.Public(), got.made, got.asked, replaced, err,
 					c.want.key.Public(), c.want.next.Public(), c.want.made, c.want.asked)
 			}
 		})
+	}
+}
+
+// TestPublished is what of keys is said to the other side.
+func TestPublished(t *testing.T) {
+	first, second, other := keyOf(1).Public().String(), keyOf(2).Public().String(), keyOf(3).Public().String()
+	one, two := lock{key: keyOf(1)}, lock{key: keyOf(1), next: keyOf(2)}
+	for _, c := range []struct {
+		reason        string
+		l             lock
+		before, known string
+		key, next     string
+	}{
+		{"one key", one, "", "", first, ""},
+		{"whatever was said before", one, other, other, first, ""},
+		{"the next one is told of", two, first, "", first, second},
+		{"another that is known is not it", two, first, other, first, second},
+		{"known, it takes over", two, first, second, second, ""},
+		{"and stays, though the other side has nothing to know any more", two, second, "", second, ""},
+	} {
+		if key, next := c.l.published(c.before, c.known); key != c.key || next != c.next {
+			t.Errorf("%s: got %s next %s, want %s next %s", c.reason, key, next, c.key, c.next)
+		}
 	}
 }
 

@@ -52,6 +52,7 @@ type decider struct {
 
 	looked  time.Time
 	fresh   map[types.NamespacedName]wrote
+	turned  map[string]time.Time // when a next key was first seen to be published as the key
 	strays  strays
 	servers servers
 	problem string // logged last
@@ -68,7 +69,7 @@ func newDecider(n *Network, c client.Client, live client.Reader, recorder events
 	return &decider{
 		network: n, client: c, live: live, events: recorder, clock: o.Clock, home: o.Home,
 		agents: newAgents(o.Clock), keys: &keyring{client: c, live: live, namespace: o.Namespace},
-		meter: newMeter(), refused: &notes{}, fresh: map[types.NamespacedName]wrote{},
+		meter: newMeter(), refused: &notes{}, fresh: map[types.NamespacedName]wrote{}, turned: map[string]time.Time{},
 	}
 }
 
@@ -122,11 +123,7 @@ func (r *decider) turn(ctx context.Context, f *facts) ([]news, error) {
 		if !p.wanted {
 			continue
 		}
-		known := ""
-		if own := p.own(); own != nil {
-			known = own.Status.NextPublicKey
-		}
-		l, replaced, err := have[p.key].turn(p.asked, known, now, maker(r.network.options.Rand))
+		l, replaced, err := have[p.key].turn(p.asked, r.inUse(p, have[p.key], now), now, maker(r.network.options.Rand))
 		if err != nil {
 			return nil, err
 		}
@@ -146,6 +143,21 @@ func (r *decider) turn(ctx context.Context, f *facts) ([]news, error) {
 	}
 	f.locks = next
 	return told, nil
+}
+
+// inUse says whether the next key of a peering has been published in place of the key for long
+// enough. Who has just begun counts anew.
+func (r *decider) inUse(p *pair, l lock, now time.Time) bool {
+	own := p.own()
+	if own == nil || l.next.IsZero() || own.Spec.PublicKey != l.next.Public().String() {
+		delete(r.turned, p.key)
+		return false
+	}
+	since, known := r.turned[p.key]
+	if !known || since.After(now) {
+		r.turned[p.key], since = now, now
+	}
+	return now.Sub(since) >= inUseAfter
 }
 
 // waiting drops the error that the namespace of agents is not there: its making is looked for

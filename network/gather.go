@@ -251,12 +251,8 @@ type strays struct {
 	read   time.Time
 }
 
-const (
-	// near4 and near6 are the lengths of the networks around a pod's address that are left to
-	// it, and maxNear how many of them.
-	near4, near6 = 24, 64
-	maxNear      = 256
-)
+// maxNear bounds the networks that are left to them.
+const maxNear = 256
 
 // gatherStray looks, from time to time, for pods whose addresses are in no range that is
 // published: nobody elsewhere reaches them, and no view may cover them.
@@ -291,11 +287,7 @@ func findStrays(pods []corev1.Pod, nodes map[string]*corev1.Node, ranges []netip
 		if name := p.Namespace + "/" + p.Name + " with " + a.String(); example == "" || name < example {
 			example = name
 		}
-		near := near6
-		if a.Unmap().Is4() {
-			near = near4
-		}
-		if p := netip.PrefixFrom(a.Unmap(), near).Masked(); len(s.around) < maxNear && !slices.Contains(s.around, p) {
+		if p := near(a.Unmap()); len(s.around) < maxNear && !slices.Contains(s.around, p) {
 			s.around = append(s.around, p)
 		}
 	}

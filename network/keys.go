@@ -20,6 +20,10 @@ import (
 // keyLife is how old a private key becomes before it is replaced.
 const keyLife = 30 * 24 * time.Hour
 
+// inUseAfter is how long a key has to be published before the one before it is dropped: agents
+// learn of what is published and of the Secret by two ways.
+const inUseAfter = 10 * time.Second
+
 // maxRotate bounds what is remembered of a value of AnnotationRotate, in bytes.
 const maxRotate = 128
 
@@ -38,10 +42,23 @@ type history struct {
 	Asked string      `json:"asked,omitempty"`
 }
 
+// published is what of a lock is said to the other side, by what was said before and what that
+// side knows: the next key takes the place of the key as soon as it is known there.
+func (l lock) published(before, known string) (key, next string) {
+	if l.next.IsZero() {
+		return l.key.Public().String(), ""
+	}
+	if next := l.next.Public().String(); known == next || before == next {
+		return next, ""
+	}
+	return l.key.Public().String(), l.next.Public().String()
+}
+
 // turn is the next step of one lock: a key if there is none; a next one if that is asked for or
-// the key is old; and the next one in place of the key as soon as the other side knows it. It
-// says whether a key was replaced by that.
-func (l lock) turn(asked, known string, now time.Time, fresh func() (tunnel.Secret, error)) (after lock, replaced bool, err error) {
+// the key is old; and the next one in place of the key once it has been published as that for a
+// while. Agents go by what is published, and find the private key to it at any moment. It says
+// whether a key was replaced.
+func (l lock) turn(asked string, inUse bool, now time.Time, fresh func() (tunnel.Secret, error)) (after lock, replaced bool, err error) {
 	if len(asked) > maxRotate {
 		asked = asked[:maxRotate]
 	}
@@ -52,7 +69,7 @@ func (l lock) turn(asked, known string, now time.Time, fresh func() (tunnel.Secr
 			return l, false, err
 		}
 		return lock{key: key, made: now, asked: asked}, false, nil
-	case !l.next.IsZero() && known == l.next.Public().String():
+	case !l.next.IsZero() && inUse:
 		return lock{key: l.next, made: now, asked: l.asked}, true, nil
 	case !l.next.IsZero():
 		return l, false, nil

@@ -224,6 +224,11 @@ func TestRotation(t *testing.T) {
 	if after.Spec.PublicKey != spec.NextPublicKey || after.Spec.NextPublicKey != "" || after.Status.NextPublicKey != "" {
 		t.Errorf("after it is known the keys are %q and next %q (%q), want %q", after.Spec.PublicKey, after.Spec.NextPublicKey, after.Status.NextPublicKey, spec.NextPublicKey)
 	}
+	if len(w.rome.secret().Data) != 2 {
+		t.Error("the old key is dropped at the moment that another is published: agents may know the one and not the other")
+	}
+	w.clock.Step(inUseAfter)
+	w.settle()
 	if len(w.rome.secret().Data) != 1 || !w.rome.said(v1alpha1.ReasonKeyRotated) {
 		t.Errorf("the Secret holds %d keys, want one, and an event", len(w.rome.secret().Data))
 	}
@@ -239,6 +244,13 @@ func TestRotation(t *testing.T) {
 	next := w.rome.pair(v1alpha1.NetworkProvider).Spec.NextPublicKey
 	w.rome.report(w.rome.nodes[1], map[string]v1alpha1.TunnelReport{w.rome.key(): {Alive: true, Knows: next}})
 	w.settle()
+	w.milan.restart() // between what is published and what is kept
+	w.settle()
+	w.clock.Step(inUseAfter)
+	w.settle()
+	if l := unlocked(w.milan.secret())[w.milan.key()]; l.key.Public().String() != next || !l.next.IsZero() {
+		t.Error("milan keeps another key than it publishes")
+	}
 	if got := w.rome.pair(v1alpha1.NetworkProvider).Spec; got.PublicKey != next || next == "" || next == old {
 		t.Errorf("milan's key is %q after a month, was %q and next %q", got.PublicKey, old, next)
 	}

@@ -62,7 +62,7 @@ func own(g grounds) property {
 	}
 	for _, n := range g.nodes {
 		for _, a := range nodeAddresses(n) {
-			p.Nodes = append(p.Nodes, single(a))
+			p.Nodes = append(p.Nodes, near(a)) // with its router and neighbours
 		}
 	}
 	for _, a := range g.servers {
@@ -201,6 +201,21 @@ func addressOf(text string) (netip.Addr, bool) {
 	}
 	a, err := netip.ParseAddr(u.Hostname())
 	return a.Unmap(), err == nil && a.Zone() == ""
+}
+
+const (
+	// near4 and near6 are the lengths of the networks around an address that are left to it, as
+	// the true ones are not known.
+	near4, near6 = 24, 64
+)
+
+// near is the network around an address.
+func near(a netip.Addr) netip.Prefix {
+	length := near6
+	if a.Is4() {
+		length = near4
+	}
+	return netip.PrefixFrom(a, length).Masked()
 }
 
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
