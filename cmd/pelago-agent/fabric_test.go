@@ -28,6 +28,7 @@ func TestAgents(t *testing.T) {
 	}{
 		{"nothing is made without a peer", testNothing},
 		{"pods reach pods by views", testPods},
+		{"metrics are shown", testVitals},
 		{"a second process is killed", testKill},
 		{"a gateway dies", testDeath},
 		{"a key changes", testRotation},

@@ -223,6 +223,7 @@ func testSilence(t *testing.T, w *world) {
 	w.rome.api.away(true, w.rome.Nodes[g])
 	until(t, "the other node is gateway", netnstest.Patience, func() bool { return hasGateway(t, w.rome.Nodes[1-g]) })
 	took := time.Since(began)
+	until(t, "the first node has no tunnel", time.Second, func() bool { return !hasTunnel(w.rome.Nodes[g]) })
 	w.rome.alive(t, 1-g, "peering-milan")
 	since(t, all, time.Now())
 	t.Logf("the other node is gateway %s after the API server went from the first", took.Round(time.Millisecond))
@@ -230,6 +231,7 @@ func testSilence(t *testing.T, w *world) {
 	until(t, "the first node is gateway again", 2*netnstest.Patience, func() bool {
 		return hasGateway(t, w.rome.Nodes[g]) && !hasGateway(t, w.rome.Nodes[1-g])
 	})
+	until(t, "the first node has its tunnel again", netnstest.Patience, func() bool { return hasTunnel(w.rome.Nodes[g]) && !hasTunnel(w.rome.Nodes[1-g]) })
 	since(t, all, time.Now())
 	if l, _ := w.rome.lease(g); *l.Spec.LeaseDurationSeconds != 2 {
 		t.Errorf("a gateway's Lease is for %d s", *l.Spec.LeaseDurationSeconds)

@@ -317,6 +317,16 @@ func hasGateway(t *testing.T, n *netnstest.Node) bool {
 	return slices.ContainsFunc(ours(t, n), func(name string) bool { return name != "pelago-vx" })
 }
 
+// hasTunnel says whether a tunnel's socket is open on a node.
+func hasTunnel(n *netnstest.Node) (is bool) {
+	n.In(func() error {
+		text, err := os.ReadFile("/proc/thread-self/net/udp")
+		is = strings.Contains(string(text), fmt.Sprintf(":%04X 00000000:0000", port))
+		return err
+	})
+	return is
+}
+
 // gateway is the number of the node that is gateway, waiting until exactly one is.
 func (s *side) gateway(t *testing.T) int {
 	t.Helper()
