@@ -94,7 +94,7 @@ func (r *decider) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 		return ctrl.Result{RequeueAfter: seenWait}, nil // the cache is behind what was written
 	}
 	r.looked = now
-	turned, keyErr := r.turn(ctx, f)
+	turned, keyErr := r.turn(ctx, f, left)
 	d := decide(f)
 	d.events = append(turned, d.events...)
 	again, err := r.apply(ctx, f, d, left)
@@ -110,14 +110,20 @@ func (r *decider) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 }
 
 // turn makes, replaces and removes private keys, and stores them before anything is said of
-// them.
-func (r *decider) turn(ctx context.Context, f *facts) ([]news, error) {
+// them. They go when nothing is said of them any more.
+func (r *decider) turn(ctx context.Context, f *facts, left []*v1alpha1.NetworkConfig) ([]news, error) {
 	now := f.now.Truncate(time.Second) // as it is stored
 	have, err := r.keys.locks(ctx, now)
 	if err != nil {
 		return nil, err
 	}
 	next := map[string]lock{}
+	for _, c := range left {
+		key := v1alpha1.NetworkKey(c.Namespace)
+		if l, ok := have[key]; ok {
+			next[key] = l
+		}
+	}
 	var told []news
 	for _, p := range f.pairs {
 		if !p.wanted {

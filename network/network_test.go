@@ -168,7 +168,11 @@ func TestHostileProvider(t *testing.T) {
 		`{"endpoints":["a"]}`, `{"port":70000}`, `{"port":"x"}`, `{"external":["a","b","c"]}`, fmt.Sprintf(`{"pods":[%q]}`, strings.Repeat("1", 1000)),
 	} {
 		w.rome.carrier.fleet = lying{real, spec}
-		w.settle()
+		for range 2 {
+			if err := w.look(); err != nil {
+				t.Fatal(err)
+			}
+		}
 		after := w.rome.pair(v1alpha1.NetworkProvider)
 		if d := cmp.Diff(before.Spec, after.Spec); d != "" {
 			t.Errorf("%s was taken:\n%s", spec, d)
@@ -390,36 +394,65 @@ func TestLater(t *testing.T) {
 	kept()
 }
 
-// TestCrash ends the program at its writes: what comes after is as if it had not.
+// TestCrash ends the program at its writes, when a peering begins and when its keys are
+// replaced: what comes after is as if it had not.
 func TestCrash(t *testing.T) {
-	kubetest.CrashPoints(t, func(after int) (int, bool) {
-		w := newWorld(t)
-		w.dieAfter = after
-		for range 12 {
-			if w.died {
-				break
-			}
-			_ = w.look()
-		}
-		writes, died := w.writes, w.died
-		w.dieAfter = -1
-		w.rome.restart()
-		w.milan.restart()
+	for _, way := range []string{"begin", "rotate"} {
+		t.Run(way, func(t *testing.T) {
+			kubetest.CrashPoints(t, func(after int) (int, bool) { return newWorld(t).crash(way == "rotate", after) })
+		})
+	}
+}
+
+// crash lets the program die after some writes, and looks at what becomes of it.
+func (w *world) crash(rotate bool, after int) (writes int, died bool) {
+	w.t.Helper()
+	if rotate {
 		w.settle()
-		for _, s := range []*side{w.rome, w.milan} {
-			own, theirs := s.pair(v1alpha1.NetworkConsumer), s.pair(v1alpha1.NetworkProvider)
-			if own.Spec.PublicKey == "" || theirs.Spec.PublicKey == "" || len(own.Status.Views) != 2 || len(theirs.Status.Views) != 2 {
-				t.Errorf("died after %d writes: %+v %+v", after, own.Spec, theirs.Spec)
-			}
-			keys := unlocked(s.secret())
-			mine := own.Spec.PublicKey
-			if s == w.milan {
-				mine = theirs.Spec.PublicKey
-			}
-			if l := keys[s.key()]; l.key.Public().String() != mine || !l.next.IsZero() {
-				t.Errorf("died after %d writes: the key that is kept is not the one that is published", after)
-			}
+		w.change(&v1alpha1.Peering{ObjectMeta: named(w.rome.name)}, `{"metadata":{"annotations":{%q:"now"}}}`, v1alpha1.AnnotationRotate)
+		w.writes = 0
+	}
+	old := map[*side]*v1alpha1.NetworkConfig{w.rome: w.rome.own(), w.milan: w.milan.own()}
+	w.dieAfter = after
+	for i := 0; i < 16 && !w.died; i++ {
+		_ = w.look()
+		w.accept()
+		if i == 11 {
+			w.clock.Step(inUseAfter)
 		}
-		return writes, died
-	})
+	}
+	writes, died = w.writes, w.died
+	w.dieAfter, w.died = -1, false
+	w.rome.restart()
+	w.milan.restart()
+	w.settle()
+	if rotate {
+		w.accept()
+		w.settle()
+		w.clock.Step(inUseAfter)
+		w.settle()
+	}
+	for _, s := range []*side{w.rome, w.milan} {
+		own := s.own()
+		if own.Spec.PublicKey == "" || len(own.Status.Views) != 2 || rotate && s == w.rome && own.Spec.PublicKey == old[s].Spec.PublicKey {
+			w.t.Errorf("died after %d writes: %+v, %+v", after, own.Spec, own.Status)
+		}
+		if l := unlocked(s.secret())[s.key()]; l.key.Public().String() != own.Spec.PublicKey || !l.next.IsZero() {
+			w.t.Errorf("died after %d writes: the key that is kept is not the one that is published", after)
+		}
+	}
+	return writes, died
+}
+
+// accept is what gateways do with next keys.
+func (w *world) accept() {
+	for _, s := range []*side{w.rome, w.milan} {
+		other := w.rome
+		if s == other {
+			other = w.milan
+		}
+		if own := other.own(); own != nil && own.Spec.NextPublicKey != "" {
+			s.report(s.nodes[0], map[string]v1alpha1.TunnelReport{s.key(): {Alive: true, Knows: own.Spec.NextPublicKey}})
+		}
+	}
 }

@@ -178,19 +178,19 @@ func (s *side) intercepted() client.WithWatch {
 			if err := w.write(); err != nil {
 				return err
 			}
-			return c.Create(ctx, obj, opts...)
+			return s.keyed(c.Create(ctx, obj, opts...))
 		},
 		Update: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.UpdateOption) error {
 			if err := w.write(); err != nil {
 				return err
 			}
-			return c.Update(ctx, obj, opts...)
+			return s.keyed(c.Update(ctx, obj, opts...))
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 			if err := w.write(); err != nil {
 				return err
 			}
-			return c.Patch(ctx, obj, patch, opts...)
+			return s.keyed(c.Patch(ctx, obj, patch, opts...))
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
 			if err := w.write(); err != nil {
@@ -205,6 +205,29 @@ func (s *side) intercepted() client.WithWatch {
 			return c.SubResource(sub).Patch(ctx, obj, patch, opts...)
 		},
 	})
+}
+
+// keyed holds, after each write, that the private key to what is published is there, by which
+// agents make tunnels.
+func (s *side) keyed(err error) error {
+	s.world.t.Helper()
+	own := s.own()
+	if own == nil || own.Spec.PublicKey == "" {
+		return err
+	}
+	l := unlocked(s.secret())[s.key()]
+	if text := own.Spec.PublicKey; text != l.key.Public().String() && text != l.next.Public().String() {
+		s.world.t.Errorf("%s publishes a key that is not in its Secret", s.peer)
+	}
+	return err
+}
+
+// own is the object whose spec is of this side.
+func (s *side) own() *v1alpha1.NetworkConfig {
+	if s == s.world.rome {
+		return s.pair(v1alpha1.NetworkConsumer)
+	}
+	return s.pair(v1alpha1.NetworkProvider)
 }
 
 // drop takes items out of a list.
@@ -302,7 +325,7 @@ func (w *world) settle() {
 		if quiet++; w.writes != before {
 			quiet = 0
 		}
-		if quiet == 3 {
+		if quiet == 2 {
 			return
 		}
 	}
