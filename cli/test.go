@@ -76,6 +76,10 @@ func newProbe(e *Env) *cobra.Command {
 		&cobra.Command{Use: "call HOST:PORT...", Short: "Make calls", Example: "  pelago probe call milan:8080", Args: cobra.MinimumNArgs(1),
 			RunE: e.does(func(ctx context.Context, e *Env, args []string) error {
 				return reach.Write(e.Out, reach.Call(ctx, args))
+			})},
+		&cobra.Command{Use: "watch HOST:PORT", Short: "Make calls again and again, and tell when that changes", Example: "  pelago probe watch milan:8080", Args: cobra.ExactArgs(1),
+			RunE: e.does(func(ctx context.Context, e *Env, args []string) error {
+				return reach.Watch(ctx, args[0], e.Out)
 			})})
 	return probe
 }

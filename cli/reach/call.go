@@ -21,6 +21,7 @@ const size = 128 << 10
 const (
 	callLimit = 8 * time.Second
 	readLimit = 5 * time.Second
+	idleLimit = 5 * time.Minute
 )
 
 // Serve answers calls at an address until the context ends.
@@ -33,7 +34,7 @@ func Serve(ctx context.Context, address string) error {
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)
 	}
-	server := &http.Server{Handler: handler(name), ReadHeaderTimeout: readLimit, ReadTimeout: 2 * readLimit, WriteTimeout: 2 * readLimit}
+	server := &http.Server{Handler: handler(name), ReadHeaderTimeout: readLimit, ReadTimeout: 2 * readLimit, WriteTimeout: 2 * readLimit, IdleTimeout: idleLimit}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("answering: %w", err)

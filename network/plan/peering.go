@@ -204,6 +204,10 @@ func (b *build) readTunnel(p *peer, ports map[uint16]string, views []claim) {
 			return true
 		}
 		a, err := netip.ParseAddr(host)
+		if err == nil && unusable(a.Unmap()) != "" {
+			b.wrong(peeringObject(p.Key), "its peer's endpoint %s %s", e, unusable(a.Unmap()))
+			return true
+		}
 		if err == nil && held(views, a.Unmap()) {
 			b.wrong(peeringObject(p.Key), "its peer's endpoint %s is an address of a view, and would be sought in a tunnel: reserve it", e)
 			return true

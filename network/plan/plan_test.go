@@ -235,6 +235,9 @@ func TestProblems(t *testing.T) {
 		{"a tunnel has its own port", func(in *Input) { in.Peerings[1].ListenPort = 51820 }, []string{"peering oslo: its port 51820 is that of peering milan"}},
 		{"a tunnel needs the other's key", func(in *Input) { in.Peerings[1].Peer = tunnel.PublicKey{} }, []string{"peering oslo: the peer has published no key yet"}},
 		{"an endpoint has a port", func(in *Input) { in.Peerings[0].Endpoints = []string{"milan.example"} }, []string{`peering milan: its peer's endpoint "milan.example"`}},
+		{"a peer is at no address of this node's own", func(in *Input) {
+			in.Peerings[0].Endpoints = []string{"127.0.0.1:53", "[fe80::1]:53", "0.0.0.0:53", "[::ffff:127.0.0.1]:53"}
+		}, []string{"peering milan: its peer's endpoint 0.0.0.0:53", "peering milan: its peer's endpoint 127.0.0.1:53", "peering milan: its peer's endpoint [::ffff:127.0.0.1]:53", "peering milan: its peer's endpoint [fe80::1]:53"}},
 		{"a tunnel does not go through a tunnel", func(in *Input) { in.Peerings[0].Endpoints = append(in.Peerings[0].Endpoints, "10.60.1.1:5") }, []string{"peering milan: its peer's endpoint 10.60.1.1:5 is an address of a view"}},
 		{"one external range of a family", func(in *Input) { in.External = prefixes("10.43.0.0/24", "10.44.0.0/24") }, []string{"cluster: its external range 10.44.0.0/24 is the second one of IPv4"}},
 		{"nobody is alive", func(in *Input) {

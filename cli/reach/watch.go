@@ -1,0 +1,161 @@
+package reach
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// The pace of Watch, and how long a request of it may take.
+const (
+	watchPace  = 50 * time.Millisecond
+	watchLimit = time.Second
+)
+
+// Change is what Watch tells: how it is from now on.
+type Change struct {
+	At time.Time `json:"at"`
+	// What is the kind: requests, each over a connection of its own, or the one connection
+	// that is kept.
+	What string `json:"what"`
+	OK   bool   `json:"ok"`
+	Err  string `json:"error,omitempty"`
+	// Count is how many requests have been answered since the beginning.
+	Count int `json:"count"`
+}
+
+// Kinds of changes.
+const (
+	// Requests are small and each over a connection of its own.
+	Requests = "requests"
+	// Connection is one that is kept and speaks all the time; it is not made again.
+	Connection = "connection"
+)
+
+// Watch calls HOST:PORT again and again until the context ends, and writes a Change, a line of
+// JSON, whenever a call goes wrong after one that went well, or well after one that did not, and
+// every second. It also keeps one connection, on which silence is no failure.
+func Watch(ctx context.Context, target string, out io.Writer) error {
+	w := &watcher{out: out}
+	var both sync.WaitGroup
+	both.Go(func() { w.requests(ctx, target) })
+	both.Go(func() { w.connection(ctx, target) })
+	both.Wait()
+	return w.err
+}
+
+type watcher struct {
+	mu  sync.Mutex
+	out io.Writer
+	err error
+}
+
+func (w *watcher) tell(c Change) {
+	c.At = time.Now().UTC()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := json.NewEncoder(w.out).Encode(c); err != nil && w.err == nil {
+		w.err = fmt.Errorf("telling what changed: %w", err)
+	}
+}
+
+func (w *watcher) requests(ctx context.Context, target string) {
+	tick := time.NewTicker(watchPace)
+	defer tick.Stop()
+	well, told, count := false, time.Time{}, 0
+	for ctx.Err() == nil {
+		limited, cancel := context.WithTimeout(ctx, watchLimit)
+		err := small(limited, target)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			count++
+		}
+		if ok := err == nil; ok != well || time.Since(told) >= time.Second {
+			well, told = ok, time.Now()
+			c := Change{What: Requests, OK: ok, Count: count}
+			if err != nil {
+				c.Err = plain(err)
+			}
+			w.tell(c)
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
+// small makes a request over a connection of its own.
+func small(ctx context.Context, target string) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", target)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return err
+	}
+	return exchange(conn, bufio.NewReader(conn), target)
+}
+
+func exchange(conn io.Writer, in *bufio.Reader, target string) error {
+	if _, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", target); err != nil {
+		return err
+	}
+	r, err := http.ReadResponse(in, nil)
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close()
+	_, err = io.Copy(io.Discard, r.Body)
+	return err
+}
+
+// connection speaks on one connection until it breaks.
+func (w *watcher) connection(ctx context.Context, target string) {
+	var conn net.Conn
+	for conn == nil {
+		var err error
+		if conn, err = (&net.Dialer{Timeout: watchLimit}).DialContext(ctx, "tcp", target); err != nil && !pause(ctx, watchPace) {
+			return
+		}
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	in := bufio.NewReader(conn)
+	for count := 1; ; count++ {
+		if err := exchange(conn, in, target); err != nil {
+			if ctx.Err() == nil {
+				w.tell(Change{What: Connection, Err: plain(err), Count: count})
+			}
+			return
+		}
+		if count == 1 {
+			w.tell(Change{What: Connection, OK: true, Count: count})
+		}
+		if !pause(ctx, 4*watchPace) {
+			return
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
