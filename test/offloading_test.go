@@ -48,6 +48,6 @@ func TestOffloading(t *testing.T) {
 			})
 		}
 	})
-	each(t, part{"Network", network}, part{"Hostile", hostileShadowPods}, part{"Jobs", jobsEndOnce}, part{"Limits", tenantLimits}, part{"Restart", managersRestart},
+	each(t, part{"Network", network}, part{"NetworkFaults", networkFaults}, part{"Hostile", hostileShadowPods}, part{"Jobs", jobsEndOnce}, part{"Limits", tenantLimits}, part{"Restart", managersRestart},
 		part{"RollOut", rollOut}, part{"Takeover", leaderDies}, part{"Partition", podsInPartition}, part{"Unoffload", unoffload})
 }

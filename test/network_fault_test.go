@@ -1,0 +1,325 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/cli/reach"
+)
+
+// EnvNetworkRounds is how often each fault of the network happens, once if it is not set.
+const EnvNetworkRounds = "PELAGO_NETWORK_ROUNDS"
+
+// How long requests may go wrong after a fault, and how soon one has to show.
+const (
+	blinkLimit  = time.Second
+	outageLimit = 5 * time.Second
+	healLimit   = 30 * time.Second
+)
+
+// fault is something that happens to a network.
+type fault struct {
+	name string
+	// strike does it; heal, if any, takes it back when requests have gone wrong, which they
+	// then have to.
+	strike, heal func(*testing.T)
+	// limit of an outage; after heal, until all is well.
+	limit time.Duration
+}
+
+// networkFaults has pods of both sides call each other all the time while the network is hurt:
+// requests go wrong for a moment at most, and a connection that speaks survives.
+func networkFaults(t *testing.T, c *continuum) {
+	x := &crossing{shop: c.offloaded(t, "rome")}
+	probes := []*watched{x.watch(t, "to-data", "rome-1", "data-watched"), x.watch(t, "to-front", "milan", "front-watched")}
+	x.create(t, whoService("data-watched", "watched-data", nil))
+	x.create(t, whoService("front-watched", "watched-front", nil))
+	x.serve(t, "watched-data", "milan")
+	x.serve(t, "watched-front", "rome-1")
+	for _, w := range probes {
+		x.running(t, w.pod)
+	}
+	for _, w := range probes {
+		w.well(t, time.Now(), healLimit)
+	}
+	rounds := 1
+	if text := os.Getenv(EnvNetworkRounds); text != "" {
+		var err error
+		if rounds, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for round := range rounds {
+		for _, f := range x.faults() {
+			t.Run(f.name, func(t *testing.T) {
+				for _, w := range probes {
+					w.well(t, time.Now(), healLimit)
+				}
+				begin := time.Now()
+				f.strike(t)
+				if f.heal != nil {
+					x.eventually(t, healLimit, "requests go wrong", func() error { return probes[0].wrong(t, begin) })
+					f.heal(t)
+					begin = time.Now()
+				}
+				for _, w := range probes {
+					w.well(t, time.Now(), healLimit)
+				}
+				for _, w := range probes {
+					outage, broken := w.outage(t, begin)
+					t.Logf("round %d: %s: requests %s went wrong for %s", round, f.name, w.pod, outage.Round(time.Millisecond))
+					if outage > f.limit {
+						t.Errorf("requests %s went wrong for %s, at most %s", w.pod, outage, f.limit)
+					}
+					if broken != "" {
+						t.Errorf("the connection of %s broke: %s", w.pod, broken)
+					}
+				}
+			})
+		}
+	}
+}
+
+// faults are those of one round.
+func (x *crossing) faults() []fault {
+	gateway := func(t *testing.T) string {
+		t.Helper()
+		node := ""
+		x.eventually(t, healLimit, "milan has a gateway", func() error {
+			var err error
+			node, err = x.gateway("milan", v1alpha1.NetworkKey(v1alpha1.TenantNamespace("rome")))
+			return err
+		})
+		return node
+	}
+	onGateway := func(args ...string) func(*testing.T) {
+		return func(t *testing.T) {
+			x.Run(t, append([]string{"run", "milan", "--node", gateway(t), "--"}, args...)...)
+		}
+	}
+	return []fault{
+		{name: "data plane killed", limit: blinkLimit, strike: func(t *testing.T) { x.killWork(t, "milan", gateway(t)) }},
+		{name: "table deleted", limit: blinkLimit, strike: onGateway("nft", "delete", "table", "inet", "pelago")},
+		{name: "interface deleted", limit: outageLimit, strike: onGateway("ip", "link", "delete", "pelago-vx")},
+		{name: "agent deleted", limit: outageLimit, strike: func(t *testing.T) { x.deleteAgent(t, "milan", gateway(t)) }},
+		{name: "key changed", limit: 0, strike: func(t *testing.T) { x.rotate(t, "rome", "milan") }},
+		{name: "link cut", limit: outageLimit, strike: func(t *testing.T) { x.Run(t, "link", "cut", "rome", "milan") }, heal: func(t *testing.T) { x.Run(t, "link", "heal", "rome", "milan") }},
+	}
+}
+
+// watched is a pod that calls a Service all the time.
+type watched struct {
+	x   *crossing
+	pod string
+}
+
+func pelagoImage(t *testing.T, x *crossing) (string, corev1.PullPolicy) {
+	t.Helper()
+	var pods corev1.PodList
+	if err := x.Clients["rome"].List(t.Context(), &pods, client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{"app.kubernetes.io/name": "pelago-manager"}); err != nil || len(pods.Items) == 0 {
+		t.Fatalf("finding the image: %v", err)
+	}
+	c := pods.Items[0].Spec.Containers[0]
+	return c.Image, c.ImagePullPolicy
+}
+
+func (x *crossing) program(t *testing.T, name, node string, ready bool, args ...string) {
+	t.Helper()
+	image, policy := pelagoImage(t, x)
+	spec := boxSpec("")
+	c := &spec.Containers[0]
+	c.Image, c.ImagePullPolicy, c.Command = image, policy, append([]string{"/pelago", "probe"}, args...)
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": name}}, Spec: spec}
+	if ready {
+		who(p.Spec)
+	}
+	x.create(t, onto(p, node))
+}
+
+func (x *crossing) serve(t *testing.T, name, node string) {
+	t.Helper()
+	x.program(t, name, node, true, "serve")
+	x.running(t, name)
+}
+
+func (x *crossing) watch(t *testing.T, name, node, service string) *watched {
+	t.Helper()
+	x.program(t, name, node, false, "watch", fmt.Sprintf("%s.%s.svc.cluster.local:80", service, x.name))
+	return &watched{x, name}
+}
+
+// changes are what it has told.
+func (w *watched) changes() ([]reach.Change, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	out, err := w.x.Try(ctx, "kubectl", "rome", "--", "logs", "-n", w.x.name, w.pod)
+	if err != nil {
+		return nil, err
+	}
+	var all []reach.Change
+	for line := range strings.Lines(out) {
+		var c reach.Change
+		if err := json.Unmarshal([]byte(line), &c); err != nil {
+			return nil, fmt.Errorf("%s says %q: %w", w.pod, line, err)
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// well waits until requests go well after a time.
+func (w *watched) well(t *testing.T, after time.Time, limit time.Duration) {
+	t.Helper()
+	w.x.eventually(t, limit, "requests "+w.pod+" go well", func() error {
+		all, err := w.changes()
+		if err != nil {
+			return err
+		}
+		last := reach.Change{Err: "nothing told yet"}
+		for _, c := range all {
+			if c.What == reach.Requests {
+				last = c
+			}
+		}
+		if !last.OK || !last.At.After(after) {
+			return fmt.Errorf("at %s: %t %s", last.At.Format(time.TimeOnly), last.OK, last.Err)
+		}
+		return nil
+	})
+}
+
+// wrong says nil if requests went wrong after a time.
+func (w *watched) wrong(t *testing.T, after time.Time) error {
+	t.Helper()
+	all, err := w.changes()
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(all, func(c reach.Change) bool { return c.What == reach.Requests && !c.OK && c.At.After(after) }) {
+		return nil
+	}
+	return errors.New("they go well")
+}
+
+// outage is how long requests went wrong after a time, and what became of the connection.
+func (w *watched) outage(t *testing.T, after time.Time) (sum time.Duration, broken string) {
+	t.Helper()
+	all, err := w.changes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var since time.Time
+	for _, c := range all {
+		switch {
+		case c.What == reach.Connection && !c.OK:
+			broken = c.Err
+		case c.What == reach.Connection:
+		case c.OK && !since.IsZero():
+			sum += c.At.Sub(since)
+			since = time.Time{}
+		case !c.OK && since.IsZero() && c.At.After(after):
+			since = c.At
+		}
+	}
+	return sum, broken
+}
+
+// gateway is the node that has a tunnel now.
+func (c *continuum) gateway(cluster, key string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	var leases coordinationv1.LeaseList
+	if err := c.Clients[cluster].List(ctx, &leases, client.InNamespace(v1alpha1.NetworkNamespace)); err != nil {
+		return "", err
+	}
+	for _, l := range leases.Items {
+		said := map[string]v1alpha1.TunnelReport{}
+		if text := l.Annotations[v1alpha1.AnnotationTunnels]; text != "" {
+			if err := json.Unmarshal([]byte(text), &said); err != nil {
+				return "", fmt.Errorf("what %s says of tunnels: %w", l.Name, err)
+			}
+		}
+		if said[key].Alive {
+			return l.Name, nil
+		}
+	}
+	return "", fmt.Errorf("no node of %s says that its tunnel of %s is alive", cluster, key)
+}
+
+// killWork kills the second process of the agent of a node.
+func (x *crossing) killWork(t *testing.T, cluster, node string) {
+	t.Helper()
+	space := strings.TrimSpace(x.Run(t, "run", cluster, "--node", node, "--", "readlink", "/proc/self/ns/net"))
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		words := strings.Split(string(text), "\x00")
+		if err != nil || len(words) < 2 || !strings.HasSuffix(words[0], "pelago-agent") && !strings.HasSuffix(words[0], "exe") || !slices.Contains(words, "work") {
+			continue
+		}
+		at, err := os.Readlink(filepath.Join(filepath.Dir(file), "ns", "net"))
+		if err != nil || at != space {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err == nil {
+			err = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	t.Fatalf("node %s has no second process of an agent", node)
+}
+
+func (x *crossing) deleteAgent(t *testing.T, cluster, node string) {
+	t.Helper()
+	var pods corev1.PodList
+	if err := x.Clients[cluster].List(t.Context(), &pods, client.InNamespace(v1alpha1.NetworkNamespace), client.MatchingFields{"spec.nodeName": node}); err != nil || len(pods.Items) != 1 {
+		t.Fatalf("node %s has %d agents, %v", node, len(pods.Items), err)
+	}
+	if err := x.Clients[cluster].Delete(t.Context(), &pods.Items[0]); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// rotate has a cluster change the key of a tunnel, and waits until it has.
+func (x *crossing) rotate(t *testing.T, cluster, peering string) {
+	t.Helper()
+	key := func() (string, error) {
+		n, err := get[v1alpha1.NetworkConfig](x.continuum, cluster, v1alpha1.PeeringNamespace(peering), v1alpha1.NetworkConsumer)
+		return n.Spec.PublicKey, err
+	}
+	before, err := key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.Run(t, "kubectl", cluster, "--", "annotate", "--overwrite", "peering", peering, v1alpha1.AnnotationRotate+"="+strconv.FormatInt(time.Now().UnixNano(), 36))
+	x.eventually(t, time.Minute, "the key has changed", func() error {
+		now, err := key()
+		if err == nil && now == before {
+			err = errors.New("it is as it was")
+		}
+		return err
+	})
+}
