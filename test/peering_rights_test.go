@@ -23,7 +23,7 @@ import (
 	"github.com/pelago-dev/pelago/internal/kubetest"
 )
 
-// tenantMay is all that a tenant may do, in its own namespace: resource (and name) to verbs.
+// tenantMay is all that a tenant may do, in its own namespace: resource, and name if it is of that only, to verbs.
 var tenantMay = map[string][]string{
 	"identities.pelago.dev":       {"get", "list", "watch", "patch", "delete"},
 	"leases.coordination.k8s.io":  {"patch"},
@@ -33,6 +33,10 @@ var tenantMay = map[string][]string{
 	"shadowpods.pelago.dev":       {"list", "watch", "create", "patch", "delete"},
 	"podstats.stats.pelago.dev":   {"list"},
 	"shadowobjects.pelago.dev":    {"list", "watch", "create", "patch", "delete"},
+	"networkconfigs.pelago.dev":   {"list", "watch"},
+	// Of the side that it is, and the answer to the other one.
+	"networkconfigs.pelago.dev:" + v1alpha1.NetworkConsumer:        {"patch"},
+	"networkconfigs.pelago.dev/status:" + v1alpha1.NetworkProvider: {"patch"},
 }
 
 // everybodyMay is what every user that is known to the API server may, by its own
@@ -67,7 +71,7 @@ func rightsOf(t *testing.T, c *continuum, more map[string][]string) {
 		for resource, verbs := range got {
 			base, _, _ := strings.Cut(resource, ":")
 			sort.Strings(verbs)
-			may := slices.Concat(want[base], everybodyMay[base])
+			may := slices.Concat(want[base], want[resource], everybodyMay[base])
 			for _, verb := range verbs {
 				if !slices.Contains(may, verb) {
 					t.Errorf("in namespace %q the tenant may %s %s", namespace, verb, resource)
@@ -113,7 +117,7 @@ func rightsOf(t *testing.T, c *continuum, more map[string][]string) {
 }
 
 // allowed asks which verbs a user may on which resources, by SelfSubjectAccessReview,
-// with and without the one name the rights speak of.
+// with and without the names the rights speak of.
 func allowed(t *testing.T, c *continuum, user kubernetes.Interface, namespace string) map[string][]string {
 	t.Helper()
 	admin, err := kubernetes.NewForConfig(c.Configs["milan"])
@@ -164,7 +168,7 @@ func allowed(t *testing.T, c *continuum, user kubernetes.Interface, namespace st
 		for _, r := range list.APIResources {
 			resource, subresource, _ := strings.Cut(r.Name, "/")
 			for _, verb := range allVerbs {
-				for _, name := range []string{"", v1alpha1.IdentityName} {
+				for _, name := range []string{"", v1alpha1.IdentityName, v1alpha1.NetworkProvider} {
 					questions <- question{apiGroup, resource, subresource, name, verb}
 					asked++
 				}
