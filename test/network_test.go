@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -215,10 +216,12 @@ func network(t *testing.T, c *continuum) {
 		}
 	})
 	t.Run("Strangers", func(t *testing.T) {
-		x.misses(t, "milan", x.stranger, front)
-		x.misses(t, "rome", x.front, seen(t, x.milan, x.stranger.Status.PodIP))
+		var all sync.WaitGroup // each takes as long as a call may
+		defer all.Wait()
+		all.Go(func() { x.misses(t, "milan", x.stranger, front) })
+		all.Go(func() { x.misses(t, "rome", x.front, seen(t, x.milan, x.stranger.Status.PodIP)) })
 		for _, d := range x.data {
-			x.misses(t, "rome", d, seen(t, x.rome, x.neighbour.Status.PodIP))
+			all.Go(func() { x.misses(t, "rome", d, seen(t, x.rome, x.neighbour.Status.PodIP)) })
 		}
 	})
 }

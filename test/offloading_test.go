@@ -40,7 +40,7 @@ func TestOffloading(t *testing.T) {
 		for _, p := range []part{
 			{"Policies", policies}, {"Namespaces", namespaces}, {"KubeletRights", kubeletRights}, {"Top", top}, {"Refused", refusedPods},
 			{"Lost", lostByProvider}, {"Stateful", statefulByUID}, {"Changes", mutableFields}, {"DownwardAPI", downwardAPI}, {"PullSecrets", pullSecrets},
-			{"Reflection", reflection}, {"Warnings", warnings}, {"Tokens", tokens},
+			{"Reflection", reflection}, {"Warnings", warnings}, {"Tokens", tokens}, {"Network", network},
 		} {
 			t.Run(p.name, func(t *testing.T) {
 				t.Parallel()
@@ -48,6 +48,6 @@ func TestOffloading(t *testing.T) {
 			})
 		}
 	})
-	each(t, part{"Network", network}, part{"NetworkFaults", networkFaults}, part{"Hostile", hostileShadowPods}, part{"Jobs", jobsEndOnce}, part{"Limits", tenantLimits}, part{"Restart", managersRestart},
+	each(t, part{"NetworkFaults", networkFaults}, part{"Hostile", hostileShadowPods}, part{"Jobs", jobsEndOnce}, part{"Limits", tenantLimits}, part{"Restart", managersRestart},
 		part{"RollOut", rollOut}, part{"Takeover", leaderDies}, part{"Partition", podsInPartition}, part{"Unoffload", unoffload})
 }

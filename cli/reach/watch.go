@@ -26,8 +26,11 @@ type Change struct {
 	What string `json:"what"`
 	OK   bool   `json:"ok"`
 	Err  string `json:"error,omitempty"`
-	// Count is how many requests have been answered since the beginning.
+	// Count is how many requests have been answered since the beginning, Lost how many were not.
 	Count int `json:"count"`
+	Lost  int `json:"lost"`
+	// Gap is the longest time between two answers since what was told before, in milliseconds.
+	Gap int64 `json:"gap"`
 }
 
 // Kinds of changes.
@@ -38,9 +41,9 @@ const (
 	Connection = "connection"
 )
 
-// Watch calls HOST:PORT again and again until the context ends, and writes a Change, a line of
-// JSON, whenever a call goes wrong after one that went well, or well after one that did not, and
-// every second. It also keeps one connection, on which silence is no failure.
+// Watch calls HOST:PORT again and again until the context ends, whatever became of the calls
+// before, and writes a Change, a line of JSON, whenever one goes wrong, or well after one that did
+// not, and every second. It also keeps one connection, on which silence is no failure.
 func Watch(ctx context.Context, target string, out io.Writer) error {
 	w := &watcher{out: out}
 	var both sync.WaitGroup
@@ -68,30 +71,61 @@ func (w *watcher) tell(c Change) {
 func (w *watcher) requests(ctx context.Context, target string) {
 	tick := time.NewTicker(watchPace)
 	defer tick.Stop()
-	well, told, count := false, time.Time{}, 0
+	var running sync.WaitGroup
+	defer running.Wait()
+	course := &course{tell: w.tell}
 	for ctx.Err() == nil {
-		limited, cancel := context.WithTimeout(ctx, watchLimit)
-		err := small(limited, target)
-		cancel()
-		if ctx.Err() != nil {
-			return
-		}
-		if err == nil {
-			count++
-		}
-		if ok := err == nil; ok != well || time.Since(told) >= time.Second {
-			well, told = ok, time.Now()
-			c := Change{What: Requests, OK: ok, Count: count}
-			if err != nil {
-				c.Err = plain(err)
+		running.Go(func() {
+			began := time.Now()
+			limited, cancel := context.WithTimeout(ctx, watchLimit)
+			defer cancel()
+			err := small(limited, target)
+			if ctx.Err() == nil {
+				course.ended(began, time.Now(), err)
 			}
-			w.tell(c)
-		}
+		})
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
 		}
 	}
+}
+
+// course is how requests went that overlap.
+type course struct {
+	tell func(Change)
+
+	mu             sync.Mutex
+	well           bool
+	told, answered time.Time
+	gap            time.Duration
+	count, lost    int
+}
+
+// ended takes the end of a request. One that failed says how things are only if none that
+// began with it or later was answered.
+func (c *course) ended(began, now time.Time, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ok := c.well
+	if err == nil {
+		if c.count > 0 {
+			c.gap = max(c.gap, now.Sub(c.answered))
+		}
+		c.count, c.answered, ok = c.count+1, now, true
+	} else {
+		c.lost++
+		ok = ok && c.answered.After(began)
+	}
+	if ok == c.well && err == nil && now.Sub(c.told) < time.Second {
+		return
+	}
+	change := Change{What: Requests, OK: ok, Count: c.count, Lost: c.lost, Gap: c.gap.Milliseconds()}
+	if err != nil {
+		change.Err = plain(err)
+	}
+	c.well, c.told, c.gap = ok, now, 0
+	c.tell(change)
 }
 
 // small makes a request over a connection of its own.

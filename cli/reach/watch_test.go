@@ -85,3 +85,31 @@ func TestWatchConnection(t *testing.T) {
 		t.Errorf("it goes on: %+v", c)
 	}
 }
+
+// Requests overlap: a late failure of an early one does not say that things are bad.
+func TestCourse(t *testing.T) {
+	var told []Change
+	c := &course{tell: func(c Change) { told = append(told, c) }}
+	at := func(ms int) time.Time { return time.Unix(100, 0).Add(time.Duration(ms) * time.Millisecond) }
+	bad := net.ErrClosed
+	for _, e := range []struct {
+		began, now int
+		err        error
+	}{{0, 10, nil}, {50, 60, nil}, {200, 700, nil}, {100, 1100, bad}, {1150, 1200, nil}, {1200, 2200, bad}, {2300, 2310, nil}} {
+		c.ended(at(e.began), at(e.now), e.err)
+	}
+	want := []Change{
+		{What: Requests, OK: true, Count: 1},
+		{What: Requests, OK: true, Count: 3, Lost: 1, Gap: 640, Err: plain(bad)},
+		{What: Requests, OK: false, Count: 4, Lost: 2, Gap: 500, Err: plain(bad)},
+		{What: Requests, OK: true, Count: 5, Lost: 2, Gap: 1110},
+	}
+	if len(told) != len(want) {
+		t.Fatalf("told %+v", told)
+	}
+	for i := range want {
+		if told[i] != want[i] {
+			t.Errorf("told %+v, want %+v", told[i], want[i])
+		}
+	}
+}
