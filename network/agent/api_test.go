@@ -88,7 +88,9 @@ func TestInputAPI(t *testing.T) {
 			f.configs[3].Spec.External, f.configs[3].Spec.APIServer = []string{"0.0.0.0/0"}, "192.168.0.1:443"
 		}, to: to, from: []string{"10.42.3.4"}, there: reached[:1], problem: "no HOST:PORT in its external range"},
 		{reason: "a book", facts: func(f *facts) { f.configs[3].Spec.APIServer = strings.Repeat("x", 5000) }, to: to, from: []string{"10.42.3.4"}, there: reached[:1], problem: "no HOST:PORT in its external range"},
-		{reason: "a provider that says one", facts: func(f *facts) { f.configs[1].Spec.External, f.configs[1].Spec.APIServer = []string{"10.42.0.0/16"}, "10.42.9.9:443" }, to: to, from: []string{"10.42.3.4"}, there: reached},
+		{reason: "a provider that says one", facts: func(f *facts) {
+			f.configs[1].Spec.External, f.configs[1].Spec.APIServer = []string{"10.42.0.0/16"}, "10.42.9.9:443"
+		}, to: to, from: []string{"10.42.3.4"}, there: reached},
 	} {
 		f := apiFacts()
 		if c.facts != nil {
