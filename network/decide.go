@@ -187,7 +187,7 @@ func (d *decision) allocate(f *facts) {
 		if theirs == nil {
 			continue
 		}
-		if api, ok := theirAPI(theirs.Spec, p.key, pic.views); ok && !p.consumes {
+		if api, ok := theirAPI(theirs.Spec, p.key, pic.views); ok {
 			pic.apis[p.key] = api
 		}
 		r := d.results[p.key]

@@ -140,11 +140,15 @@ func TestSubjectsAPI(t *testing.T) {
 
 // TestTrimAPI holds that what doors are made of is left, and no more of other Services.
 func TestTrimAPI(t *testing.T) {
-	f, want := apiFacts(), input(apiFacts())
+	partly := func() facts {
+		f := apiFacts()
+		f.api[0].Endpoints[1].Conditions.Ready = ptr.To(false)
+		return f
+	}
+	f, want := partly(), input(partly())
 	for i := range f.configs {
 		f.configs[i] = *trimmed(t, &f.configs[i])
 	}
-	f.api[0].Endpoints[1].Conditions.Ready = ptr.To(true)
 	for i := range f.api {
 		f.api[i] = *trimmed(t, &f.api[i])
 	}
