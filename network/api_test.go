@@ -35,7 +35,7 @@ func TestDecideAPI(t *testing.T) {
 		{"by the view of it", "10.254.7.2:443", "10.81.255.2:443"},
 		{"at another port", "10.254.7.9:6443", "10.81.255.9:6443"},
 		{"none is said", "", ""},
-		{"one of his pods", "10.42.0.7:443", ""},
+		{"one of his pods", "10.9.0.7:443", ""},
 		{"something of ours", "10.43.0.1:443", ""},
 		{"somebody else's", "192.0.2.1:443", ""},
 		{"loopback", "127.0.0.1:443", ""},
@@ -45,7 +45,7 @@ func TestDecideAPI(t *testing.T) {
 		{"with a zone", "[fe80::1%eth0]:443", ""},
 		{"text", "\x00", ""},
 	} {
-		rome := provided("rome", noon, "10.42.0.0/16")
+		rome := provided("rome", noon, "10.9.0.0/16")
 		rome.consumer.Spec.External, rome.consumer.Spec.APIServer = []string{"10.254.7.0/24"}, c.said
 		rome.consumer.Status.Views = []v1alpha1.NetworkView{{Real: "10.254.7.0/24", View: "10.81.255.0/24"}}
 		f := usual(rome, consumed)
