@@ -146,6 +146,9 @@ func (d *decision) publish(f *facts) {
 			Pods: texts(f.property.Pods), External: texts(f.property.External), Port: port,
 			Endpoints: endpoints(f.settings, p.key, f.candidates, f.nodes, port),
 		}
+		if p.consumes {
+			spec.APIServer = apiServer(f.property.External)
+		}
 		before, known := "", ""
 		if own := p.own(); own != nil {
 			before, known = own.Spec.PublicKey, own.Status.NextPublicKey
@@ -170,7 +173,7 @@ func (d *decision) allocate(f *facts) {
 	} else {
 		d.results = ipam.Allocate(f.property.Own, peerings)
 	}
-	pic := &picture{views: ipam.NewTable(d.results), alive: map[string]bool{}}
+	pic := &picture{views: ipam.NewTable(d.results), alive: map[string]bool{}, apis: map[string]netip.AddrPort{}}
 	there := map[string]ipam.Result{}
 	for _, p := range f.pairs {
 		if !p.wanted {
@@ -183,6 +186,9 @@ func (d *decision) allocate(f *facts) {
 		theirs := p.theirs()
 		if theirs == nil {
 			continue
+		}
+		if api, ok := theirAPI(theirs.Spec, p.key, pic.views); ok {
+			pic.apis[p.key] = api
 		}
 		r := d.results[p.key]
 		d.statuses[p] = answer(theirs, r, f.agents, p.key, len(f.property.Pods) == 0)

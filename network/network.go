@@ -118,6 +118,13 @@ func (n *Network) View(peering string, real netip.Addr) (here netip.Addr, ok boo
 	return n.look().views.View(consumerKey(peering), real)
 }
 
+// HomeAPI is where pods of a tenant here reach the API server of their home; false if they
+// cannot.
+func (n *Network) HomeAPI(tenant string) (at netip.AddrPort, ok bool) {
+	at, ok = n.look().apis[providerKey(tenant)]
+	return at, ok
+}
+
 // Alive says whether the tunnel to the provider of a peering carries packets both ways.
 func (n *Network) Alive(peering string) bool { return n.look().alive[consumerKey(peering)] }
 

@@ -14,6 +14,8 @@ type picture struct {
 	views, there *ipam.Table
 	// alive are the tunnels that carry packets both ways.
 	alive map[string]bool
+	// apis are where this cluster reaches the API servers of its consumers.
+	apis map[string]netip.AddrPort
 }
 
 var nothing = &picture{views: ipam.NewTable(nil), there: ipam.NewTable(nil)}

@@ -76,6 +76,12 @@ type NetworkConfigSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port,omitempty"`
+	// APIServer is the HOST:PORT, an address of External, at which pods that run at the
+	// provider with tokens of home reach home's API server. Only a consumer says it.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=47
+	APIServer string `json:"apiServer,omitempty"`
 }
 
 // NetworkView says by which prefix one side sees a range of the other.

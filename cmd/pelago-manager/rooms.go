@@ -106,6 +106,7 @@ func registerOffloading(mgr ctrl.Manager, d deps) error {
 	}
 	if d.network != nil {
 		o.Addresses, o.Allowed, o.Views, o.NameServer = d.network, d.network, d.network, dns.Address()
+		o.HomeAPI = d.network.HomeAPI
 	}
 	return offloading.Register(mgr, o)
 }

@@ -35,7 +35,7 @@ import (
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch,roleName=pelago-agent
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch,roleName=pelago-agent
 // +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=list;watch,roleName=pelago-agent
-// +kubebuilder:rbac:groups=pelago.dev,resources=networkconfigs;namespacemaps,verbs=list;watch,roleName=pelago-agent
+// +kubebuilder:rbac:groups=pelago.dev,resources=networkconfigs;namespacemaps;namespaceoffloadings,verbs=list;watch,roleName=pelago-agent
 // +kubebuilder:rbac:groups="",resources=secrets,resourceNames=pelago-network-keys,verbs=get;list;watch,namespace=pelago-network,roleName=pelago-agent
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create,roleName=pelago-agent
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create,roleName=pelago-agent
@@ -59,8 +59,8 @@ type cluster struct {
 }
 
 // subject is what is followed beside: the pods of a virtual node, or the slices of a
-// namespace; one of them is set.
-type subject struct{ node, namespace string }
+// namespace, or of one Service in it.
+type subject struct{ node, namespace, service string }
 
 // follow is a cache of one subject.
 type follow struct {
@@ -80,6 +80,7 @@ var kinds = map[schema.GroupVersionKind]apimeta.RESTScope{
 	appsv1.SchemeGroupVersion.WithKind("DaemonSet"):                    apimeta.RESTScopeNamespace,
 	v1alpha1.GroupVersion.WithKind("NetworkConfig"):                    apimeta.RESTScopeNamespace,
 	v1alpha1.GroupVersion.WithKind("NamespaceMap"):                     apimeta.RESTScopeNamespace,
+	v1alpha1.GroupVersion.WithKind("NamespaceOffloading"):              apimeta.RESTScopeNamespace,
 	authenticationv1.SchemeGroupVersion.WithKind("TokenReview"):        apimeta.RESTScopeRoot,
 	authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"): apimeta.RESTScopeRoot,
 }
@@ -140,7 +141,7 @@ func newCluster(o Options, changed func(), saw func(string, *coordinationv1.Leas
 	given := having(v1alpha1.LabelTenant).Add(requirement(discoveryv1.LabelManagedBy, selection.Equals, v1alpha1.GroupVersion.Group))
 	there := map[string]cache.Config{o.Namespace: {}}
 	if c.main, err = c.cache(map[client.Object]cache.ByObject{
-		&corev1.Node{}: {}, &v1alpha1.NetworkConfig{}: {}, &v1alpha1.NamespaceMap{}: {},
+		&corev1.Node{}: {}, &v1alpha1.NetworkConfig{}: {}, &v1alpha1.NamespaceMap{}: {}, &v1alpha1.NamespaceOffloading{}: {},
 		&coordinationv1.Lease{}:      {Namespaces: there},
 		&corev1.Secret{}:             {Namespaces: there, Field: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.NetworkKeysName)},
 		&corev1.Pod{}:                {Label: tenants},
@@ -150,7 +151,8 @@ func newCluster(o Options, changed func(), saw func(string, *coordinationv1.Leas
 		return nil, err
 	}
 	for _, o := range []client.Object{
-		&corev1.Node{}, &v1alpha1.NetworkConfig{}, &v1alpha1.NamespaceMap{}, &corev1.Secret{}, &corev1.Pod{}, &discoveryv1.EndpointSlice{},
+		&corev1.Node{}, &v1alpha1.NetworkConfig{}, &v1alpha1.NamespaceMap{}, &v1alpha1.NamespaceOffloading{},
+		&corev1.Secret{}, &corev1.Pod{}, &discoveryv1.EndpointSlice{},
 	} {
 		if _, err := c.listen(c.main, o, notify(changed)); err != nil {
 			return nil, err
@@ -297,7 +299,7 @@ func (c *cluster) follow(want map[subject]bool) {
 		}
 		f, err := c.begin(s)
 		if err != nil {
-			c.options.Log.Error(err, "following", "node", s.node, "namespace", s.namespace)
+			c.options.Log.Error(err, "following", "node", s.node, "namespace", s.namespace, "service", s.service)
 			continue
 		}
 		c.follows[s] = f
@@ -308,11 +310,12 @@ func (c *cluster) begin(s subject) (*follow, error) {
 	var o client.Object = &corev1.Pod{}
 	by := cache.ByObject{Field: fields.OneTermEqualSelector("spec.nodeName", s.node)}
 	if s.namespace != "" {
-		o, by = &discoveryv1.EndpointSlice{}, cache.ByObject{
-			Namespaces: map[string]cache.Config{s.namespace: {}},
-			// What Pelago has made here stands for pods elsewhere.
-			Label: labels.NewSelector().Add(requirement(discoveryv1.LabelManagedBy, selection.NotEquals, v1alpha1.GroupVersion.Group), requirement(v1alpha1.LabelManagedBy, selection.DoesNotExist)),
+		// What Pelago has made here stands for pods elsewhere.
+		of := labels.NewSelector().Add(requirement(discoveryv1.LabelManagedBy, selection.NotEquals, v1alpha1.GroupVersion.Group), requirement(v1alpha1.LabelManagedBy, selection.DoesNotExist))
+		if s.service != "" {
+			of = of.Add(requirement(discoveryv1.LabelServiceName, selection.Equals, s.service))
 		}
+		o, by = &discoveryv1.EndpointSlice{}, cache.ByObject{Namespaces: map[string]cache.Config{s.namespace: {}}, Label: of}
 	}
 	made, err := c.cache(map[client.Object]cache.ByObject{o: by})
 	if err != nil {

@@ -32,6 +32,10 @@ type facts struct {
 	// by namespace.
 	maps []v1alpha1.NamespaceMap
 	home map[string][]discoveryv1.EndpointSlice
+	// api are the slices of the API server here, and offloaded say which namespaces let tokens
+	// for it travel.
+	api       []discoveryv1.EndpointSlice
+	offloaded []v1alpha1.NamespaceOffloading
 }
 
 // pair is the two sides' word of a peering.

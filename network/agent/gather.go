@@ -34,12 +34,14 @@ func (c *cluster) facts() facts {
 	var secrets corev1.SecretList
 	var pods corev1.PodList
 	var given discoveryv1.EndpointSliceList
-	for _, list := range []client.ObjectList{&nodes, &configs, &mapped, &secrets, &pods, &given} {
+	var offloaded v1alpha1.NamespaceOffloadingList
+	for _, list := range []client.ObjectList{&nodes, &configs, &mapped, &secrets, &pods, &given, &offloaded} {
 		if err := c.main.List(context.Background(), list); err != nil { // the cache is not there
 			c.options.Log.V(1).Info("a cache cannot be read", "error", err.Error())
 		}
 	}
 	f.nodes, f.configs, f.maps, f.hosted, f.given = nodes.Items, configs.Items, mapped.Items, pods.Items, given.Items
+	f.offloaded = offloaded.Items
 	for _, s := range secrets.Items {
 		if s.Name == v1alpha1.NetworkKeysName {
 			f.keys = s.Data
@@ -57,17 +59,26 @@ func (c *cluster) facts() facts {
 				f.away[s.node] = pods.Items
 			}
 		} else if err := on.cache.List(context.Background(), &home); err == nil {
-			f.home[s.namespace] = home.Items
+			if s == apiSubject {
+				f.api = home.Items
+			} else {
+				f.home[s.namespace] = home.Items
+			}
 		}
 	}
 	return f
 }
 
-// subjects are the virtual nodes of providers with a network, and the namespaces that these
-// have part in.
+// subjects are the virtual nodes of providers with a network, the namespaces that these
+// have part in, and the API server if it is published to one.
 func (f facts) subjects() map[subject]bool {
 	all := map[subject]bool{}
 	pairs := f.pairs()
+	for _, p := range pairs {
+		if p.role == plan.Consumer && p.own.Spec.APIServer != "" {
+			all[apiSubject] = true
+		}
+	}
 	for i := range f.nodes {
 		if peering, is := virtual(&f.nodes[i]); is && pairs[v1alpha1.PeeringNamespace(peering)] != nil {
 			all[subject{node: f.nodes[i].Name}] = true
@@ -112,8 +123,16 @@ func trim(obj any) (any, error) {
 		}, nil
 	case *discoveryv1.EndpointSlice:
 		s := &discoveryv1.EndpointSlice{ObjectMeta: meta, AddressType: o.AddressType}
+		api := o.Namespace == apiSubject.namespace && o.Labels[discoveryv1.LabelServiceName] == apiSubject.service
 		for _, e := range o.Endpoints {
-			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: e.Addresses[:min(len(e.Addresses), 1)], NodeName: e.NodeName})
+			kept := discoveryv1.Endpoint{Addresses: e.Addresses[:min(len(e.Addresses), 1)], NodeName: e.NodeName}
+			if api {
+				kept.Conditions.Ready = e.Conditions.Ready
+			}
+			s.Endpoints = append(s.Endpoints, kept)
+		}
+		if api {
+			s.Ports = o.Ports
 		}
 		return s, nil
 	case *coordinationv1.Lease:
@@ -131,6 +150,8 @@ func trim(obj any) (any, error) {
 			}
 		}
 		return m, nil
+	case *v1alpha1.NamespaceOffloading:
+		return &v1alpha1.NamespaceOffloading{ObjectMeta: meta, Spec: v1alpha1.NamespaceOffloadingSpec{ServiceAccountTokens: o.Spec.ServiceAccountTokens}}, nil
 	case *v1alpha1.NetworkConfig:
 		return &v1alpha1.NetworkConfig{ObjectMeta: meta, Spec: o.Spec, Status: v1alpha1.NetworkConfigStatus{Views: o.Status.Views}}, nil
 	}
@@ -167,12 +188,15 @@ func same(before, after any) bool {
 		return ok && reflect.DeepEqual(a.Spec, b.Spec) && reflect.DeepEqual(a.Status, b.Status)
 	case *discoveryv1.EndpointSlice:
 		b, ok := after.(*discoveryv1.EndpointSlice)
-		return ok && a.AddressType == b.AddressType && reflect.DeepEqual(a.Endpoints, b.Endpoints)
+		return ok && a.AddressType == b.AddressType && reflect.DeepEqual(a.Endpoints, b.Endpoints) && reflect.DeepEqual(a.Ports, b.Ports)
 	case *corev1.Secret:
 		b, ok := after.(*corev1.Secret)
 		return ok && reflect.DeepEqual(a.Data, b.Data)
 	case *v1alpha1.NamespaceMap:
 		b, ok := after.(*v1alpha1.NamespaceMap)
+		return ok && reflect.DeepEqual(a.Spec, b.Spec)
+	case *v1alpha1.NamespaceOffloading:
+		b, ok := after.(*v1alpha1.NamespaceOffloading)
 		return ok && reflect.DeepEqual(a.Spec, b.Spec)
 	case *v1alpha1.NetworkConfig:
 		b, ok := after.(*v1alpha1.NetworkConfig)

@@ -142,15 +142,21 @@ func (k *known) peering(f facts, p *pair, behind map[string][]string) {
 		}
 	}
 	table := ipam.NewTable(map[string]ipam.Result{key: {Views: out.Views}})
-	here, there := hostedBy(f, p), givenTo(f, p)
-	if p.role == plan.Consumer {
-		here, there = servedTo(f, p), awayAt(f, behind[p.namespace[len(v1alpha1.PeeringNamespacePrefix):]])
-	}
-	out.Here = k.reached(object, here, func(a netip.Addr) (netip.Addr, bool) { return a, prefixIn(k.input.Pods, a) })
-	out.There = k.reached(object, there, func(a netip.Addr) (netip.Addr, bool) {
+	real := func(a netip.Addr) (netip.Addr, bool) {
 		_, real, ok := table.Real(a)
 		return real, ok
-	})
+	}
+	here, there := hostedBy(f, p), append(givenTo(f, p), k.theirAPI(p, key, table)...)
+	if p.role == plan.Consumer {
+		nodes := behind[p.namespace[len(v1alpha1.PeeringNamespacePrefix):]]
+		here, there = servedTo(f, p), awayAt(f, nodes, nil)
+		if door, ok := k.apiDoor(object, f, p); ok {
+			door.From = k.reached(object, awayAt(f, nodes, f.withTokens()), real)
+			out.Doors = append(out.Doors, door)
+		}
+	}
+	out.Here = k.reached(object, here, func(a netip.Addr) (netip.Addr, bool) { return a, prefixIn(k.input.Pods, a) })
+	out.There = k.reached(object, there, real)
 	k.input.Peerings = append(k.input.Peerings, out)
 }
 
@@ -228,11 +234,14 @@ func givenTo(f facts, p *pair) (addrs []string) {
 	return addrs
 }
 
-// awayAt are the addresses by which this cluster sees its pods on virtual nodes.
-func awayAt(f facts, nodes []string) (addrs []string) {
+// awayAt are the addresses by which this cluster sees its pods on virtual nodes: those of
+// some namespaces, or all if in is nil.
+func awayAt(f facts, nodes []string, in map[string]bool) (addrs []string) {
 	for _, node := range nodes {
 		for i := range f.away[node] {
-			addrs = append(addrs, podAddresses(&f.away[node][i])...)
+			if pod := &f.away[node][i]; in == nil || in[pod.Namespace] {
+				addrs = append(addrs, podAddresses(pod)...)
+			}
 		}
 	}
 	return addrs

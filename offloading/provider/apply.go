@@ -58,6 +58,11 @@ func (r *reconciler) create(ctx context.Context, f facts, p plan, n *note) (plan
 	}
 	pod := f.made.DeepCopy()
 	shadow.Resolve(pod, f.shadow.Spec.Home.Namespace, r.nameServer)
+	if r.homeAPI != nil && shadow.HasTokens(f.shadow) {
+		if at, ok := r.homeAPI(f.tenant); ok {
+			shadow.ReachHome(pod, f.shadow.Spec.Home.Namespace, at)
+		}
+	}
 	if len(pod.Spec.EphemeralContainers) > 0 { // the API server takes them only later: then the pod has to follow
 		pod.Spec.EphemeralContainers = nil
 		delete(pod.Annotations, v1alpha1.AnnotationApplied)

@@ -61,6 +61,10 @@ type Options struct {
 	// NameServer knows home's names by who asks. Pods that want those of their cluster are
 	// made to ask there; if it is the zero value they have this cluster's, as all pods here.
 	NameServer netip.Addr
+	// HomeAPI says where pods of a tenant reach the API server of their home, false if they
+	// cannot. Pods with tokens of home are made to call it there; if it is nil they have this
+	// cluster's, as all pods here.
+	HomeAPI func(tenant string) (netip.AddrPort, bool)
 }
 
 // Register adds the controller of this package to a manager.
@@ -103,7 +107,7 @@ func newReconciler(c client.Client, live client.Reader, o Options) *reconciler {
 	r := &reconciler{
 		client: c, live: live, addresses: o.Addresses, clock: o.Clock, pods: labelledPods(c),
 		events: discard{}, metrics: newMeasures(), memory: newMemory(), book: newBook(),
-		jitter: rand.Float64, turns: newTurns(share), nameServer: o.NameServer,
+		jitter: rand.Float64, turns: newTurns(share), nameServer: o.NameServer, homeAPI: o.HomeAPI,
 	}
 	if r.clock == nil {
 		r.clock = clock.RealClock{}

@@ -43,6 +43,8 @@ type reconciler struct {
 	jitter  func() float64
 	// nameServer of the pods that are made; none if zero.
 	nameServer netip.Addr
+	// homeAPI of a tenant for the pods that are made; none if nil.
+	homeAPI func(tenant string) (netip.AddrPort, bool)
 
 	first sync.Once
 	began time.Time

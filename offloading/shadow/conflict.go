@@ -14,6 +14,7 @@ func conflicts(now, want *corev1.Pod) []string {
 	if clusterNames(asked.DNSPolicy) && has.DNSPolicy == corev1.DNSNone { // by Resolve
 		asked.DNSPolicy, asked.DNSConfig = "", nil
 	}
+	has.HostAliases = besideHome(has.HostAliases, asked.HostAliases)
 	c := &conflict{}
 	c.value("spec", reflect.ValueOf(*has), reflect.ValueOf(*asked))
 	return c.paths

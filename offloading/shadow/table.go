@@ -56,7 +56,7 @@ func refuse(why string) rule { return rule{fate: refused, why: why} }
 
 var podRules = fields("PodSpec",
 	`InitContainers Containers EphemeralContainers RestartPolicy TerminationGracePeriodSeconds ActiveDeadlineSeconds
-	ShareProcessNamespace SecurityContext Hostname Subdomain HostAliases
+	ShareProcessNamespace SecurityContext Hostname Subdomain
 	EnableServiceLinks SetHostnameAsFQDN OS HostUsers Resources HostnameOverride`,
 	map[string]rule{
 		"Volumes": {fate: translated, why: "tokens of service accounts, and the authority of home beside them, come from a Secret of the pod's own if the NamespaceOffloading has serviceAccountTokens: Allow; else without the automatic kube-api-access-* volume",
@@ -64,8 +64,9 @@ var podRules = fields("PodSpec",
 		"ImagePullSecrets": {fate: refused, why: noTokens, bad: when(func(_ *walk, all []corev1.LocalObjectReference) bool {
 			return slices.ContainsFunc(all, func(r corev1.LocalObjectReference) bool { return strings.HasPrefix(r.Name, v1alpha1.TokenSecretPrefix) })
 		})},
-		"DNSPolicy": {fate: kept, why: "where the provider has home's names, ClusterFirst and ClusterFirstWithHostNet mean these: the pod has None, a name server that knows them, and home's search domains"},
-		"DNSConfig": {fate: kept, why: "added to home's names, as at home: at most 3 name servers, 32 search domains"},
+		"DNSPolicy":   {fate: kept, why: "where the provider has home's names, ClusterFirst and ClusterFirstWithHostNet mean these: the pod has None, a name server that knows them, and home's search domains"},
+		"DNSConfig":   {fate: kept, why: "added to home's names, as at home: at most 3 name servers, 32 search domains"},
+		"HostAliases": {fate: kept, why: "where the provider has a network with home, pods with tokens of home get one more, for home's API server"},
 		"NodeSelector": {fate: translated, why: "only kubernetes.io/arch and kubernetes.io/os: the other labels are of home's nodes",
 			change: on(keepPlatform)},
 		"ServiceAccountName":           {fate: dropped, why: "always default: accounts are a cluster's own"},

@@ -1,0 +1,89 @@
+package agent
+
+import (
+	"net/netip"
+	"slices"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/network/dataplane"
+	"github.com/pelago-dev/pelago/network/ipam"
+	"github.com/pelago-dev/pelago/network/plan"
+)
+
+// apiSubject is the Service in front of the API server in every cluster.
+var apiSubject = subject{namespace: metav1.NamespaceDefault, service: "kubernetes"}
+
+// apiPortName is what that Service calls its port.
+const apiPortName = "https"
+
+// apiDoor is the door of the API server here in a peering, for nobody; false if none is
+// published, or there is no API server that it can lead to.
+func (k *known) apiDoor(object string, f facts, p *pair) (dataplane.Door, bool) {
+	if p.own.Spec.APIServer == "" {
+		return dataplane.Door{}, false
+	}
+	at, err := netip.ParseAddrPort(p.own.Spec.APIServer)
+	if err != nil {
+		k.wrong(object, "this cluster's API server %s is no HOST:PORT", short(p.own.Spec.APIServer))
+		return dataplane.Door{}, false
+	}
+	to := apiServers(f.api)
+	if len(to) == 0 {
+		k.wrong(object, "the Service kubernetes in default has no ready endpoint of IPv4, so pods there do not reach the API server")
+		return dataplane.Door{}, false
+	}
+	return dataplane.Door{At: at, To: to[0]}, true
+}
+
+// apiServers are the API servers that are ready, of IPv4, in order.
+func apiServers(all []discoveryv1.EndpointSlice) (servers []netip.AddrPort) {
+	for i := range all {
+		s := &all[i]
+		at := slices.IndexFunc(s.Ports, func(p discoveryv1.EndpointPort) bool { return ptr.Deref(p.Name, "") == apiPortName })
+		if at < 0 || s.AddressType != discoveryv1.AddressTypeIPv4 {
+			continue
+		}
+		port := ptr.Deref(s.Ports[at].Port, 0)
+		for _, e := range s.Endpoints {
+			if !ptr.Deref(e.Conditions.Ready, true) || len(e.Addresses) == 0 || port < 1 || port > 65535 {
+				continue
+			}
+			if a, err := netip.ParseAddr(e.Addresses[0]); err == nil && a.Is4() {
+				servers = append(servers, netip.AddrPortFrom(a, uint16(port)))
+			}
+		}
+	}
+	slices.SortFunc(servers, netip.AddrPort.Compare)
+	return servers
+}
+
+// withTokens are the namespaces whose pods take tokens of this cluster's API server along.
+func (f facts) withTokens() map[string]bool {
+	all := map[string]bool{}
+	for i := range f.offloaded {
+		if o := &f.offloaded[i]; o.Name == v1alpha1.OffloadingName && o.Spec.ServiceAccountTokens == v1alpha1.TokensAllow {
+			all[o.Namespace] = true
+		}
+	}
+	return all
+}
+
+// theirAPI is by which address this cluster sees a consumer's API server. The consumer says what
+// he likes: only an address of his external range that has a view counts.
+func (k *known) theirAPI(p *pair, key string, table *ipam.Table) []string {
+	if p.role != plan.Provider || p.peer.Spec.APIServer == "" {
+		return nil
+	}
+	at, err := netip.ParseAddrPort(p.peer.Spec.APIServer)
+	view, ok := table.View(key, at.Addr())
+	external := k.prefixes("peering "+key, "its peer's external range", p.peer.Spec.External, maxRanges)
+	if err != nil || !ok || !prefixIn(external, at.Addr()) {
+		k.wrong("peering "+key, "its peer's API server %s is no HOST:PORT in its external range", short(p.peer.Spec.APIServer))
+		return nil
+	}
+	return []string{view.String()}
+}
