@@ -170,13 +170,13 @@ func (d *decision) allocate(f *facts) {
 	} else {
 		d.results = ipam.Allocate(f.property.Own, peerings)
 	}
-	pic := &picture{views: ipam.NewTable(d.results), alive: map[string]bool{}}
+	pic := &picture{views: ipam.NewTable(d.results), tunnels: map[string]bool{}}
 	there := map[string]ipam.Result{}
 	for _, p := range f.pairs {
 		if !p.wanted {
 			continue
 		}
-		pic.alive[p.key] = alive(f.agents, p.key)
+		pic.tunnels[p.key] = true
 		if own := p.own(); own != nil {
 			there[p.key] = ipam.Result{Views: believed(parsed(own.Status.Views), prefixes(slices.Concat(own.Spec.Pods, own.Spec.External)))}
 		}
