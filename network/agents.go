@@ -37,6 +37,8 @@ const (
 type agents struct {
 	clock   clock.PassiveClock
 	changed chan event.GenericEvent
+	// heard is called when they report something else, or others live. Nil is nothing.
+	heard func()
 
 	mu    sync.Mutex
 	seen  map[string]*sight // by node
@@ -153,10 +155,30 @@ func (a *agents) now() (all []agent, candidates []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.alive, a.fit = a.count(now)
+	return a.list(now), slices.Clone(a.fit)
+}
+
+// peek returns the agents there are, and is no look: what is new is told still.
+func (a *agents) peek() []agent {
+	now := a.clock.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.list(now)
+}
+
+// list returns the agents there are. The caller holds the lock.
+func (a *agents) list(now time.Time) (all []agent) {
 	for _, node := range slices.Sorted(maps.Keys(a.seen)) {
 		all = append(all, agent{node: node, alive: a.seen[node].alive(now), reports: a.seen[node].reports})
 	}
-	return all, slices.Clone(a.fit)
+	return all
+}
+
+// tell says that something is new.
+func (a *agents) tell() {
+	if a.heard != nil {
+		a.heard()
+	}
 }
 
 // Start looks for Leases that run out, until ctx ends. Of those it cannot learn otherwise.
@@ -174,6 +196,7 @@ func (a *agents) Start(ctx context.Context) error {
 		differs := a.differs(a.clock.Now())
 		a.mu.Unlock()
 		if differs {
+			a.tell()
 			a.wake()
 		}
 	}
@@ -193,6 +216,7 @@ func (a *agents) handler() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	take := func(q queue, obj client.Object) {
 		if l, ok := obj.(*coordinationv1.Lease); ok && a.see(l) {
+			a.tell()
 			q.Add(whole)
 		}
 	}
@@ -201,6 +225,7 @@ func (a *agents) handler() handler.EventHandler {
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { take(q, e.ObjectNew) },
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
 			a.gone(e.Object.GetName())
+			a.tell()
 			q.Add(whole)
 		},
 	}

@@ -109,20 +109,23 @@ func FuzzReceived(f *testing.F) {
 func TestPatience(t *testing.T) {
 	n := New(Options{})
 	answered := make(chan bool, 1)
-	go func() { answered <- n.Alive("milan") }()
+	go func() { alive, known := n.Alive("milan"); answered <- alive && known }()
 	select {
 	case <-answered:
 		t.Fatal("answered before anything was known")
 	case <-time.After(20 * time.Millisecond):
 	}
-	n.learn(&picture{views: nothing.views, there: nothing.there, alive: map[string]bool{"peering-milan": true}})
+	n.tunnels.hear(func() []agent {
+		return []agent{{alive: true, reports: map[string]v1alpha1.TunnelReport{"peering-milan": {Alive: true}}}}
+	})
+	n.learn(&picture{views: nothing.views, there: nothing.there, tunnels: map[string]bool{"peering-milan": true}})
 	if !<-answered {
 		t.Error("the answer is not what was learnt")
 	}
 	late := New(Options{})
 	close(late.impatient)
 	late.waiting.Do(func() {})
-	if late.Alive("milan") {
+	if alive, known := late.Alive("milan"); alive || known {
 		t.Error("who waited too long is told something")
 	}
 }

@@ -173,13 +173,13 @@ func (d *decision) allocate(f *facts) {
 	} else {
 		d.results = ipam.Allocate(f.property.Own, peerings)
 	}
-	pic := &picture{views: ipam.NewTable(d.results), alive: map[string]bool{}, apis: map[string]netip.AddrPort{}}
+	pic := &picture{views: ipam.NewTable(d.results), tunnels: map[string]bool{}, apis: map[string]netip.AddrPort{}}
 	there := map[string]ipam.Result{}
 	for _, p := range f.pairs {
 		if !p.wanted {
 			continue
 		}
-		pic.alive[p.key] = alive(f.agents, p.key)
+		pic.tunnels[p.key] = true
 		if own := p.own(); own != nil {
 			there[p.key] = ipam.Result{Views: believed(parsed(own.Status.Views), prefixes(slices.Concat(own.Spec.Pods, own.Spec.External)))}
 		}

@@ -129,8 +129,8 @@ func TestDecideReady(t *testing.T) {
 			if text := string(got.Status) + "/" + got.Reason + ": " + got.Message; !strings.Contains(text, c.want) {
 				t.Errorf("got %s, want %s", text, c.want)
 			}
-			if d.picture.alive[p.key] != (strings.HasPrefix(c.want, "True") || !strings.Contains(c.want, "Tunnel") && !strings.Contains(c.want, "since") && !strings.Contains(c.want, "Agents") && !strings.Contains(c.want, "waiting for a")) {
-				t.Errorf("the tunnel lives: %v", d.picture.alive[p.key])
+			if heard(f.agents)[p.key] != (strings.HasPrefix(c.want, "True") || !strings.Contains(c.want, "Tunnel") && !strings.Contains(c.want, "since") && !strings.Contains(c.want, "Agents") && !strings.Contains(c.want, "waiting for a")) {
+				t.Errorf("the tunnel lives: %v", heard(f.agents)[p.key])
 			}
 		})
 	}

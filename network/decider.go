@@ -66,11 +66,13 @@ type wrote struct {
 
 func newDecider(n *Network, c client.Client, live client.Reader, recorder events.EventRecorder) *decider {
 	o := n.options
-	return &decider{
+	r := &decider{
 		network: n, client: c, live: live, events: recorder, clock: o.Clock, home: o.Home,
 		agents: newAgents(o.Clock), keys: &keyring{client: c, live: live, namespace: o.Namespace},
 		meter: newMeter(), refused: &notes{}, fresh: map[types.NamespacedName]wrote{}, turned: map[string]time.Time{},
 	}
+	r.agents.heard = func() { n.tunnels.hear(r.agents.peek) }
+	return r
 }
 
 // Reconcile looks at everything.
@@ -81,6 +83,7 @@ func (r *decider) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 			return ctrl.Result{}, err
 		}
 	}
+	r.agents.tell()
 	if rest := r.looked.Add(lookRest).Sub(now); rest > 0 && rest <= lookRest {
 		return ctrl.Result{RequeueAfter: rest}, nil
 	}

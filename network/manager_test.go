@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -74,15 +76,32 @@ func TestManager(t *testing.T) {
 		there, ok := n.Translate(w.rome.peer, addr("10.42.0.7"))
 		return ok && n.Allows(w.milan.peer, there)
 	})
-	if n.Alive(w.rome.peer) {
-		t.Error("a tunnel lives that nobody has reported")
+	if alive, known := n.Alive(w.rome.peer); alive || known {
+		t.Error("a tunnel lives or is dead that nobody has reported")
+	}
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
+	defer queue.ShutDown()
+	told := n.TunnelSource(ofPeer)
+	if err := told.Start(ctx, queue); err != nil {
+		t.Fatal(err)
 	}
 	w.clock.SetTime(time.Now())
-	w.rome.report(w.rome.nodes[0], map[string]v1alpha1.TunnelReport{w.rome.key(): {Alive: true}})
-	within(t, "the tunnel lives", func() bool { return n.Alive(w.rome.peer) })
-	// Its Lease runs out, as the agent renews it no more.
-	within(t, "the tunnel is dead", func() bool { return !n.Alive(w.rome.peer) })
+	for _, alive := range []bool{true, false, true} {
+		began := time.Now()
+		w.rome.report(w.rome.nodes[0], map[string]v1alpha1.TunnelReport{w.rome.key(): {Alive: alive, Since: &metav1.Time{Time: noon}}})
+		request, _ := queue.Get() // the test's own deadline ends it
+		t.Logf("alive %t is told after %s", alive, time.Since(began))
+		if is, known := n.Alive(w.rome.peer); request.Name != w.rome.peer || is != alive || !known {
+			t.Errorf("of %s is told when the tunnel is %t, known %t, want %t", request.Name, is, known, alive)
+		}
+		queue.Done(request)
+	}
+	// Its Lease runs out, as the agent renews it no more, which says nothing of the tunnel.
 	within(t, "the owner is told", func() bool { return w.rome.networkReady() != "" && w.milan.networkReady() != "" })
+	within(t, "nobody lives", func() bool { return strings.HasPrefix(w.rome.networkReady(), "False/AgentsMissing") })
+	if alive, known := n.Alive(w.rome.peer); !alive || !known {
+		t.Errorf("without an agent the tunnel lives: %t, known %t", alive, known)
+	}
 }
 
 // idle is a side as the manager's controllers want it.

@@ -32,6 +32,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -79,6 +80,7 @@ type Network struct {
 	waiting   sync.Once
 	impatient chan struct{}
 	now       atomic.Pointer[picture]
+	tunnels   tunnels
 }
 
 // patience is how long the first answer is waited for: a manager that has just begun must not
@@ -125,8 +127,28 @@ func (n *Network) HomeAPI(tenant string) (at netip.AddrPort, ok bool) {
 	return at, ok
 }
 
-// Alive says whether the tunnel to the provider of a peering carries packets both ways.
-func (n *Network) Alive(peering string) bool { return n.look().alive[consumerKey(peering)] }
+// Alive says whether the tunnel to the provider of a peering carries packets both ways, by what
+// its gateway said last. It is not known before that, nor where there is no network.
+func (n *Network) Alive(peering string) (alive, known bool) {
+	n.look()
+	return n.tunnels.state(consumerKey(peering))
+}
+
+// TenantAlive says the same of the tunnel to a tenant.
+func (n *Network) TenantAlive(tenant string) (alive, known bool) {
+	n.look()
+	return n.tunnels.state(providerKey(tenant))
+}
+
+// TunnelSource tells of the peerings of which Alive says something else.
+func (n *Network) TunnelSource(mapper func(peering string) []reconcile.Request) source.Source {
+	return n.tunnels.source(consumerKey(""), mapper)
+}
+
+// TenantTunnelSource tells of the tenants of which TenantAlive says something else.
+func (n *Network) TenantTunnelSource(mapper func(tenant string) []reconcile.Request) source.Source {
+	return n.tunnels.source(providerKey(""), mapper)
+}
 
 // look returns what is known, or nothing if it does not become known soon.
 func (n *Network) look() *picture {
@@ -143,6 +165,7 @@ func (n *Network) look() *picture {
 
 // learn replaces what is known.
 func (n *Network) learn(p *picture) {
+	n.tunnels.want(p.tunnels)
 	n.now.Store(p)
 	n.first.Do(func() { close(n.known) })
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -98,22 +99,29 @@ func (w *world) tunnels(t *testing.T) {
 		s.report(node, map[string]v1alpha1.TunnelReport{s.key(): {Alive: node == s.nodes[0]}})
 	}
 	w.settle()
-	if got := s.networkReady(); got != "True/Ready: " || !s.network.Alive(s.peer) {
-		t.Errorf("with a tunnel that lives: %s, %v", got, s.network.Alive(s.peer))
+	if got := s.networkReady(); got != "True/Ready: " || s.tunnel() != "alive" {
+		t.Errorf("with a tunnel that lives: %s, %s", got, s.tunnel())
 	}
 	for _, node := range s.nodes {
 		s.report(node, map[string]v1alpha1.TunnelReport{s.key(): {Alive: false}})
 	}
 	w.settle()
-	if got := s.networkReady(); !strings.HasPrefix(got, "False/TunnelDown: nothing has come back yet") || s.network.Alive(s.peer) {
-		t.Errorf("with a tunnel that is dead: %s, %v", got, s.network.Alive(s.peer))
+	if got := s.networkReady(); !strings.HasPrefix(got, "False/TunnelDown: nothing has come back yet") || s.tunnel() != "alive" {
+		t.Errorf("with a gateway that does not know yet: %s, %s", got, s.tunnel())
+	}
+	for _, node := range s.nodes {
+		s.report(node, map[string]v1alpha1.TunnelReport{s.key(): {Since: &metav1.Time{Time: noon}}})
+	}
+	w.settle()
+	if got := s.networkReady(); !strings.HasPrefix(got, "False/TunnelDown: nothing has come back through") || s.tunnel() != "dead" {
+		t.Errorf("with a tunnel that is dead: %s, %s", got, s.tunnel())
 	}
 	s.report(s.nodes[0], map[string]v1alpha1.TunnelReport{s.key(): {Alive: true}})
 	before := s.pair(v1alpha1.NetworkConsumer).Spec.Endpoints
 	w.clock.Step(16 * time.Second)
 	w.settle()
-	if got := s.networkReady(); !strings.HasPrefix(got, "False/AgentsMissing: ") || s.network.Alive(s.peer) {
-		t.Errorf("with agents that are silent: %s, %v", got, s.network.Alive(s.peer))
+	if got := s.networkReady(); !strings.HasPrefix(got, "False/AgentsMissing: ") || s.tunnel() != "alive" {
+		t.Errorf("with agents that are silent: %s, %s", got, s.tunnel())
 	}
 	if d := cmp.Diff(before, s.pair(v1alpha1.NetworkConsumer).Spec.Endpoints); d != "" {
 		t.Errorf("endpoints change at once when agents fall silent:\n%s", d)

@@ -12,8 +12,8 @@ type picture struct {
 	// views are by which addresses peers are seen here, there by which this cluster is seen
 	// by them.
 	views, there *ipam.Table
-	// alive are the tunnels that carry packets both ways.
-	alive map[string]bool
+	// tunnels are those that there are to be.
+	tunnels map[string]bool
 	// apis are where this cluster reaches the API servers of its consumers.
 	apis map[string]netip.AddrPort
 }

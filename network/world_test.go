@@ -393,6 +393,18 @@ func (s *side) report(node string, reports map[string]v1alpha1.TunnelReport) {
 		}
 	}
 	s.decider.agents.see(l)
+	s.decider.agents.tell()
+}
+
+// tunnel is what is known of the tunnel.
+func (s *side) tunnel() string {
+	switch alive, known := s.network.Alive(s.peer); {
+	case !known:
+		return "unknown"
+	case alive:
+		return "alive"
+	}
+	return "dead"
 }
 
 func (s *side) said(words string) bool {

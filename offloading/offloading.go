@@ -64,6 +64,14 @@ type Options struct {
 	Addresses reflection.Addresses
 	Allowed   reflection.Allowed
 	Views     consumer.Views
+	// Tunnels says what is reached through the network, nil while there is none.
+	Tunnels Tunnels
+}
+
+// Tunnels says which tunnels carry packets both ways.
+type Tunnels interface {
+	consumer.Tunnels
+	reflection.Tunnels
 }
 
 // Register adds all of offloading to a manager, before the fleet runs.
@@ -81,10 +89,10 @@ func Register(mgr ctrl.Manager, o Options) error {
 	if err := provider.Register(mgr, provider.Options{Limits: o.Limits, Addresses: o.Allowed != nil, NameServer: o.NameServer, HomeAPI: o.HomeAPI}); err != nil {
 		return err
 	}
-	if err := consumer.Register(mgr, consumer.Options{Fleet: consumer.Connections(o.Fleet), Views: o.Views}); err != nil {
+	if err := consumer.Register(mgr, consumer.Options{Fleet: consumer.Connections(o.Fleet), Views: o.Views, Tunnels: o.Tunnels}); err != nil {
 		return err
 	}
-	if err := reflection.Register(mgr, reflection.Options{Fleet: reflection.Connections(o.Fleet), Addresses: o.Addresses, Allowed: o.Allowed}); err != nil {
+	if err := reflection.Register(mgr, reflection.Options{Fleet: reflection.Connections(o.Fleet), Addresses: o.Addresses, Allowed: o.Allowed, Tunnels: o.Tunnels}); err != nil {
 		return err
 	}
 	usage := stats.NewClient(func(peering string) (stats.Peer, bool) { p, ok := o.Fleet.Peer(peering); return p, ok }, nil)

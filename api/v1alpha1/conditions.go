@@ -185,7 +185,8 @@ const (
 	ReasonRangesUnknown = "RangesUnknown"
 	// ReasonAgentsMissing: no agent is alive here, so that no node can be gateway.
 	ReasonAgentsMissing = "AgentsMissing"
-	// ReasonTunnelDown: nothing comes back through the tunnel; the message says which.
+	// ReasonTunnelDown: nothing comes back through the tunnel; the message says which. Of a
+	// pod's Ready: it runs behind that, and nobody here reaches it.
 	ReasonTunnelDown = "TunnelDown"
 	// ReasonViewMoved, of an event: a range of the peer's has lost its view; the message says
 	// why, and which it has now.

@@ -105,7 +105,7 @@ func registerOffloading(mgr ctrl.Manager, d deps) error {
 		Namespace: d.namespace, Version: version, Address: d.address, Listen: d.listen, Socket: d.socket,
 	}
 	if d.network != nil {
-		o.Addresses, o.Allowed, o.Views, o.NameServer = d.network, d.network, d.network, dns.Address()
+		o.Addresses, o.Allowed, o.Views, o.Tunnels, o.NameServer = d.network, d.network, d.network, d.network, dns.Address()
 		o.HomeAPI = d.network.HomeAPI
 	}
 	return offloading.Register(mgr, o)

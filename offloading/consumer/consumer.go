@@ -39,6 +39,9 @@ type Options struct {
 	// Views says by which addresses pods of providers are seen here. Without it home pods
 	// have none, and no NetworkConfig is watched.
 	Views Views
+	// Tunnels says whether pods of providers can be reached. Without it they are as ready as
+	// their providers say.
+	Tunnels Tunnels
 	// Clock tells the time; the real one if nil.
 	Clock clock.PassiveClock
 }
@@ -79,7 +82,7 @@ func Register(mgr ctrl.Manager, o Options) error {
 
 func registerPods(mgr ctrl.Manager, o Options, w wakers, m *meter, choices chooser) error {
 	r := &reconciler{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), fleet: o.Fleet, views: o.Views, clock: o.Clock, meter: m,
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), fleet: o.Fleet, views: o.Views, tunnels: o.Tunnels, clock: o.Clock, meter: m,
 		events: mgr.GetEventRecorder(component), ledger: newLedger(m.pods),
 		refusals: &refusals{client: mgr.GetClient(), live: mgr.GetAPIReader()},
 		choices:  choices, budget: newBudget(),
@@ -100,6 +103,9 @@ func registerPods(mgr ctrl.Manager, o Options, w wakers, m *meter, choices choos
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: newLimiter()})
 	if o.Views != nil {
 		b = b.Watches(&v1alpha1.NetworkConfig{}, w.networks(viewPace))
+	}
+	if o.Tunnels != nil {
+		b = b.WatchesRawSource(o.Tunnels.TunnelSource(func(peering string) []reconcile.Request { return w.ofPeer(context.Background(), peering) }))
 	}
 	return watchChoices(b, w, hopingBound).Complete(r)
 }

@@ -67,7 +67,7 @@ func decide(f facts) plan {
 	case f.link == away && f.pod.Status.Phase == corev1.PodRunning:
 		return plan{status: changed(f, shadow.Unreachable(f.pod))}
 	case f.link != up && f.link != refusing: // one that refuses may do so for another kind
-		return plan{}
+		return severed(f)
 	case f.shadow == nil:
 		return absent(f)
 	}
@@ -134,11 +134,11 @@ func present(f facts) plan {
 			p.rejected = no
 		}
 		settle := settled(f, &next)
-		p.status = changed(f, next)
 		if !isReady(&next) {
 			p.warnings, p.again = due(f.memory.warned, warnings(f.shadow, f.now), f.now)
 		}
-		p.again = soonest(p.again, settle)
+		settle = soonest(settle, cut(f, &next))
+		p.status, p.again = changed(f, next), soonest(p.again, settle)
 		return p
 	}
 	old := refused.ObservedGeneration != 0 && refused.ObservedGeneration < f.shadow.Generation

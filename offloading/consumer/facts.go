@@ -37,7 +37,8 @@ type facts struct {
 	since     time.Time           // since when link is so, at least
 	shadow    *v1alpha1.ShadowPod // at the provider, as far as the mirror knows
 	view      shadow.View         // how the provider's pods are seen, nil without a network
-	began     time.Time           // when this process first looked at a pod
+	tunnel    tunnel
+	began     time.Time // when this process first looked at a pod
 	memory    entry
 	leaving   bool // nobody waits for the provider for long: something ends here
 	// elsewhere: the pod's owner's next one could go to another place than this node, or
@@ -67,7 +68,7 @@ func (r *reconciler) gather(ctx context.Context, pod *corev1.Pod) (*facts, Peer,
 		pod: pod, peering: peering, now: r.clock.Now(), memory: r.ledger.of(key, pod.UID),
 		at:        shadow.Place{Node: node.Name, Request: node.Labels[v1alpha1.LabelRequest], Address: address(node)},
 		offloaded: namespace.Labels[v1alpha1.LabelOffloaded] == "true",
-		since:     r.began(), began: r.began(), view: r.view(peering),
+		since:     r.began(), began: r.began(), view: r.view(peering), tunnel: r.tunnel(peering),
 	}
 	if owner := metav1.GetControllerOf(pod); !f.offloaded && owner != nil && owner.Kind == "DaemonSet" {
 		return nil, nil, nil // the room of virtual nodes answers for these, and nobody else

@@ -61,7 +61,7 @@ func TestManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	links := fleet.New(fleet.Options{Scheme: kubetest.Scheme()})
-	if err := Register(mgr, Options{Fleet: Connections(links), Views: w.views, Clock: w.clock}); err != nil {
+	if err := Register(mgr, Options{Fleet: Connections(links), Views: w.views, Tunnels: w.tunnels, Clock: w.clock}); err != nil {
 		t.Fatal(err)
 	}
 	if err := mgr.Add(links); err != nil {
@@ -100,6 +100,7 @@ func TestManager(t *testing.T) {
 	w.clock.Step(settling)
 	w.view("")
 	w.await("the pod has none again", func() bool { return w.now(p).Status.PodIP == "" })
+	w.tunnelDies()
 
 	w.delete(early)
 	w.await("the end is asked for", func() bool { return w.shadow(early).DeletionTimestamp != nil })

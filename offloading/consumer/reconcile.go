@@ -24,7 +24,8 @@ type reconciler struct {
 	client   client.Client // pods that tolerate our taint are whole in its cache
 	live     client.Reader
 	fleet    Fleet
-	views    Views // nil while there is no network
+	views    Views   // nil while there is no network
+	tunnels  Tunnels // likewise
 	clock    clock.PassiveClock
 	events   events.EventRecorder
 	ledger   *ledger

@@ -41,6 +41,7 @@ type world struct {
 	peering  string
 	home     string // namespace
 	views    *fakeViews
+	tunnels  *fakeTunnels
 	node     string
 	peer     *fakePeer
 	recorded *events.FakeRecorder
@@ -125,7 +126,7 @@ func newWorld(t *testing.T) *world {
 	name := server.Name(t, "milan")
 	w := &world{
 		t: t, admin: server.Client(t), clock: testingclock.NewFakeClock(time.Now().Add(10 * time.Minute).Truncate(time.Second)),
-		peering: name, node: name, home: server.Namespace(t), writes: map[string]int{}, views: &fakeViews{},
+		peering: name, node: name, home: server.Namespace(t), writes: map[string]int{}, views: &fakeViews{}, tunnels: &fakeTunnels{peering: name},
 		recorded: events.NewFakeRecorder(10_000),
 	}
 	w.peer = &fakePeer{client: w.counted("there"), admin: w.admin, namespace: v1alpha1.TenantNamespace(name), state: answering, hidden: map[string]bool{}}
@@ -169,7 +170,7 @@ func (w *world) clear() {
 func (w *world) restart() {
 	home, m := w.counted("here"), newMeter()
 	w.pods = &reconciler{
-		client: home, live: w.admin, fleet: w.peer, views: w.views, clock: w.clock, events: w.recorded, meter: m,
+		client: home, live: w.admin, fleet: w.peer, views: w.views, tunnels: w.tunnels, clock: w.clock, events: w.recorded, meter: m,
 		ledger: newLedger(m.pods), refusals: &refusals{client: home, live: w.admin},
 		choices: admission.NewChoices(w.admin, w.admin, w.clock), budget: newBudget(),
 	}

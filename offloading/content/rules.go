@@ -22,6 +22,9 @@ type Rules struct {
 	// Allows says whether an address is the tenant's in the network between the clusters,
 	// so that EndpointSlices may have it. None may if nil: there is no network.
 	Allows func(netip.Addr) bool
+	// Cut says that nothing comes through the tunnel between the clusters: no endpoint of an
+	// EndpointSlice is ready.
+	Cut bool
 }
 
 // RulesOf are the rules that the terms of a tenant make.

@@ -173,6 +173,9 @@ func unpackSlice(c *sliceContent, rules Rules, s *discoveryv1.EndpointSlice) str
 			return fmt.Sprintf("endpoints[%d].address: %s is not one of this tenant's in the network between the clusters; send addresses of that only", i, quote(e.Address))
 		}
 		made := discoveryv1.Endpoint{Addresses: []string{e.Address}, Conditions: discoveryv1.EndpointConditions{Ready: &e.Ready, Serving: &e.Serving, Terminating: &e.Terminating}}
+		if rules.Cut {
+			made.Conditions.Ready, made.Conditions.Serving = new(false), new(false)
+		}
 		if e.Hostname != "" {
 			made.Hostname = &e.Hostname
 		}

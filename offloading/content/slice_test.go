@@ -155,6 +155,38 @@ func TestEncodeSlice(t *testing.T) {
 	}
 }
 
+// TestCutSlice: behind a dead tunnel no endpoint is ready, whatever its owner says, and what was
+// made before becomes so and back.
+func TestCutSlice(t *testing.T) {
+	k, rules := Kinds["EndpointSlice"], within("10.1.0.0/16")
+	text := sliceText("IPv4", `{"address":"10.1.0.7","ready":true,"serving":true},{"address":"10.1.0.8","serving":true,"terminating":true}`)
+	decoded := func(cut bool) *discoveryv1.EndpointSlice {
+		rules.Cut = cut
+		o, wrong := k.Decode(text, rules)
+		if wrong != "" {
+			t.Fatal(wrong)
+		}
+		return o.(*discoveryv1.EndpointSlice)
+	}
+	whole, cut := decoded(false), decoded(true)
+	want := []discoveryv1.Endpoint{
+		{Addresses: []string{"10.1.0.7"}, Conditions: discoveryv1.EndpointConditions{Ready: new(false), Serving: new(false), Terminating: new(false)}},
+		{Addresses: []string{"10.1.0.8"}, Conditions: discoveryv1.EndpointConditions{Ready: new(false), Serving: new(false), Terminating: new(true)}},
+	}
+	if diff := cmp.Diff(want, cut.Endpoints); diff != "" {
+		t.Errorf("cut: %s", diff)
+	}
+	if !*whole.Endpoints[0].Conditions.Ready || !*whole.Endpoints[1].Conditions.Serving {
+		t.Errorf("not cut: %v", whole.Endpoints)
+	}
+	for _, c := range []struct{ have, want *discoveryv1.EndpointSlice }{{whole, cut}, {cut, whole}} {
+		next, changed, replace := k.Merge(c.have, c.want)
+		if diff := cmp.Diff(c.want.Endpoints, next.(*discoveryv1.EndpointSlice).Endpoints); diff != "" || !changed || replace {
+			t.Errorf("changed %t, replace %t: %s", changed, replace, diff)
+		}
+	}
+}
+
 // TestMergeSlice: what others change in a slice is put back; another type takes a new one.
 func TestMergeSlice(t *testing.T) {
 	k, rules := Kinds["EndpointSlice"], within("10.1.0.0/16", "fd00:1::/64")

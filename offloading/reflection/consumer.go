@@ -39,6 +39,7 @@ type consumer struct {
 	// addresses says by which addresses providers reach what is here; nil while there is no
 	// network.
 	addresses Addresses
+	tunnels   Tunnels // likewise
 	events    events.EventRecorder
 	meter     *meter
 	notes     *notes[note]

@@ -28,6 +28,7 @@ type provider struct {
 	clock  clock.PassiveClock
 	// allowed says which addresses are whose; nil while there is no network.
 	allowed Allowed
+	tunnels Tunnels // likewise
 	meter   *meter
 	notes   *notes[made]
 }
@@ -131,6 +132,10 @@ func (r *provider) gather(ctx context.Context, s *v1alpha1.ShadowObject, tenant 
 	}
 	if badHome(s) != "" {
 		return c, nil
+	}
+	if c.kind.Name == kindSlice {
+		r.notes.set(client.ObjectKeyFromObject(s), *n) // before it is asked, so that no change goes by unseen
+		c.rules.Cut = r.tunnels != nil && cut(r.tunnels.TenantAlive(tenant))
 	}
 	var err error
 	if uid, ok := tokensOf(s.Spec.Home); ok {

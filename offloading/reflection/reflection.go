@@ -60,6 +60,9 @@ type Options struct {
 	// Allowed says which addresses tenants may give their Services here. Without it none,
 	// and every EndpointSlice is refused.
 	Allowed Allowed
+	// Tunnels says what is reached through the network. Without it all is as ready as the other
+	// side says.
+	Tunnels Tunnels
 	// Clock tells the time; the real one if nil.
 	Clock clock.PassiveClock
 }
@@ -97,7 +100,7 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 	}
 	r := &consumer{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), fleet: o.Fleet, clock: o.Clock,
-		pods: indexedPods(mgr.GetClient()), spaces: indexedSpaces(mgr.GetClient()), addresses: o.Addresses, events: mgr.GetEventRecorder(component), meter: m, notes: newNotes[note](),
+		pods: indexedPods(mgr.GetClient()), spaces: indexedSpaces(mgr.GetClient()), addresses: o.Addresses, tunnels: o.Tunnels, events: mgr.GetEventRecorder(component), meter: m, notes: newNotes[note](),
 	}
 	w := wakers{cache: mgr.GetClient(), fleet: o.Fleet, spaces: r.spaces, addresses: o.Addresses != nil}
 	chosen := make(chan event.TypedGenericEvent[reconcile.Request])
@@ -123,6 +126,9 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: newLimiter()})
 	if w.addresses {
 		b = b.WatchesMetadata(&discoveryv1.EndpointSlice{}, w.ofHome(kindSlice))
+		if o.Tunnels != nil {
+			b = b.WatchesRawSource(o.Tunnels.TunnelSource(w.beyond))
+		}
 	}
 	return b.Complete(r)
 }
@@ -137,17 +143,19 @@ func registerLister(mgr ctrl.Manager, r *consumer, to chan<- event.TypedGenericE
 }
 
 func registerProvider(mgr ctrl.Manager, o Options, m *meter) error {
-	r := &provider{client: mgr.GetClient(), live: mgr.GetAPIReader(), clock: o.Clock, allowed: o.Allowed, meter: m, notes: newNotes[made]()}
+	r := &provider{client: mgr.GetClient(), live: mgr.GetAPIReader(), clock: o.Clock, allowed: o.Allowed, tunnels: o.Tunnels, meter: m, notes: newNotes[made]()}
 	w := &watcher{client: mgr.GetClient(), pace: newPacer(o.Clock)}
-	err := ctrl.NewControllerManagedBy(mgr).Named("shadow-object-provider").
+	b := ctrl.NewControllerManagedBy(mgr).Named("shadow-object-provider").
 		WatchesMetadata(&v1alpha1.ShadowObject{}, w.shadows()).
 		WatchesMetadata(&corev1.Service{}, w.services(r.notes)).
 		Watches(&v1alpha1.ShadowPod{}, w.pods()).
 		Watches(&v1alpha1.NamespaceMap{}, w.maps()).
 		Watches(&v1alpha1.Tenant{}, w.tenants()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: newLimiter()}).
-		Complete(r)
-	if err != nil {
+		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: newLimiter()})
+	if o.Tunnels != nil {
+		b = b.WatchesRawSource(o.Tunnels.TenantTunnelSource(slicesOf(r.notes)))
+	}
+	if err := b.Complete(r); err != nil {
 		return err
 	}
 	s := &sweeper{client: mgr.GetClient(), live: mgr.GetAPIReader()}

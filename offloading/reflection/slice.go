@@ -48,7 +48,7 @@ type Allowed interface {
 
 // abroad is what one provider is told of a slice: the endpoints that are not there, by
 // their addresses there, in the order of these. On is, for each endpoint, the peering on
-// whose virtual node it is, "" here; away are peerings that do not answer, whose endpoints
+// whose virtual node it is, "" here; away are peerings that are not reached, whose endpoints
 // are not ready. Lost counts endpoints without an address there. Names are no addresses,
 // and stay for the check to refuse.
 func abroad(s *discoveryv1.EndpointSlice, peering string, on []string, away map[string]bool, of Addresses) (told *discoveryv1.EndpointSlice, lost int) {
@@ -108,7 +108,7 @@ func (r *consumer) abroad(ctx context.Context, f *facts, peering string, obj cli
 }
 
 // whereabouts is, for each endpoint of a slice, the peering on whose virtual node it is,
-// and which of these peerings do not answer.
+// and which of these peerings do not answer, or not through their tunnels.
 func (r *consumer) whereabouts(ctx context.Context, s *discoveryv1.EndpointSlice) (on []string, away map[string]bool, err error) {
 	of, away := map[string]string{"": ""}, map[string]bool{}
 	for i := range s.Endpoints {
@@ -124,9 +124,11 @@ func (r *consumer) whereabouts(ctx context.Context, s *discoveryv1.EndpointSlice
 		on = append(on, of[node])
 	}
 	for _, peering := range of {
-		if peer, ok := r.fleet.Peer(peering); peering != "" && (!ok || !peer.State().Reachable) {
-			away[peering] = true
+		if peering == "" {
+			continue
 		}
+		peer, ok := r.fleet.Peer(peering)
+		away[peering] = !ok || !peer.State().Reachable || r.tunnels != nil && cut(r.tunnels.Alive(peering))
 	}
 	return on, away, nil
 }
@@ -232,7 +234,7 @@ func (w wakers) slices(ctx context.Context, namespace string, some ...client.Lis
 	return all
 }
 
-// beyond asks, when a provider begins or ceases to answer, for the slices that tell others
+// beyond asks, when a provider or its tunnel begins or ceases to answer, for the slices that tell others
 // of pods that are there.
 func (w wakers) beyond(peering string) []reconcile.Request {
 	ctx := context.Background()

@@ -64,6 +64,7 @@ type world struct {
 	others    map[string]fleet.State // of other providers
 	addresses Addresses
 	allowed   Allowed
+	tunnels   *fakeTunnels
 
 	consumer *consumer
 	provider *provider
@@ -118,7 +119,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	server := kubetest.Server(t)
 	w := &world{t: t, raw: server.Client(t), clock: testingclock.NewFakeClock(time.Now().Truncate(time.Second)), name: server.Name(t, "milan"),
-		home: server.Namespace(t), recorded: events.NewFakeRecorder(1000), dieAfter: -1, kind: kindSecret,
+		home: server.Namespace(t), recorded: events.NewFakeRecorder(1000), dieAfter: -1, kind: kindSecret, tunnels: &fakeTunnels{state: map[string]bool{}},
 		state: fleet.State{Reachable: true, Reason: v1alpha1.ReasonPeerReachable}}
 	w.remote = w.name + "-shop"
 	do := func(verb string, obj client.Object, call func() error) error {
@@ -209,8 +210,8 @@ func (w *world) restart() {
 		err := w.raw.List(ctx, all, client.InNamespace(namespace))
 		return slices.ContainsFunc(all.Items, func(p corev1.Pod) bool { return p.Spec.NodeName == w.name && !over(&p) }), err
 	}
-	w.consumer = &consumer{client: w.client, live: w.client, fleet: w, clock: w.clock, pods: list, spaces: spaces, addresses: w.addresses, events: w.recorded, meter: m, notes: newNotes[note]()}
-	w.provider = &provider{client: w.client, live: w.client, clock: w.clock, allowed: w.allowed, meter: m, notes: newNotes[made]()}
+	w.consumer = &consumer{client: w.client, live: w.client, fleet: w, clock: w.clock, pods: list, spaces: spaces, addresses: w.addresses, tunnels: w.tunnels, events: w.recorded, meter: m, notes: newNotes[note]()}
+	w.provider = &provider{client: w.client, live: w.client, clock: w.clock, allowed: w.allowed, tunnels: w.tunnels, meter: m, notes: newNotes[made]()}
 	w.sweeper = &sweeper{client: w.client, live: w.client}
 	wake := func(_ context.Context, r reconcile.Request) {
 		if peering, home, _ := split(r); peering == w.name { // other worlds have nodes here, too
