@@ -50,18 +50,18 @@ type fault struct {
 // there is no answer for a moment at most, and a connection that speaks survives.
 func networkFaults(t *testing.T, c *continuum) {
 	x := &crossing{shop: c.offloaded(t, "rome")}
+	// No pod is on the gateway's node, which is stopped at the end.
+	busy := x.gatewayOf(t, "milan")
+	x.Run(t, "kubectl", "milan", "--", "cordon", busy)
 	probes := []*watched{x.watch(t, "to-data", "rome-1", "data-watched"), x.watch(t, "to-front", "milan", "front-watched")}
 	x.create(t, whoService("data-watched", "watched-data", nil))
 	x.create(t, whoService("front-watched", "watched-front", nil))
-	// Not on the gateway's node, which is stopped at the end.
-	busy := x.gatewayOf(t, "milan")
-	x.Run(t, "kubectl", "milan", "--", "cordon", busy)
 	x.serve(t, "watched-data", "milan")
-	x.Run(t, "kubectl", "milan", "--", "uncordon", busy)
 	x.serve(t, "watched-front", "rome-1")
 	for _, w := range probes {
 		x.running(t, w.pod)
 	}
+	x.Run(t, "kubectl", "milan", "--", "uncordon", busy)
 	for _, w := range probes {
 		w.well(t, time.Now(), healLimit)
 	}

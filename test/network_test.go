@@ -215,6 +215,7 @@ func network(t *testing.T, c *continuum) {
 			x.reaches(t, d, "data", 80, "", away...)
 		}
 	})
+	t.Run("HomeAPI", func(t *testing.T) { homeAPI(t, x) })
 	t.Run("Strangers", func(t *testing.T) {
 		var all sync.WaitGroup // each takes as long as a call may
 		defer all.Wait()
@@ -224,4 +225,44 @@ func network(t *testing.T, c *continuum) {
 			all.Go(func() { x.misses(t, "rome", d, seen(t, x.rome, x.neighbour.Status.PodIP)) })
 		}
 	})
+}
+
+// homeAPI has a pod at milan list rome's pods with the token that it has, by the address that
+// every client uses, and not once the namespace forbids it.
+func homeAPI(t *testing.T, x *crossing) {
+	x.Run(t, "kubectl", "rome", "--", "create", "-n", x.name, "rolebinding", "view", "--clusterrole=view", "--serviceaccount="+x.name+":default")
+	x.Run(t, "image", "build", callerImage, "--from-packages", "curl,dash,coreutils")
+	x.Run(t, "image", "load", callerImage, "milan")
+	const line = `cd /var/run/secrets/kubernetes.io/serviceaccount; while sleep 1; do
+out=$(curl -sS --max-time 3 --cacert ca.crt -H "Authorization: Bearer $(cat token)" "https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT/api/v1/namespaces/$(cat namespace)/pods" 2>&1)
+case "$out" in *'"name": "front"'*) echo lists;; *) echo "does not: $out";; esac; done`
+	allow := func(policy v1alpha1.TokenPolicy) {
+		t.Helper()
+		o, err := x.offloading()
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Spec.ServiceAccountTokens = policy
+		if err := x.Clients["rome"].Update(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says := func(what string, is func(string) bool) {
+		t.Helper()
+		x.eventually(t, networkLimit, what, func() error {
+			out, err := x.kubectl(t, "logs", "client", "--tail=2")
+			if err == nil && !is(out) {
+				err = fmt.Errorf("it says %q", out)
+			}
+			return err
+		})
+	}
+	allow(v1alpha1.TokensAllow)
+	pod := x.script("client", line)
+	pod.Spec.Containers[0].Image = callerImage
+	x.create(t, onto(pod, "milan"))
+	x.running(t, "client")
+	says("it lists rome's pods", func(out string) bool { return strings.HasSuffix(strings.TrimSpace(out), "lists") })
+	allow(v1alpha1.TokensDeny)
+	says("it cannot any more", func(out string) bool { return strings.Contains(out, "does not: curl:") })
 }
