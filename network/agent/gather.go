@@ -161,7 +161,7 @@ func trim(obj any) (any, error) {
 // some are the labels that agents read.
 func some(all map[string]string) map[string]string {
 	var kept map[string]string
-	for _, key := range []string{v1alpha1.LabelTenant, v1alpha1.LabelPeering, v1alpha1.LabelType, v1alpha1.LabelHomeNamespace} {
+	for _, key := range []string{v1alpha1.LabelTenant, v1alpha1.LabelPeering, v1alpha1.LabelType, v1alpha1.LabelHomeNamespace, discoveryv1.LabelServiceName} {
 		if value, ok := all[key]; ok {
 			if kept == nil {
 				kept = map[string]string{}

@@ -196,3 +196,17 @@ func TestClosed(t *testing.T) {
 		t.Errorf("got %+v, of %+v", got, c)
 	}
 }
+
+// TestTrimTwice holds that what was trimmed stays as it is: a cache may do so again.
+func TestTrimTwice(t *testing.T) {
+	api := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: apiSubject.namespace, Name: "kubernetes", Labels: map[string]string{discoveryv1.LabelServiceName: apiSubject.service}},
+		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: new("https"), Port: new(int32(6443))}},
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}},
+	}
+	once := trimmed(t, api)
+	twice := trimmed(t, once)
+	if len(apiServers([]discoveryv1.EndpointSlice{*once})) != 1 || !cmp.Equal(once, twice) {
+		t.Errorf("trimmed once %+v, and twice %+v", once, twice)
+	}
+}
