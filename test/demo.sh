@@ -70,6 +70,34 @@ at rome pelago-sandbox kubectl rome -- apply -n shop -f test/demo/north.yaml
 at rome pelago-sandbox kubectl rome -- wait -n shop pod/north --for=condition=Ready --timeout=60s
 at rome pelago-sandbox kubectl rome -- get pod north -n shop -o wide
 
+say "One network: a shop whose page and counter are at home and whose API is in milan. They call each other by the names of their Services, though both clusters use the same addresses."
+pelago-sandbox image build pelago.demo/nginx:1 --from-packages nginx >/dev/null
+pelago-sandbox image build pelago.demo/redis:1 --from-packages redis-server >/dev/null
+pelago-sandbox image build pelago.demo/shop:1 --go ./test/shop >/dev/null
+pelago-sandbox image load pelago.demo/nginx:1 rome >/dev/null
+pelago-sandbox image load pelago.demo/redis:1 rome >/dev/null
+pelago-sandbox image load pelago.demo/shop:1 rome milan >/dev/null
+pelago-sandbox kubectl rome -- get namespace store >/dev/null 2>&1 || at rome pelago-sandbox kubectl rome -- create namespace store
+pelago-sandbox kubectl rome -- label nodes -l 'pelago.dev/type!=virtual-node' region=south --overwrite >/dev/null
+at rome pelago offload namespace store
+at rome pelago-sandbox kubectl rome -- apply -n store -f test/demo/shop.yaml
+for part in redis api web; do
+  pelago-sandbox kubectl rome -- rollout status -n store "deployment/$part" --timeout=120s >/dev/null
+done
+at rome pelago-sandbox kubectl rome -- get pods -n store -o wide
+page=$(pelago-sandbox kubectl rome -- get service web -n store -o 'jsonpath={.status.loadBalancer.ingress[0].ip}')
+visit() { show pelago-sandbox run rome -- curl -sS --max-time 5 --retry 10 --retry-all-errors --retry-delay 1 "http://$page/visit"; printf '\n'; }
+visit
+at rome pelago status milan
+at rome pelago explain connection "$(pelago-sandbox kubectl rome -- get pods -n store -l app=web -o 'jsonpath={.items[0].metadata.name}')" \
+  "$(pelago-sandbox kubectl rome -- get pods -n store -l app=api -o 'jsonpath={.items[0].metadata.name}')" -n store
+
+say "The link breaks: milan's pods run on, and the page says what it cannot reach. It heals: so does the shop."
+show pelago-sandbox link cut rome milan
+show pelago-sandbox run rome -- curl -sS --max-time 5 -o /dev/null -w 'HTTP %{http_code}\n' "http://$page/visit" || true
+show pelago-sandbox link heal rome milan
+visit
+
 say "Milan's owner stays master in his house: he drains the tenant, and its pods leave. What rome has no room for waits."
 at milan pelago drain tenant rome
 at rome pelago-sandbox kubectl rome -- get pods -n shop -o wide
@@ -89,6 +117,8 @@ at rome pelago status
 cat <<TEXT
 
 ${bold}Try${plain}   (export PATH=$PWD/bin:\$PATH; umask 077; pelago-sandbox kubeconfig rome > rome.kubeconfig; the same for milan)
+  pelago-sandbox run rome -- curl -s http://$page/visit            the shop, through both clusters
+  KUBECONFIG=rome.kubeconfig pelago test network                every way between pods here and in milan
   pelago-sandbox kubectl rome -- scale -n shop deployment/web --replicas=10
   pelago-sandbox link cut rome milan                           rome notices in seconds, the pods run on; heal ends it
   KUBECONFIG=rome.kubeconfig pelago unoffload namespace shop   the pods come home
