@@ -48,12 +48,12 @@ type Path struct {
 }
 
 // Paths are all ways that there are between pods at home and elsewhere, of a namespace and a
-// headless Service that selects all pods.
+// headless Service that selects all pods. Between two providers there is none yet.
 func Paths(namespace, headless string, pods []Pod) []Path {
 	var paths []Path
 	for _, from := range pods {
 		for _, to := range pods {
-			if from.Name == to.Name {
+			if from.Name == to.Name || !from.Home && !to.Home && from.Cluster != to.Cluster {
 				continue
 			}
 			add := func(by, host string, port int32) {
