@@ -157,20 +157,13 @@ func (w *testbed) round(ctx context.Context, results []reach.Result, pods []reac
 	ctx, cancel := context.WithTimeout(ctx, roundLimit)
 	defer cancel()
 	var group errgroup.Group // what one pod cannot do keeps no other from calling
-	for _, from := range pods {
-		var places []int
+	for from, places := range left(results) {
 		command := []string{"/pelago", "probe", "call"}
-		for i, r := range results {
-			if r.From == from.Name && !r.OK && r.Host != "" {
-				places = append(places, i)
-				command = append(command, net.JoinHostPort(r.Host, strconv.Itoa(int(r.Port))))
-			}
-		}
-		if len(places) == 0 {
-			continue
+		for _, i := range places {
+			command = append(command, net.JoinHostPort(results[i].Host, strconv.Itoa(int(results[i].Port))))
 		}
 		group.Go(func() error {
-			out, err := w.cluster.Exec(ctx, w.namespace, from.Name, command)
+			out, err := w.cluster.Exec(ctx, w.namespace, from, command)
 			var answers []reach.Answer
 			if err == nil {
 				answers, err = reach.Read(out, len(places))
@@ -186,6 +179,17 @@ func (w *testbed) round(ctx context.Context, results []reach.Result, pods []reac
 		})
 	}
 	return group.Wait()
+}
+
+// left are the places of the ways that are not good yet and can be called, by the pod that calls.
+func left(results []reach.Result) map[string][]int {
+	all := map[string][]int{}
+	for i, r := range results {
+		if !r.OK && r.Host != "" {
+			all[r.From] = append(all[r.From], i)
+		}
+	}
+	return all
 }
 
 // print shows the ways, and fails if one is not good.
