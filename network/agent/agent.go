@@ -210,6 +210,12 @@ func pause(ctx context.Context, d time.Duration) {
 // step applies what follows from all that is known now, and returns when to do so again.
 // With all it also looks after what it thinks is so already.
 func (a *Agent) step(ctx context.Context, all bool) time.Duration {
+	a.mu.Lock()
+	known := a.tenure.known()
+	a.mu.Unlock()
+	if !known {
+		return paceAgain // what an earlier agent has left goes on; the first renewal brings us back
+	}
 	k, p, lost, until := a.plan()
 	err := a.apply(ctx, p, k, lost, all)
 	if ctx.Err() != nil {
@@ -229,8 +235,8 @@ func (a *Agent) step(ctx context.Context, all bool) time.Duration {
 	if err != nil {
 		next = paceAgain
 	}
-	if gateway && !lost {
-		next = min(next, max(time.Until(until), 0)+time.Millisecond)
+	if left := time.Until(until); gateway && !lost && left > 0 {
+		next = min(next, left+time.Millisecond)
 	}
 	return next
 }

@@ -129,6 +129,10 @@ func (t *tenure) renewed(began time.Time, holds time.Duration) {
 // for longer than its Lease holds: who cannot renew cannot know either whether others can.
 func (t *tenure) alive() bool { return t.ever && !t.left }
 
+// known says whether this node knows of itself what others know of it. One that has not renewed
+// its Lease yet may be gateway by a renewal of an earlier process.
+func (t *tenure) known() bool { return t.ever || t.left }
+
 // lost says whether others may have taken over what is this node's, if there are any.
 func (t *tenure) lost(now time.Time, others bool) bool {
 	return t.left || t.ever && others && !now.Before(t.until)

@@ -113,6 +113,9 @@ func TestTenure(t *testing.T) {
 		{"nobody can, where there is nobody else", renewed, time.Hour, false, true, false},
 		{"who has left has left", left, 0, false, false, true},
 	} {
+		if known := c.of.known(); known != (c.alive || c.lost) {
+			t.Errorf("%s: known %t", c.reason, known)
+		}
 		if alive, lost := c.of.alive(), c.of.lost(begin.Add(c.after), c.others); alive != c.alive || lost != c.lost {
 			t.Errorf("%s: alive %t, lost %t; want %t and %t", c.reason, alive, lost, c.alive, c.lost)
 		}

@@ -43,9 +43,13 @@ func hostState(c Config) state {
 		case r.Gateway != "":
 			k.device, k.via = Device(r.Gateway), gatewayEnd(v4)
 		case r.Node == "":
-			k = route{prefix: r.Prefix, table: viewTable, metric: lastMetric}
+			k.device = ""
 		}
-		s.routes = append(s.routes, k)
+		if k.device != "" {
+			s.routes = append(s.routes, k)
+		}
+		// What is for a peer leaves by no other route when the device is gone.
+		s.routes = append(s.routes, route{prefix: r.Prefix, table: viewTable, metric: lastMetric})
 		routed[v4] = true
 	}
 	for _, v4 := range families {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/pelago-dev/pelago/network/netnstest"
@@ -32,6 +33,7 @@ func TestKernel(t *testing.T) {
 		{"a packet larger than any MTU goes through", testLargePing},
 		{"what a peer may not send is dropped and counted", testSpoofed},
 		{"only what is allowed is reached", testLimited},
+		{"without the gateway's device nothing is sent elsewhere", testNoVeth},
 		{"without its tunnel a gateway says that there is no way", testNoTunnel},
 		{"connections survive the move of a gateway", testMove},
 		{"nothing is left", testEmpty},
@@ -278,6 +280,30 @@ func testLimited(t *testing.T, w *world) {
 		side.cluster.change = nil
 		w.set(side.cluster)
 	}
+}
+
+// testNoVeth takes the gateway's device away, as it goes with the process that held its namespace:
+// what is for the peer goes nowhere until the next Set, and not by the node's default route.
+func testNoVeth(t *testing.T, w *world) {
+	node := w.rome.nodes[0]
+	for _, v4 := range families {
+		_, all, _ := net.ParseCIDR(everything(v4).String())
+		usual := &netlink.Route{Dst: all, Gw: netnstest.NodeAddr(1, v4).AsSlice(), LinkIndex: node.Link("eth0").Attrs().Index}
+		node.Must(node.Kernel.RouteAdd(usual))
+		defer func() { node.Must(node.Kernel.RouteDel(usual)) }()
+	}
+	node.Must(node.Kernel.LinkDel(node.Link(Device("other"))))
+	for _, v4 := range families {
+		c, _, err := node.Pod.Dial(podAt(w.rome.view, 1, 5, v4), patience)
+		if err == nil {
+			_ = c.Close()
+		}
+		if !errors.Is(err, unix.ENETUNREACH) && !errors.Is(err, unix.EHOSTUNREACH) {
+			t.Errorf("from %s without the gateway's device: %v", node.Name, err)
+		}
+	}
+	w.set(w.rome)
+	testPods(t, w)
 }
 
 func testNoTunnel(t *testing.T, w *world) {

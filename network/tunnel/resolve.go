@@ -73,6 +73,7 @@ func resolve(ctx context.Context, ask Resolver, all []target) (answered []target
 			for j := range found {
 				found[j] = found[j].Unmap()
 			}
+			found = slices.DeleteFunc(found, func(a netip.Addr) bool { return !elsewhere(a) })
 			if len(found) > perName {
 				found = found[:perName]
 			}
@@ -94,4 +95,10 @@ func candidates(all []target) []netip.AddrPort {
 		}
 	}
 	return found
+}
+
+// elsewhere holds for addresses that can be a peer's. A name is the peer's to fill, who must not
+// have us call what is here.
+func elsewhere(a netip.Addr) bool {
+	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && !a.IsLinkLocalUnicast()
 }
