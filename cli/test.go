@@ -89,7 +89,11 @@ func (o *testNetwork) run(ctx context.Context, e *Env, args []string) (err error
 	if err != nil {
 		return err
 	}
-	ctx, cancel := bound(ctx, o.timeout+o.settle+roundLimit)
+	limit := o.timeout
+	if limit > 0 { // else there is none
+		limit += o.settle + roundLimit
+	}
+	ctx, cancel := bound(ctx, limit)
 	defer cancel()
 	progress := e.progress()
 	defer progress.Stop()

@@ -21,7 +21,7 @@ import (
 func get(t *testing.T, n *netnstest.Node, path, token string) (status int, text string) {
 	t.Helper()
 	client := &http.Client{Timeout: netnstest.Patience, Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // made in memory, and proves nothing
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // each process makes its certificate in memory, signed by nobody
 		DialContext: func(_ context.Context, network, address string) (c net.Conn, err error) {
 			err = netns.In(n.File, func() (err error) { c, err = net.Dial(network, address); return err })
 			return c, err
