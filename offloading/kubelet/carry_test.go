@@ -196,10 +196,16 @@ func TestFollowing(t *testing.T) {
 		<-r.Context().Done()
 		gone <- struct{}{}
 	})
-	ends := map[string]func(context.CancelFunc){
-		"the caller leaves":             func(cancel context.CancelFunc) { cancel() },
-		"the connection is taken away":  func(context.CancelFunc) { s.server.cut() },
-		"the node is gone, and is back": func(context.CancelFunc) { s.kubelets.close(s.node.Name); _, _ = s.kubelets.open(s.node) },
+	ends := map[string]func(context.CancelFunc){ // in any order
+		"the caller leaves":            func(cancel context.CancelFunc) { cancel() },
+		"the connection is taken away": func(context.CancelFunc) { s.server.cut() },
+		"the node is gone, and is back": func(context.CancelFunc) {
+			s.kubelets.close(s.node.Name)
+			var err error
+			if s.server, err = s.kubelets.open(s.node); err != nil {
+				t.Fatal(err)
+			}
+		},
 	}
 	for reason, end := range ends {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -100,7 +101,8 @@ func TestManager(t *testing.T) {
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
-			t.Error(err)
+			all := make([]byte, 1<<20)
+			t.Errorf("%v\n%s", err, all[:runtime.Stack(all, true)])
 		}
 	})
 	connect := func(peering, url string) {
