@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -97,8 +98,9 @@ func (t *tally) find(pkg, name string) *testCase {
 // counts is what a step comes to.
 type counts struct {
 	passed          int
-	failed, skipped []string // names
-	output          []string // of what failed, for the eye
+	failed, skipped []string            // names
+	reasons         map[string][]string // of what failed, a few lines each, by name
+	output          []string            // of what failed, for the eye
 	slow            []testCase
 }
 
@@ -117,7 +119,7 @@ func (t *tally) result() counts {
 			n.skipped = append(n.skipped, c.title())
 		case c.result == "fail" || c.result == "":
 			if !bad[c.pkg+"\x00"+c.name] {
-				n.failed = append(n.failed, c.title())
+				n.fail(c.title(), c)
 				n.output = append(c.lines(), n.output...)
 			}
 			bad[c.pkg] = true
@@ -131,13 +133,47 @@ func (t *tally) result() counts {
 	}
 	for _, c := range t.order {
 		if c.name == "" && c.result == "fail" && !bad[c.pkg] {
-			n.failed = append(n.failed, c.pkg+" (the package itself)")
+			n.fail(c.pkg+" (the package itself)", c)
 			n.output = append(n.output, c.lines()...)
 		}
 	}
 	slices.Sort(n.failed)
 	slices.Sort(n.skipped)
 	return n
+}
+
+func (n *counts) fail(name string, c *testCase) {
+	n.failed = append(n.failed, name)
+	if n.reasons == nil {
+		n.reasons = map[string][]string{}
+	}
+	n.reasons[name] = c.reason()
+}
+
+const (
+	// reasonLines and reasonWidth bound what the summary says of a failure, for those who
+	// see nothing else.
+	reasonLines, reasonWidth = 3, 300
+)
+
+// told matches lines in which tests say what is wrong.
+var told = regexp.MustCompile(`^\s*[\w-]+\.go:\d+(:\d+)?: |^panic: |DATA RACE|undefined: `)
+
+// reason is the last of what a test said, as far as it says what is wrong.
+func (c *testCase) reason() []string {
+	all := slices.DeleteFunc(c.lines(), func(line string) bool {
+		return strings.TrimSpace(line) == "" || strings.HasPrefix(strings.TrimSpace(line), "--- FAIL") || strings.TrimSpace(line) == "FAIL"
+	})
+	said := slices.DeleteFunc(slices.Clone(all), func(line string) bool { return !told.MatchString(line) })
+	if len(said) == 0 {
+		said = all
+	}
+	said = slices.Clone(said[max(0, len(said)-reasonLines):])
+	for i, line := range said {
+		line = strings.TrimSpace(line)
+		said[i] = line[:min(len(line), reasonWidth)]
+	}
+	return said
 }
 
 // ancestors are the names a subtest can hang on. Some may be no tests: a name may hold

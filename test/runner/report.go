@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -49,12 +50,13 @@ func countText(n counts) string {
 
 // sum adds up the steps.
 func sum(done []outcome) counts {
-	var n counts
+	n := counts{reasons: map[string][]string{}}
 	for _, o := range done {
 		n.passed += o.counts.passed
 		n.failed = append(n.failed, o.counts.failed...)
 		n.skipped = append(n.skipped, o.counts.skipped...)
 		n.slow = append(n.slow, o.counts.slow...)
+		maps.Copy(n.reasons, o.counts.reasons)
 	}
 	return n
 }
@@ -85,19 +87,22 @@ func printSummary(out io.Writer, done []outcome, total, most time.Duration, skip
 		}
 		n.skipped = nil
 	}
-	printNames(out, "Failed:", n.failed)
-	printNames(out, "Skipped:", n.skipped)
+	printNames(out, "Failed:", n.failed, n.reasons)
+	printNames(out, "Skipped:", n.skipped, nil)
 	fmt.Fprintf(out, "\n%s\n", countText(n))
 	return len(n.failed) == 0
 }
 
-func printNames(out io.Writer, title string, names []string) {
+func printNames(out io.Writer, title string, names []string, reasons map[string][]string) {
 	if len(names) == 0 {
 		return
 	}
 	fmt.Fprintln(out, title)
 	for _, name := range names {
 		fmt.Fprintln(out, "  "+name)
+		for _, line := range reasons[name] {
+			fmt.Fprintln(out, "    | "+line)
+		}
 	}
 }
 

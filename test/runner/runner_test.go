@@ -196,6 +196,16 @@ Skipped:
 	if !strings.Contains(out.String(), "a TestRoot (skipped") || !strings.HasSuffix(out.String(), "\n8 passed, 1 failed, 0 skipped\n") {
 		t.Errorf("the skipped test is not named as a failure:\n%s", out.String())
 	}
+	var bad tally
+	for _, line := range []string{began("a", "TestX"), said("a", "TestX", "=== RUN TestX\n"), said("a", "TestX", "    x_test.go:7: got 1, want 2\n"),
+		said("a", "TestX", "--- FAIL: TestX (0.1s)\n"), ended("fail", "a", "TestX")} {
+		bad.add(line)
+	}
+	out.Reset()
+	printSummary(&out, []outcome{{step: step{name: "unit"}, counts: bad.result()}}, time.Second, 0, false)
+	if want := "Failed:\n  a TestX\n    | x_test.go:7: got 1, want 2\n\n0 passed, 1 failed"; !strings.Contains(out.String(), want) {
+		t.Errorf("the end does not say why a test failed:\n%s", out.String())
+	}
 	page := resultsPage("test-all", done, 100*time.Second, machine{2, 23.5, "6.18", "Debian", "go1.26"}, "abc", time.Unix(0, 0))
 	wantPage := `# Results of make test-all, 1970-01-01 00:00 UTC
 
@@ -304,6 +314,10 @@ func testEvent(action, pkg, name string) string {
 }
 
 func began(pkg, name string) string { return testEvent("run", pkg, name) }
+
+func said(pkg, name, text string) string {
+	return fmt.Sprintf(`{"Action":"output","Package":%q,"Test":%q,"Output":%q}`, pkg, name, text)
+}
 
 func ended(action, pkg, name string) string { return testEvent(action, pkg, name) }
 
