@@ -45,6 +45,7 @@ func TestOffloadingAll(t *testing.T) {
 		run  func(*testing.T, *continuum)
 	}{
 		{"Several", severalProviders},
+		{"NetworkBreaks", func(t *testing.T, c *continuum) { networkBreaks(t, c, true) }},
 		{"LongPartition", longPartition},
 		{"DeletedWhileAway", deletedWhileAway},
 		{"DeadNode", deadNodeOfProvider},

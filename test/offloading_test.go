@@ -48,6 +48,6 @@ func TestOffloading(t *testing.T) {
 			})
 		}
 	})
-	each(t, part{"NetworkFaults", networkFaults}, part{"Hostile", hostileShadowPods}, part{"Jobs", jobsEndOnce}, part{"Limits", tenantLimits}, part{"Restart", managersRestart},
+	each(t, part{"NetworkFaults", networkFaults}, part{"NetworkBreaks", func(t *testing.T, c *continuum) { networkBreaks(t, c, false) }}, part{"Hostile", hostileShadowPods}, part{"Jobs", jobsEndOnce}, part{"Limits", tenantLimits}, part{"Restart", managersRestart},
 		part{"RollOut", rollOut}, part{"Takeover", leaderDies}, part{"Partition", podsInPartition}, part{"Unoffload", unoffload})
 }
