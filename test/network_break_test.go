@@ -35,7 +35,8 @@ func (d damage) hits(p reach.Path) bool {
 // damages are one of each kind of way, and all that carries large packets. Rome sees milan's
 // pods by one prefix, and milan rome's by another.
 func damages(milan, rome string) []damage {
-	const ranges = "ip saddr 10.42.0.0/16 ip daddr "
+	// Only what comes from pods of this node: on its way from node to node it has been translated.
+	const ranges = `iifname != "pelago*" ip saddr 10.42.0.0/16 ip daddr `
 	direct, names := []string{"pod address", "pod name"}, []string{"service name", "full name", "pod name"}
 	calls := fmt.Sprintf(" tcp dport %d drop", reach.Port)
 	return []damage{
