@@ -260,9 +260,14 @@ func (s Site) labelled(ctx context.Context, kind schema.GroupVersionKind, opts .
 	return list.Items, nil
 }
 
-// delete deletes an object with all that belongs to it; one that is gone is no error.
+// delete deletes an object with all that belongs to it; one that is gone is no error. It is
+// named without a type: the client reads what is answered, and knows few of the kinds.
 func (s Site) delete(ctx context.Context, object client.Object) error {
-	err := s.Client.Delete(ctx, object, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	named := &unstructured.Unstructured{}
+	named.SetGroupVersionKind(object.GetObjectKind().GroupVersionKind())
+	named.SetNamespace(object.GetNamespace())
+	named.SetName(object.GetName())
+	err := s.Client.Delete(ctx, named, client.PropagationPolicy(metav1.DeletePropagationBackground))
 	if err := client.IgnoreNotFound(err); err != nil && !meta.IsNoMatchError(err) {
 		return fmt.Errorf("deleting %s %s: %w", object.GetObjectKind().GroupVersionKind().Kind, object.GetName(), err)
 	}

@@ -82,14 +82,15 @@ var podRules = fields("PodSpec",
 		"TopologySpreadConstraints":    {fate: translated, why: "whenUnsatisfiable becomes ScheduleAnyway: the pod is bound already", change: on(softenSpread)},
 		"PriorityClassName": {fate: translated, why: "dropped, as priorities are a cluster's own; system-* is refused",
 			change: on(dropPriorityClass)},
-		"Priority":         drop("priorities are a cluster's own; the provider's default holds"),
-		"PreemptionPolicy": drop("as priority"),
-		"RuntimeClassName": {fate: translated, why: "pelago is dropped, any other is refused", change: on(dropRuntimeClass)},
-		"Overhead":         drop("belongs to the runtime class at home"),
-		"ReadinessGates":   drop("home judges them, with conditions that are written at home"),
-		"SchedulingGates":  drop("home's scheduler has bound the pod, so they are open"),
-		"SchedulingGroup":  drop("home's scheduler has judged the group"),
-		"ResourceClaims":   refuse("devices claimed at home are not at the provider; request them as extended resources"),
+		"Priority":           drop("priorities are a cluster's own; the provider's default holds"),
+		"PreemptionPolicy":   drop("as priority"),
+		"RuntimeClassName":   {fate: translated, why: "pelago is dropped, any other is refused", change: on(dropRuntimeClass)},
+		"Overhead":           drop("belongs to the runtime class at home"),
+		"ReadinessGates":     drop("home judges them, with conditions that are written at home"),
+		"SchedulingGates":    drop("home's scheduler has bound the pod, so they are open"),
+		"SchedulingGroup":    drop("home's scheduler has judged the group"),
+		"EvictionResponders": drop("who responds is at home, where the pod is evicted"),
+		"ResourceClaims":     refuse("devices claimed at home are not at the provider; request them as extended resources"),
 	})
 
 var schedulingRules = join(
@@ -145,9 +146,9 @@ var containerPartRules = join(
 	fields("Lifecycle", "PostStart PreStop StopSignal", nil),
 	fields("LifecycleHandler", "Exec HTTPGet TCPSocket Sleep", nil),
 	fields("ExecAction", "Command", nil),
-	fields("HTTPGetAction", "Path Port Scheme HTTPHeaders", map[string]rule{"Host": probeHost}),
+	fields("HTTPGetAction", "Path Port Scheme HTTPHeaders Protocol", map[string]rule{"Host": probeHost}),
 	fields("TCPSocketAction", "Port", map[string]rule{"Host": probeHost}),
-	fields("GRPCAction", "Port Service", nil),
+	fields("GRPCAction", "Port Service Mode", nil),
 	fields("SleepAction", "Seconds", nil),
 	fields("HTTPHeader", "Name Value", nil),
 	fields("HostAlias", "IP Hostnames", nil),
@@ -179,23 +180,23 @@ var environmentRules = join(
 
 var volumeRules = join(
 	fields("Volume", "Name", nil),
-	fields("VolumeMount", "Name ReadOnly RecursiveReadOnly MountPath SubPath SubPathExpr", map[string]rule{
+	fields("VolumeMount", "Name ReadOnly RecursiveReadOnly MountPath SubPath SubPathExpr BindMountOptions", map[string]rule{
 		"MountPropagation": {fate: refused, why: "Bidirectional reaches the provider's node, and needs a tenant with podSecurity privileged; use None",
 			bad: when(func(w *walk, m *corev1.MountPropagationMode) bool {
 				return !w.privileged() && *m == corev1.MountPropagationBidirectional
 			})},
 	}),
-	fields("EmptyDirVolumeSource", "Medium SizeLimit", nil),
-	fields("ConfigMapVolumeSource", "Items DefaultMode Optional", nil),
-	fields("SecretVolumeSource", "SecretName Items DefaultMode Optional", nil),
-	fields("KeyToPath", "Key Path Mode", nil),
+	fields("EmptyDirVolumeSource", "Medium SizeLimit Mode", nil),
+	fields("ConfigMapVolumeSource", "Items DefaultMode DefaultUser Optional", nil),
+	fields("SecretVolumeSource", "SecretName Items DefaultMode DefaultUser Optional", nil),
+	fields("KeyToPath", "Key Path Mode User", nil),
 	fields("ImageVolumeSource", "Reference PullPolicy", nil),
-	fields("DownwardAPIVolumeSource", "Items DefaultMode", nil),
+	fields("DownwardAPIVolumeSource", "Items DefaultMode DefaultUser", nil),
 	fields("DownwardAPIProjection", "Items", nil),
-	fields("DownwardAPIVolumeFile", "Path ResourceFieldRef Mode", map[string]rule{
+	fields("DownwardAPIVolumeFile", "Path ResourceFieldRef Mode User", map[string]rule{
 		"FieldRef": {fate: translated, why: "reads an annotation pelago.dev/home-* that holds home's value", change: on(showInVolume)},
 	}),
-	fields("ProjectedVolumeSource", "Sources DefaultMode", nil),
+	fields("ProjectedVolumeSource", "Sources DefaultMode DefaultUser", nil),
 	fields("VolumeProjection", "DownwardAPI", map[string]rule{
 		"Secret": {fate: refused, why: "only a name that begins with pelago-token- and is not that of the pod's own tokens; any other goes with the pod: see docs/kinds/shadowobject.md",
 			bad: when(func(w *walk, s *corev1.SecretProjection) bool {
