@@ -30,8 +30,6 @@ const (
 	requestLimit = 30 * time.Second
 	// resolverFile says where the cluster's DNS is.
 	resolverFile = "/etc/resolv.conf"
-	// nodeRoot is where the node's own files are, by its first process.
-	nodeRoot = "/host/proc/1/root"
 )
 
 // work is the second process.
@@ -58,7 +56,7 @@ func work(ctx context.Context, s settings) error {
 	}
 	a, err := agent.New(agent.Options{
 		Node: s.node, Namespace: s.namespace, Config: config, Keeper: keeper, Left: left, Userspace: s.userspace, Names: names,
-		Root: nodeRoot, Registry: registry, Log: logger,
+		Registry: registry, Log: logger,
 	})
 	if err != nil {
 		return fmt.Errorf("beginning: %w", err)

@@ -64,8 +64,6 @@ type Options struct {
 	Left   holder.Left
 	// Userspace does without the kernel's WireGuard.
 	Userspace bool
-	// Root is where the node's own files are, "" if they are nowhere.
-	Root string
 	// Names answers for home's names of tenants' pods; nil if nobody does.
 	Names *Names
 	// Registry takes the agent's metrics.

@@ -3,14 +3,11 @@ package agent
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/netip"
 	"net/url"
 	"os"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -23,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
-	"github.com/pelago-dev/pelago/network/dns"
 	"github.com/pelago-dev/pelago/network/ipam"
 	"github.com/pelago-dev/pelago/network/netns"
 )
@@ -41,10 +37,6 @@ const (
 	// ourDevices is what names of our own devices begin with.
 	ourDevices = "pelago-"
 )
-
-// resolvers are the files of a node, below its root, that may say where its name servers are. Where
-// a program of the node's own answers, the first one names that, and another one whom it asks.
-var resolvers = []string{"etc/resolv.conf", "run/systemd/resolve/resolv.conf", "run/NetworkManager/no-stub-resolv.conf"}
 
 // connections are what a node is connected to.
 type connections struct {
@@ -106,18 +98,12 @@ func (l lease) networks(ctx context.Context) ([]netip.Prefix, error) {
 	return ipam.ParseNetworks(o.Annotations[v1alpha1.AnnotationNetworks], v1alpha1.MaxNetworks), nil
 }
 
-// servers are the addresses of name servers and of the API server, as far as they can be found.
+// servers are the addresses of the API server and of the name servers that the agent itself asks.
+// The node's own ones are in files of the node, of which no program of Pelago sees any.
 func (a *Agent) servers() (all []netip.Addr) {
 	var names []string
 	if a.options.Names != nil {
 		names = slices.Clone(a.options.Names.Upstream)
-	}
-	for _, file := range resolvers {
-		servers, err := readResolver(a.options.Root, file)
-		if err != nil {
-			a.options.Log.V(1).Info("the node's name servers are not known", "error", err.Error())
-		}
-		names = append(names, servers...)
 	}
 	if u, err := url.Parse(a.options.Config.Host); err == nil {
 		names = append(names, cmp.Or(u.Hostname(), a.options.Config.Host))
@@ -131,39 +117,6 @@ func (a *Agent) servers() (all []netip.Addr) {
 		}
 	}
 	return all
-}
-
-// readResolver reads the name servers in a file below a root. Its links are followed there, also
-// those that begin anew at the root.
-func readResolver(root, file string) ([]string, error) {
-	if root == "" {
-		return nil, nil
-	}
-	below, err := os.OpenRoot(root)
-	if err != nil {
-		return nil, fmt.Errorf("opening the node's files: %w", err)
-	}
-	defer func() { _ = below.Close() }()
-	for range 8 { // links
-		link, err := below.Readlink(file)
-		if err != nil {
-			break // it is none, or there is nothing
-		}
-		if !path.IsAbs(link) {
-			link = path.Join("/", path.Dir(file), link)
-		}
-		file = strings.TrimPrefix(path.Clean(link), "/")
-	}
-	conf, err := below.Open(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the node's name servers: %w", err)
-	}
-	defer func() { _ = conf.Close() }()
-	servers, _, err := dns.ReadResolver(conf)
-	return servers, err
 }
 
 // podRanges are where this cluster's pods are, as far as agents know.

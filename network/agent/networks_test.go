@@ -3,8 +3,6 @@ package agent
 import (
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -130,46 +128,5 @@ func TestRemembered(t *testing.T) {
 	c.see(many, at.Add(connectedFor+2*time.Second))
 	if all := c.all(); len(c) != v1alpha1.MaxNetworks || !slices.Contains(all, prefixes("11.0.0.0/8")[0]) || slices.Contains(all, prefixes("192.168.1.0/24")[0]) {
 		t.Errorf("of more than counts are left %d: %v", len(c), all)
-	}
-}
-
-// TestReadResolver follows the links that distributions have there, on the node and nowhere else.
-func TestReadResolver(t *testing.T) {
-	root, outside := t.TempDir(), filepath.Join(t.TempDir(), "secret")
-	write := func(name, text string) {
-		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(outside, "nameserver 192.0.2.66\n")
-	write(filepath.Join(root, "run/resolve/stub"), "# x\nnameserver 10.1.2.3\nsearch example.org\nnameserver fd00::53\n")
-	for file, link := range map[string]string{
-		"etc/relative": "../run/resolve/stub", "etc/absolute": "/run/resolve/stub", "etc/two": "absolute", "etc/none": "/run/nothing",
-		"etc/round": "round", "etc/out": "../../../../../../.." + outside, "etc/away": outside,
-	} {
-		if err := os.MkdirAll(filepath.Join(root, "etc"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(link, filepath.Join(root, file)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	both := []string{"10.1.2.3", "fd00::53"}
-	for _, c := range []struct {
-		root, file string
-		want       []string
-	}{
-		{root, "run/resolve/stub", both}, {root, "etc/relative", both}, {root, "etc/absolute", both}, {root, "etc/two", both},
-		{root, "etc/none", nil}, {root, "etc/round", nil}, {root, "etc/out", nil}, {root, "etc/away", nil}, {root, "etc", nil},
-		{"", "etc/resolv.conf", nil}, {filepath.Join(root, "nowhere"), "etc/resolv.conf", nil},
-	} {
-		got, err := readResolver(c.root, c.file)
-		if d := cmp.Diff(c.want, got); d != "" {
-			t.Errorf("%s (%v, -want +got):\n%s", c.file, err, d)
-		}
 	}
 }
