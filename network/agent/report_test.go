@@ -111,7 +111,7 @@ func TestReportsFit(t *testing.T) {
 	}{
 		{"a few", 10, "no port", true, true, 7},
 		{"500 that are well", 500, "", false, true, 0},
-		{"500, half of them with long problems", 500, strings.Repeat("a device is busy: ", 14) + "end", true, false, shortProblem},
+		{"500, half of them with long problems", 500, strings.Repeat("a device is busy: ", 14) + "end", true, false, maxProblem},
 		{"1000 that are well", 1000, "", false, false, 0},
 		{"1000, half of them with long problems, and all with next keys", 1000, strings.Repeat("ä", 128), true, false, shortProblem},
 	} {
