@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/network/ipam"
 )
 
 const (
@@ -54,6 +56,9 @@ type sight struct {
 	held    bool
 	text    string
 	reports map[string]v1alpha1.TunnelReport
+	// near is as it is written what the node is connected to, and networks what that means.
+	near     string
+	networks []netip.Prefix
 }
 
 // agent is one node's, as far as it matters now.
@@ -61,6 +66,9 @@ type agent struct {
 	node    string
 	alive   bool
 	reports map[string]v1alpha1.TunnelReport
+	// networks are those that its node is connected to, by what it said last: they stay while it
+	// is away.
+	networks []netip.Prefix
 }
 
 func newAgents(c clock.PassiveClock) *agents {
@@ -91,12 +99,14 @@ func (a *agents) see(l *coordinationv1.Lease) bool {
 	}
 	s.held = ptr.Deref(l.Spec.HolderIdentity, "") != "" && l.DeletionTimestamp == nil
 	s.term = min(max(time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, 0))*time.Second, leastTerm), mostTerm)
+	news := !known
 	if text := l.Annotations[v1alpha1.AnnotationTunnels]; !known || text != s.text {
-		s.text = text
-		s.reports = readReports(text)
-		return true
+		s.text, s.reports, news = text, readReports(text), true
 	}
-	return a.differs(now)
+	if text := l.Annotations[v1alpha1.AnnotationNetworks]; text != s.near {
+		s.near, s.networks, news = text, ipam.ParseNetworks(text, v1alpha1.MaxNetworks), true
+	}
+	return news || a.differs(now)
 }
 
 // maxReports bounds the text of an agent's reports, in bytes.
@@ -169,7 +179,7 @@ func (a *agents) peek() []agent {
 // list returns the agents there are. The caller holds the lock.
 func (a *agents) list(now time.Time) (all []agent) {
 	for _, node := range slices.Sorted(maps.Keys(a.seen)) {
-		all = append(all, agent{node: node, alive: a.seen[node].alive(now), reports: a.seen[node].reports})
+		all = append(all, agent{node: node, alive: a.seen[node].alive(now), reports: a.seen[node].reports, networks: a.seen[node].networks})
 	}
 	return all
 }

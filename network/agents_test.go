@@ -70,3 +70,32 @@ func TestAgents(t *testing.T) {
 		t.Errorf("left: %+v", all)
 	}
 }
+
+// TestNear holds that a look is asked for when a node is connected to something else, and not when
+// its Lease is renewed.
+func TestNear(t *testing.T) {
+	a := newAgents(testingclock.NewFakePassiveClock(noon))
+	lease := func(text string) *coordinationv1.Lease {
+		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{v1alpha1.AnnotationNetworks: text}}}
+	}
+	a.see(lease(""))
+	a.now()
+	for _, c := range []struct {
+		text string
+		news bool
+		want []string
+	}{
+		{"10.0.0.0/8 192.168.1.0/24", true, []string{"10.0.0.0/8", "192.168.1.0/24"}},
+		{"10.0.0.0/8 192.168.1.0/24", false, []string{"10.0.0.0/8", "192.168.1.0/24"}},
+		{"no prefix", true, nil},
+		{"", true, nil},
+	} {
+		if news := a.see(lease(c.text)); news != c.news {
+			t.Errorf("%q is new: %v", c.text, news)
+		}
+		all, _ := a.now()
+		if d := cmp.Diff(c.want, texts(all[0].networks)); d != "" {
+			t.Errorf("%q (-want +got):\n%s", c.text, d)
+		}
+	}
+}

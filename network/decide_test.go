@@ -167,6 +167,12 @@ func TestOwn(t *testing.T) {
 			[]string{"10.42.0.0/16"}, []string{"172.20.3.0/24"}, ""},
 		{"and leave views alone", grounds{nodes: []*corev1.Node{node("192.168.0.1", "10.42.0.0/24")}, views: prefixes([]string{"10.255.0.0/16"})},
 			[]string{"10.42.0.0/16"}, []string{"10.254.255.0/24"}, ""},
+		{"what nodes are connected to is no external address, and the next pool serves", grounds{nodes: []*corev1.Node{node("192.168.0.1", "10.42.0.0/24")}, connected: prefixes([]string{"10.0.0.0/8"})},
+			[]string{"10.42.0.0/16"}, []string{"172.31.255.0/24"}, ""},
+		{"nor moves those that there are", grounds{nodes: []*corev1.Node{node("192.168.0.1", "10.42.0.0/24")}, connected: prefixes([]string{"10.0.0.0/8"}), before: prefixes([]string{"10.255.255.0/24"})},
+			[]string{"10.42.0.0/16"}, []string{"10.255.255.0/24"}, ""},
+		{"routes of a CNI do not narrow the ranges of pods", grounds{nodes: []*corev1.Node{node("192.168.0.1", "10.42.0.0/24"), node("192.168.0.2", "10.42.1.0/24")},
+			connected: prefixes([]string{"10.42.0.0/24", "10.42.1.0/24", "10.42.200.0/24"})}, []string{"10.42.0.0/16"}, []string{"10.255.255.0/24"}, ""},
 		{"a cluster without room for them says so", grounds{nodes: []*corev1.Node{node("192.168.0.1", "10.42.0.0/24")}, settings: home.Network{Pools: []string{"10.42.0.0/16"}}},
 			[]string{"10.42.0.0/16"}, nil, "set network.external"},
 	}

@@ -203,6 +203,11 @@ func (r *decider) gatherOwn(ctx context.Context, f *facts, g *grounds) error {
 			g.nodes = append(g.nodes, n)
 		}
 	}
+	for _, a := range f.agents {
+		if f.nodes[a.node] != nil {
+			g.connected = append(g.connected, a.networks...)
+		}
+	}
 	cidrs := &networkingv1.ServiceCIDRList{}
 	if err := r.client.List(ctx, cidrs); err != nil {
 		return fmt.Errorf("listing ranges of services: %w", err)

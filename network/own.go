@@ -21,6 +21,8 @@ const (
 	wide4, wide6 = 16, 56
 	// external4 and external6 are the lengths of ranges of external addresses.
 	external4, external6 = 24, 120
+	// maxConnected is how many networks of nodes count, the widest ones.
+	maxConnected = 4096
 )
 
 // grounds is what this cluster's own ranges follow from.
@@ -29,8 +31,9 @@ type grounds struct {
 	clusterID string
 	nodes     []*corev1.Node // real ones
 	services  []networkingv1.ServiceCIDR
-	servers   []netip.Addr // of the API server here
-	reached   []netip.Addr // API servers of peers
+	connected []netip.Prefix // networks that nodes say they are in
+	servers   []netip.Addr   // of the API server here
+	reached   []netip.Addr   // API servers of peers
 	// before are the external addresses published so far, the oldest peering's first, and
 	// views those of peers.
 	before, views []netip.Prefix
@@ -74,7 +77,11 @@ func own(g grounds) property {
 	}
 	p.Reached = sorted(p.Reached)
 	p.findPods(g)
-	p.findExternal(g)
+	// What nodes say of routes changes neither the ranges of pods, in which CNIs have many, nor
+	// external addresses that are published: these are nowhere but in gateways.
+	connected := ipam.Networks(g.connected, maxConnected)
+	p.findExternal(g, connected)
+	p.Nodes = sorted(slices.Concat(p.Nodes, connected))
 	return p
 }
 
@@ -149,8 +156,8 @@ func widened(p netip.Prefix, length int, others []netip.Prefix) netip.Prefix {
 }
 
 // findExternal takes the external addresses from the settings, or those that are published
-// already if they are still right, or the highest that are free.
-func (p *property) findExternal(g grounds) {
+// already if they are still right, or the highest that are free, also of what nodes are connected to.
+func (p *property) findExternal(g grounds, connected []netip.Prefix) {
 	if p.External = prefixes(g.settings.External); len(p.External) > 0 {
 		return
 	}
@@ -170,7 +177,7 @@ func (p *property) findExternal(g grounds) {
 			p.External = append(p.External, g.before[i])
 			continue
 		}
-		free, ok := own.Free(four, length, g.views)
+		free, ok := own.Free(four, length, slices.Concat(g.views, connected))
 		if ok {
 			p.External = append(p.External, free)
 		} else if p.problem == "" {

@@ -379,7 +379,13 @@ func (s *side) report(node string, reports map[string]v1alpha1.TunnelReport) {
 	if err != nil {
 		s.world.t.Fatal(err)
 	}
-	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: v1alpha1.AgentLease(node), Annotations: map[string]string{v1alpha1.AnnotationTunnels: string(text)}}}
+	s.renew(node, map[string]string{v1alpha1.AnnotationTunnels: string(text)})
+}
+
+// renew makes the Lease of a node's agent, or renews it, with annotations.
+func (s *side) renew(node string, annotations map[string]string) {
+	s.world.t.Helper()
+	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: v1alpha1.AgentLease(node), Annotations: annotations}}
 	renew := metav1.NewMicroTime(s.world.clock.Now())
 	l.Spec = coordinationv1.LeaseSpec{HolderIdentity: &node, LeaseDurationSeconds: new(int32(5)), RenewTime: &renew}
 	if err := s.world.raw.Create(ctx, l); err != nil {

@@ -8,6 +8,14 @@ import (
 // whose gateway its node is, by NetworkKey; there is none if it is gateway of nothing.
 const AnnotationTunnels = "pelago.dev/tunnels"
 
+// AnnotationNetworks on the Lease of an agent lists the networks that its node is connected to, as
+// prefixes separated by spaces: no view may cover them. Without it they are not known. It stays while
+// the agent is away, and goes with the Lease, which ends with its Node.
+const AnnotationNetworks = "pelago.dev/networks"
+
+// MaxNetworks is how many prefixes of AnnotationNetworks count.
+const MaxNetworks = 64
+
 // TunnelReport is what an agent has measured of a tunnel. It is told at once when Alive,
 // Peer or Knows change, and else at most every half minute.
 type TunnelReport struct {

@@ -89,6 +89,8 @@ type Agent struct {
 	tenure  tenure
 	gateway bool
 	ready   error
+	// networks is what the Lease is to say of them, nil as long as that is not known.
+	networks *string
 }
 
 // errStarting is why an agent is not ready before its first plan was applied.
@@ -123,7 +125,7 @@ func New(o Options) (*Agent, error) {
 			return nil, err
 		}
 	}
-	a.lease = lease{client: a.cluster.direct, namespace: o.Namespace, node: o.Node}
+	a.lease = lease{client: a.cluster.direct, namespace: o.Namespace, node: o.Node, log: o.Log}
 	return a, nil
 }
 
@@ -150,6 +152,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return a.cluster.run(inner) })
 	group.Go(func() error { a.renew(inner); return nil })
 	group.Go(func() error { a.look(inner); return nil })
+	group.Go(func() error { a.survey(inner); return nil })
 	group.Go(func() error { return a.answer(inner) })
 	group.Go(func() error {
 		if !a.cluster.wait(inner) {

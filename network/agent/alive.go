@@ -25,20 +25,27 @@ const (
 // renew keeps this node's Lease, and says in it how the tunnels are.
 func (a *Agent) renew(ctx context.Context) {
 	var said told
+	var networks *string // said of them
+	var refused time.Time
 	failing := false
 	for ctx.Err() == nil {
 		a.mu.Lock()
-		t := termOf(a.gateway)
+		t, connected := termOf(a.gateway), a.networks
 		a.mu.Unlock()
 		began := time.Now()
 		reports := a.tunnels.reports()
 		c := content{holder: a.options.Node, term: t, now: began}
-		if said.due(reports, began) {
-			text := reportsText(reports)
-			c.tunnels = &text
+		if began.Sub(refused) >= reportEvery {
+			if said.due(reports, began) {
+				text := reportsText(reports)
+				c.tunnels = &text
+			}
+			if connected != networks {
+				c.networks = connected
+			}
 		}
 		limited, cancel := context.WithTimeout(ctx, t.patience())
-		err := a.lease.write(limited, c)
+		was, err := a.lease.write(limited, c)
 		cancel()
 		if ctx.Err() != nil {
 			return
@@ -51,8 +58,19 @@ func (a *Agent) renew(ctx context.Context) {
 			if news { // it may be gateway, or have its tunnels again
 				signal(a.work)
 			}
-			if c.tunnels != nil {
-				said = told{reports: reports, at: began, known: true}
+			switch {
+			case was.made, was.refused:
+				said, networks = told{}, nil
+				if was.refused {
+					refused = began
+				}
+			default:
+				if c.tunnels != nil {
+					said = told{reports: reports, at: began, known: true}
+				}
+				if c.networks != nil {
+					networks = c.networks
+				}
 			}
 		}
 		if failed := err != nil; failed != failing {

@@ -35,7 +35,17 @@ func trimmed[T client.Object](t *testing.T, o T) T {
 
 // TestTrim holds that nothing is missing of what plans are made of.
 func TestTrim(t *testing.T) {
-	f, want := someFacts(), input(someFacts())
+	aged := func() facts {
+		f := someFacts()
+		for i := range f.configs {
+			f.configs[i].CreationTimestamp = metav1.Unix(int64(1000+i), 0)
+		}
+		return f
+	}
+	f, want := aged(), input(aged())
+	if want.input.Peerings[0].Since != time.Unix(1000, 0) || want.input.Peerings[1].Since != time.Unix(1002, 0) {
+		t.Errorf("the peerings began at %v and %v", want.input.Peerings[0].Since, want.input.Peerings[1].Since)
+	}
 	for i := range f.nodes {
 		f.nodes[i] = *trimmed(t, &f.nodes[i])
 	}

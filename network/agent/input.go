@@ -117,7 +117,7 @@ func (k *known) own(p *pair) {
 func (k *known) peering(f facts, p *pair, behind map[string][]string) {
 	key := v1alpha1.NetworkKey(p.namespace)
 	object := "peering " + key
-	out := plan.Peering{Key: key, Role: p.role, Limited: true, ListenPort: uint16(max(0, min(p.own.Spec.Port, 65535)))}
+	out := plan.Peering{Key: key, Since: p.own.CreationTimestamp.Time, Role: p.role, Limited: true, ListenPort: uint16(max(0, min(p.own.Spec.Port, 65535)))}
 	out.Views = k.views(object, p.peer.Status.Views)
 	out.Endpoints = p.peer.Spec.Endpoints[:min(len(p.peer.Spec.Endpoints), maxEndpoints)]
 	out.Endpoints = slices.DeleteFunc(slices.Clone(out.Endpoints), func(e string) bool { return len(e) > 261 })

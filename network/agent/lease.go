@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -52,6 +53,7 @@ type lease struct {
 	client    client.Client
 	namespace string
 	node      string
+	log       logr.Logger
 }
 
 // content is what a Lease says: nobody holds one that was left.
@@ -59,18 +61,25 @@ type content struct {
 	holder string
 	term   term
 	now    time.Time
-	// tunnels are the annotation; nil leaves it as it is, and an empty one removes it.
-	tunnels *string
+	// tunnels and networks are annotations; nil leaves one as it is, and an empty one removes it.
+	tunnels, networks *string
 }
 
 // patch is what makes a Lease say that.
 func (c content) patch() ([]byte, error) {
 	metadata := map[string]any{}
-	if c.tunnels != nil {
-		metadata["annotations"] = map[string]any{v1alpha1.AnnotationTunnels: *c.tunnels}
-		if *c.tunnels == "" {
-			metadata["annotations"] = map[string]any{v1alpha1.AnnotationTunnels: nil}
+	annotations := map[string]any{}
+	for key, text := range map[string]*string{v1alpha1.AnnotationTunnels: c.tunnels, v1alpha1.AnnotationNetworks: c.networks} {
+		switch {
+		case text == nil:
+		case *text == "":
+			annotations[key] = nil
+		default:
+			annotations[key] = *text
 		}
+	}
+	if len(annotations) > 0 {
+		metadata["annotations"] = annotations
 	}
 	text, err := json.Marshal(map[string]any{
 		"metadata": metadata,
@@ -87,20 +96,40 @@ func (c content) patch() ([]byte, error) {
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create;get;list;watch;patch;update,namespace=pelago-network,roleName=pelago-agent
 
-// write makes the Lease say that, and makes it if there is none. A Lease ends with its Node.
-func (l lease) write(ctx context.Context, c content) error {
+// outcome is what became of what a Lease was to say. The zero value is that it says it.
+type outcome struct {
+	// made is that there was no Lease, and the new one says nothing of tunnels and networks, and
+	// refused that it was renewed without these.
+	made, refused bool
+}
+
+// write makes the Lease say that, and makes it if there is none. A Lease ends with its Node. One
+// whose annotations are refused, perhaps since others fill it, is renewed without them: the node
+// must not lose its gateways by what it has to say.
+func (l lease) write(ctx context.Context, c content) (outcome, error) {
+	made, err := l.patch(ctx, c)
+	if c.tunnels == nil && c.networks == nil || !apierrors.IsInvalid(err) && !apierrors.IsRequestEntityTooLargeError(err) {
+		return outcome{made: made}, err
+	}
+	l.log.Info("what this node has to say is refused, and its Lease renewed without", "error", err.Error())
+	c.tunnels, c.networks = nil, nil
+	made, err = l.patch(ctx, c)
+	return outcome{made: made, refused: true}, err
+}
+
+func (l lease) patch(ctx context.Context, c content) (made bool, err error) {
 	text, err := c.patch()
 	if err != nil {
-		return err
+		return false, err
 	}
 	o := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: v1alpha1.AgentLease(l.node)}}
 	err = l.client.Patch(ctx, o, client.RawPatch(types.MergePatchType, text))
 	if !apierrors.IsNotFound(err) || c.holder == "" {
-		return err
+		return false, err
 	}
 	node := &corev1.Node{}
 	if err := l.client.Get(ctx, client.ObjectKey{Name: l.node}, node); err != nil {
-		return fmt.Errorf("reading the Node of a Lease: %w", err)
+		return false, fmt.Errorf("reading the Node of a Lease: %w", err)
 	}
 	seconds, now := int32(c.term.holds/time.Second), metav1.NewMicroTime(c.now)
 	o = &coordinationv1.Lease{
@@ -110,7 +139,7 @@ func (l lease) write(ctx context.Context, c content) error {
 		},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: &c.holder, LeaseDurationSeconds: &seconds, AcquireTime: &now, RenewTime: &now},
 	}
-	return l.client.Create(ctx, o)
+	return true, l.client.Create(ctx, o)
 }
 
 // tenure is how long this node's own Lease holds, as this node can be sure of. It is pure.

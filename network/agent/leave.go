@@ -32,7 +32,7 @@ func (a *Agent) leave(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, leavePatience)
 	defer cancel()
 	// The tunnels' reports go with it: nobody answers for them any more.
-	given := a.lease.write(limited, content{term: idleTerm, now: time.Now(), tunnels: &none})
+	_, given := a.lease.write(limited, content{term: idleTerm, now: time.Now(), tunnels: &none})
 	if given != nil {
 		a.options.Log.Info("this node's Lease could not be given up, and runs out", "error", given.Error())
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,12 +67,55 @@ func (t told) due(now map[string]v1alpha1.TunnelReport, at time.Time) bool {
 	return at.Sub(t.at) >= reportEvery && !maps.EqualFunc(now, t.reports, func(a, b v1alpha1.TunnelReport) bool { return text(a) == text(b) })
 }
 
-// reportsText is reports as they are written, "" if there are none.
+const (
+	// maxProblem and shortProblem are how much is told of why there is no tunnel, in bytes: usually,
+	// and where there is much to tell.
+	maxProblem, shortProblem = 256, 32
+	// maxReports bounds the reports together, in bytes. An API server takes 256 KiB of
+	// annotations, and refuses the renewal of a Lease with more.
+	maxReports = 200 << 10
+)
+
+// reportsText is reports as they are written, "" if there are none. Of too many that is left out
+// which matters least: numbers, most of the words about problems, and since when tunnels live. What
+// decisions follow from stays: whether a tunnel lives, and which keys it knows.
 func reportsText(reports map[string]v1alpha1.TunnelReport) string {
 	if len(reports) == 0 {
 		return ""
 	}
-	return text(reports)
+	out := text(reports)
+	for _, less := range []func(*v1alpha1.TunnelReport){
+		func(r *v1alpha1.TunnelReport) {
+			r.LatencyMicros, r.Loss, r.Endpoint, r.Handshake, r.Kernel = 0, 0, "", nil, false
+		},
+		func(r *v1alpha1.TunnelReport) { r.Problem = cut(r.Problem, shortProblem) },
+		func(r *v1alpha1.TunnelReport) {
+			if r.Alive {
+				r.Since = nil
+			}
+		},
+	} {
+		if len(out) <= maxReports {
+			return out
+		}
+		reports = maps.Clone(reports)
+		for key, r := range reports {
+			less(&r)
+			reports[key] = r
+		}
+		out = text(reports)
+	}
+	return out
+}
+
+// cut is text of at most so many bytes, with no part of a letter at its end.
+func cut(text string, most int) string {
+	text = strings.ToValidUTF8(text, "?")
+	if len(text) <= most {
+		return text
+	}
+	const more = "…"
+	return strings.ToValidUTF8(text[:most-len(more)], "") + more
 }
 
 func text(v any) string {

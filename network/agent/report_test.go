@@ -1,10 +1,15 @@
 package agent
 
 import (
+	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/network/health"
@@ -69,13 +74,15 @@ func TestDue(t *testing.T) {
 // TestPatch holds that a Lease says what it is to say, and leaves the annotation alone unless
 // it is to be something else.
 func TestPatch(t *testing.T) {
-	none, some := "", `{"x":{}}`
+	none, some, other := "", `{"x":{}}`, "10.0.0.0/8"
 	for _, c := range []struct {
 		of   content
 		want string
 	}{
 		{content{holder: "rome-1", term: gatewayTerm}, `{"metadata":{},"spec":{"holderIdentity":"rome-1","leaseDurationSeconds":2,"renewTime":"2026-11-22T10:00:00.000000Z"}}`},
 		{content{term: idleTerm, tunnels: &none}, `{"metadata":{"annotations":{"pelago.dev/tunnels":null}},"spec":{"holderIdentity":"","leaseDurationSeconds":15,"renewTime":"2026-11-22T10:00:00.000000Z"}}`},
+		{content{holder: "a", term: idleTerm, networks: &other}, `{"metadata":{"annotations":{"pelago.dev/networks":"10.0.0.0/8"}},"spec":{"holderIdentity":"a","leaseDurationSeconds":15,"renewTime":"2026-11-22T10:00:00.000000Z"}}`},
+		{content{holder: "a", term: idleTerm, networks: &none, tunnels: &none}, `{"metadata":{"annotations":{"pelago.dev/networks":null,"pelago.dev/tunnels":null}},"spec":{"holderIdentity":"a","leaseDurationSeconds":15,"renewTime":"2026-11-22T10:00:00.000000Z"}}`},
 		{content{holder: "a", term: idleTerm, tunnels: &some}, `{"metadata":{"annotations":{"pelago.dev/tunnels":"{\"x\":{}}"}},"spec":{"holderIdentity":"a","leaseDurationSeconds":15,"renewTime":"2026-11-22T10:00:00.000000Z"}}`},
 	} {
 		c.of.now = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
@@ -85,6 +92,72 @@ func TestPatch(t *testing.T) {
 		}
 		if d := cmp.Diff(c.want, string(got)); d != "" {
 			t.Error(d)
+		}
+	}
+}
+
+// TestReportsFit holds that however many tunnels end on a node, its Lease can say what follows from
+// them: alive or dead, and the keys.
+func TestReportsFit(t *testing.T) {
+	at := metav1.NewTime(time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC))
+	name := strings.Repeat("n", v1alpha1.MaxClusterName-4)
+	for _, c := range []struct {
+		reason  string
+		count   int
+		problem string
+		knows   bool
+		numbers bool // they are left
+		words   int  // bytes of each problem, at most
+	}{
+		{"a few", 10, "no port", true, true, 7},
+		{"500 that are well", 500, "", false, true, 0},
+		{"500, half of them with long problems", 500, strings.Repeat("a device is busy: ", 14) + "end", true, false, maxProblem},
+		{"1000 that are well", 1000, "", false, false, 0},
+		{"1000, half of them with long problems, and all with next keys", 1000, strings.Repeat("ä", 128), true, false, shortProblem},
+	} {
+		reports := map[string]v1alpha1.TunnelReport{}
+		for i := range c.count {
+			r := v1alpha1.TunnelReport{
+				Alive: i%2 == 0, Since: &at, LatencyMicros: 123456, Loss: .123, Endpoint: "[2001:db8:1111:2222:3333:4444:5555:6666]:7100", Handshake: &at, Kernel: true,
+				Peer: tunnel.PublicKey{byte(i), byte(i >> 8)}.String(),
+			}
+			if c.knows {
+				r.Knows = tunnel.PublicKey{1, byte(i), byte(i >> 8)}.String()
+			}
+			if !r.Alive {
+				r.Problem = cut(c.problem, maxProblem)
+			}
+			reports[fmt.Sprintf("peering-%s%04d", name, i)] = r
+		}
+		before := text(reports)
+		out := reportsText(reports)
+		t.Logf("%s: %d bytes of %d", c.reason, len(out), len(before))
+		if text(reports) != before {
+			t.Errorf("%s: the reports themselves were changed", c.reason)
+		}
+		if len(out) > 240<<10 || len(out) > maxReports && !c.knows {
+			t.Errorf("%s: %d bytes", c.reason, len(out))
+		}
+		var got map[string]v1alpha1.TunnelReport
+		if err := json.Unmarshal([]byte(out), &got); err != nil || len(got) != c.count {
+			t.Fatalf("%s: %d reports, %v", c.reason, len(got), err)
+		}
+		for key, r := range got {
+			want := reports[key]
+			if r.Alive != want.Alive || r.Peer != want.Peer || r.Knows != want.Knows || !r.Alive && (r.Since == nil || (r.Problem == "") != (want.Problem == "")) {
+				t.Fatalf("%s: of %+v is left %+v", c.reason, want, r)
+			}
+			if (r.LatencyMicros != 0) != c.numbers || len(r.Problem) > c.words || !utf8.ValidString(r.Problem) {
+				t.Fatalf("%s: told %+v", c.reason, r)
+			}
+		}
+	}
+}
+
+func TestCut(t *testing.T) {
+	for _, c := range []struct{ of, want string }{{"", ""}, {"1234567890", "1234567890"}, {"12345678901", "1234567…"}, {"ääääää", "äää…"}, {"a\xff", "a?"}} {
+		if got := cut(c.of, 10); got != c.want || len(got) > 10 {
+			t.Errorf("%q is cut to %q", c.of, got)
 		}
 	}
 }

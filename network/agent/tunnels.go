@@ -396,7 +396,7 @@ func (t *tunnels) reports() map[string]v1alpha1.TunnelReport {
 	}
 	for key, why := range t.wrong {
 		report := reports[key]
-		report.Problem = why
+		report.Problem = cut(why, maxProblem)
 		reports[key] = report
 	}
 	return reports

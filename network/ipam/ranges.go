@@ -20,11 +20,14 @@ const (
 	shortest4, shortest6 = 8, 16
 )
 
-// special are addresses that are nobody's pod, and that no view may have.
-var special = []struct {
+// meant are addresses that mean something else than one host.
+type meant struct {
 	prefix netip.Prefix
 	what   string
-}{
+}
+
+// special are addresses that are nobody's pod, and that no view may have.
+var special = []meant{
 	{netip.MustParsePrefix("0.0.0.0/8"), "unspecified addresses"},
 	{netip.MustParsePrefix("127.0.0.0/8"), "loopback addresses"},
 	{netip.MustParsePrefix("169.254.0.0/16"), "link-local addresses"},

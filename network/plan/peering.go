@@ -74,20 +74,11 @@ func (b *build) readPeerings(peerings []Peering) {
 			b.peerings = append(b.peerings, &peer{Peering: p})
 		}
 	}
-	slices.SortFunc(b.peerings, func(a, b *peer) int { return cmp.Compare(a.Key, b.Key) })
-	devices := map[string]string{}
-	b.peerings = slices.DeleteFunc(b.peerings, func(p *peer) bool {
-		device := dataplane.Device(p.Key)
-		other, taken := devices[device]
-		if taken {
-			b.wrong(peeringObject(p.Key), "its device %s is that of peering %s; only another key helps", device, other)
-			return true
-		}
-		devices[device] = p.Key
-		return false
-	})
+	slices.SortFunc(b.peerings, older)
+	b.readDevices()
 	b.readViews()
-	ports := map[uint16]string{}
+	b.readPorts()
+	slices.SortFunc(b.peerings, func(a, b *peer) int { return cmp.Compare(a.Key, b.Key) })
 	var views []claim
 	for _, p := range b.peerings {
 		for _, v := range p.Views {
@@ -97,59 +88,99 @@ func (b *build) readPeerings(peerings []Peering) {
 	slices.SortFunc(views, claim.compare)
 	for _, p := range b.peerings {
 		b.readTransit(p)
-		b.readTunnel(p, ports, views)
+		b.readTunnel(p, views)
 		p.Here, p.There = b.readLimits(p, p.Limited, p.Here), b.readLimits(p, p.Limited, p.There)
 		b.readDoors(p)
 	}
 }
 
-// readViews leaves out views that overlap another one or the pods here, or whose ranges
-// at the peer overlap.
+// older compares peerings: that which comes first keeps what two cannot have.
+func older(a, b *peer) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Key, b.Key)) }
+
+// readDevices leaves out peerings whose veth, and tunnels whose device, has the name of an older
+// one's.
+func (b *build) readDevices() {
+	veths, tunnels := map[string]string{}, map[string]string{}
+	b.peerings = slices.DeleteFunc(b.peerings, func(p *peer) bool {
+		device := dataplane.Device(p.Key)
+		other, taken := veths[device]
+		if taken {
+			b.wrong(peeringObject(p.Key), "its device %s is that of peering %s; only another key helps", device, other)
+			return true
+		}
+		veths[device] = p.Key
+		return false
+	})
+	for _, p := range b.peerings {
+		device := tunnelDevice(p.Key)
+		other, taken := tunnels[device]
+		if p.tunnel = !taken; taken {
+			b.wrong(peeringObject(p.Key), "its tunnel's device %s is that of peering %s; only another key helps", device, other)
+			continue
+		}
+		tunnels[device] = p.Key
+	}
+}
+
+// readPorts leaves out tunnels whose port is an older one's.
+func (b *build) readPorts() {
+	ports := map[uint16]string{}
+	for _, p := range b.peerings {
+		if other, taken := ports[p.ListenPort]; taken && p.ListenPort != 0 {
+			p.tunnel = false
+			b.wrong(peeringObject(p.Key), "its port %d is that of peering %s", p.ListenPort, other)
+			continue
+		}
+		ports[p.ListenPort] = p.Key
+	}
+}
+
+// readViews leaves out views that overlap the pods here or that of an older peering, or whose
+// ranges at the peer overlap.
 func (b *build) readViews() {
 	type place struct {
 		peer *peer
 		view ipam.View
 	}
 	var places []place
-	var views []claim
 	const ours = -1
-	out := map[int]bool{}
+	var views []claim
+	for _, p := range b.pods {
+		views = append(views, claim{p, ours})
+	}
 	for _, p := range b.peerings {
-		var reals []claim
+		var reals, own []claim
 		for _, v := range p.Views {
 			if !sound(v.View) || !sound(v.Real) || v.View.Bits() != v.Real.Bits() || v.View.Addr().BitLen() != v.Real.Addr().BitLen() || v.View.Bits() == 0 {
 				b.wrong(peeringObject(p.Key), "%s is no view of %s", v.View, v.Real)
 				continue
 			}
-			reals, views = append(reals, claim{v.Real, len(places)}), append(views, claim{v.View, len(places)})
+			reals, own = append(reals, claim{v.Real, len(places)}), append(own, claim{v.View, len(places)})
 			places = append(places, place{p, v})
 		}
 		_, clashes := disjoint(reals)
+		out := map[int]bool{}
 		for _, c := range clashes {
 			out[c.of.holder], out[c.with.holder] = true, true
 			b.wrong(peeringObject(p.Key), "its ranges %s and %s overlap", c.with.prefix, c.of.prefix)
 		}
+		own = slices.DeleteFunc(own, func(c claim) bool { return out[c.holder] })
+		slices.SortFunc(own, claim.compare)
+		views = append(views, own...)
 		p.Views = nil
 	}
-	for _, p := range b.pods {
-		views = append(views, claim{p, ours})
-	}
-	_, clashes := disjoint(views)
+	kept, clashes := settle(views)
 	for _, c := range clashes {
-		for _, way := range []clash{c, {c.with, c.of}} {
-			if way.of.holder == ours {
-				continue
-			}
-			whose := "the pods here"
-			if way.with.holder != ours {
-				whose = peeringObject(places[way.with.holder].peer.Key)
-			}
-			out[way.of.holder] = true
-			b.wrong(peeringObject(places[way.of.holder].peer.Key), "its view %s overlaps %s of %s", way.of.prefix, way.with.prefix, whose)
+		whose := "the pods here"
+		if c.with.holder != ours {
+			whose = peeringObject(places[c.with.holder].peer.Key)
 		}
+		b.wrong(peeringObject(places[c.of.holder].peer.Key), "its view %s overlaps %s of %s", c.of.prefix, c.with.prefix, whose)
 	}
-	for i, at := range places {
-		if !out[i] {
+	slices.SortFunc(kept, func(a, b claim) int { return cmp.Compare(a.holder, b.holder) }) // as they were listed
+	for _, c := range kept {
+		if c.holder != ours {
+			at := places[c.holder]
 			at.peer.Views = append(at.peer.Views, at.view)
 		}
 	}
@@ -185,17 +216,10 @@ func (b *build) readTransit(p *peer) {
 
 // readTunnel finds whether a tunnel can be, and where its peer may be: not at an address
 // that a view covers, whose packets would go into a tunnel themselves.
-func (b *build) readTunnel(p *peer, ports map[uint16]string, views []claim) {
-	p.tunnel = true
+func (b *build) readTunnel(p *peer, views []claim) {
 	if p.Peer.IsZero() {
 		p.tunnel = false
 		b.wrong(peeringObject(p.Key), "the peer has published no key yet")
-	}
-	if other, taken := ports[p.ListenPort]; taken && p.ListenPort != 0 {
-		p.tunnel = false
-		b.wrong(peeringObject(p.Key), "its port %d is that of peering %s", p.ListenPort, other)
-	} else {
-		ports[p.ListenPort] = p.Key
 	}
 	p.Endpoints = slices.DeleteFunc(slices.Clone(p.Endpoints), func(e string) bool {
 		host, _, err := tunnel.SplitEndpoint(e)

@@ -95,8 +95,11 @@ const (
 // Peering is a peering of this cluster.
 type Peering struct {
 	// Key names it, and is the same on all nodes.
-	Key  string
-	Role Role
+	Key string
+	// Since is when it began. Where two cannot both be, the older one is, and of equally old ones
+	// that of the lower key: who comes later, perhaps by a name of his choice, pushes nobody out.
+	Since time.Time
+	Role  Role
 	// Views are what ipam has decided.
 	Views []ipam.View
 	// Transit are views of other peers, whom the peer reaches through this cluster.

@@ -46,6 +46,23 @@ func disjoint(claims []claim) (kept []claim, clashes []clash) {
 	return kept, clashes
 }
 
+// settle returns those of some claims that are kept if each comes after those before it, in order of
+// their prefixes, and of the others with which one they overlap.
+func settle(claims []claim) (kept []claim, clashes []clash) {
+	for _, c := range claims {
+		i, _ := slices.BinarySearchFunc(kept, c, claim.compare)
+		switch {
+		case i > 0 && kept[i-1].prefix.Overlaps(c.prefix):
+			clashes = append(clashes, clash{c, kept[i-1]})
+		case i < len(kept) && kept[i].prefix.Overlaps(c.prefix):
+			clashes = append(clashes, clash{c, kept[i]})
+		default:
+			kept = slices.Insert(kept, i, c)
+		}
+	}
+	return kept, clashes
+}
+
 // held reports whether one of some claims, sorted and disjoint, holds an address.
 func held(claims []claim, a netip.Addr) bool {
 	after, exact := slices.BinarySearchFunc(claims, a, func(c claim, a netip.Addr) int { return c.prefix.Addr().Compare(a) })
