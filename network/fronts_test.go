@@ -157,6 +157,7 @@ func TestFrontMoves(t *testing.T) {
 			t.Errorf("%s: it leads to %q, want %q", what, got, want)
 		}
 	}
+	w.agents()
 	w.clock.Step(4 * time.Second)
 	m.report(second, nil)
 	look("the gateway's Lease holds", first)
@@ -187,8 +188,9 @@ func TestFrontChanges(t *testing.T) {
 		"a selector":          func() { w.change(m.service(), `{"spec":{"selector":{"a":"b"}}}`) },
 		"the slice of another family": func() {
 			_ = w.raw.Delete(ctx, slice)
-			w.create(&discoveryv1.EndpointSlice{ObjectMeta: slice.ObjectMeta, AddressType: discoveryv1.AddressTypeIPv6})
-			w.change(slice, `{"metadata":{"labels":{%q:%q}}}`, v1alpha1.LabelManagedBy, component)
+			six := &discoveryv1.EndpointSlice{ObjectMeta: at(m.namespace, before.Name), AddressType: discoveryv1.AddressTypeIPv6}
+			six.Labels = map[string]string{v1alpha1.LabelManagedBy: component}
+			w.create(six)
 		},
 	} {
 		damage()
