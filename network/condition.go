@@ -58,7 +58,7 @@ func (d *decision) ready(f *facts, p *pair) metav1.Condition {
 	case said != nil && said.Status != metav1.ConditionTrue && slices.Contains([]string{v1alpha1.ReasonRangesRefused, v1alpha1.ReasonPoolExhausted}, said.Reason):
 		return not(said.Reason, "%s says: %s", p.peer, oneLine(said.Message, maxSaid))
 	}
-	return tunnelReady(f, p, not)
+	return tunnelReady(f, p, d.waits[p], not)
 }
 
 // detail is what is wrong with pools here, with the names of other peerings: for this side only.
@@ -71,7 +71,7 @@ func detail(d *decision, p *pair) string {
 }
 
 // tunnelReady says how the tunnel is, by the report of its gateway.
-func tunnelReady(f *facts, p *pair, not func(reason, format string, args ...any) metav1.Condition) metav1.Condition {
+func tunnelReady(f *facts, p *pair, w wait, not func(reason, format string, args ...any) metav1.Condition) metav1.Condition {
 	var live []string
 	reports := map[string]v1alpha1.TunnelReport{}
 	for _, a := range f.agents {
@@ -85,20 +85,23 @@ func tunnelReady(f *facts, p *pair, not func(reason, format string, args ...any)
 	if len(live) == 0 {
 		return not(v1alpha1.ReasonAgentsMissing, "no node here has an agent that lives, and so none can be gateway: see kubectl -n %s get pods", v1alpha1.NetworkNamespace)
 	}
-	gateway := plan.Order(p.key, live)[0]
+	gateway := plan.Gateway(p.key, live)
 	r, reported := reports[gateway]
 	switch {
 	case alive(f.agents, p.key): // while a gateway moves, the one before may be it still
-	case !reported:
-		return not(v1alpha1.ReasonWaiting, "waiting for %s to say how the tunnel to %s is", gateway, p.peer)
 	case r.Problem != "":
 		return not(v1alpha1.ReasonTunnelDown, "%s has no tunnel to %s: %s", gateway, p.peer, oneLine(r.Problem, maxSaid))
+	case w.text != "":
+		return not(w.reason, "%s", w.text)
+	case !reported:
+		return not(v1alpha1.ReasonWaiting, "waiting for %s to say how the tunnel to %s is", gateway, p.peer)
 	case r.Since == nil:
 		return not(v1alpha1.ReasonTunnelDown, "nothing has come back yet through the tunnel from %s to %s", gateway, p.peer)
 	default:
 		return not(v1alpha1.ReasonTunnelDown, "nothing has come back through the tunnel from %s to %s since %s", gateway, p.peer, r.Since.UTC().Format(time.RFC3339))
 	}
-	return metav1.Condition{Type: v1alpha1.ConditionNetworkReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady}
+	// Who can call the peer has a tunnel, also while he cannot be called.
+	return metav1.Condition{Type: v1alpha1.ConditionNetworkReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: clean(w.text)}
 }
 
 // clean is text as it may stand in a condition of ours.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -81,6 +82,11 @@ type facts struct {
 	agents     []agent
 	candidates []string
 	nodes      map[string]*corev1.Node
+	// services and slices are those in the namespace of agents by name, and denied says why one
+	// of the former could not be written.
+	services map[string]*corev1.Service
+	slices   map[string]*discoveryv1.EndpointSlice
+	denied   map[string]string
 	// stray says of pods that have addresses which are not published.
 	stray string
 	// refused says why nothing more is taken from a provider, by peering.
@@ -97,8 +103,11 @@ type decision struct {
 	// conditions NetworkReady are by Peering; nil is none.
 	conditions map[string]*metav1.Condition
 	events     []news
-	picture    *picture
-	results    map[string]ipam.Result
+	// fronts are what tunnels are called through, and waits why one of them cannot be.
+	fronts  []front
+	waits   map[*pair]wait
+	picture *picture
+	results map[string]ipam.Result
 }
 
 // news is an event on a Peering.
@@ -113,7 +122,7 @@ const maxText = 1024
 func decide(f *facts) *decision {
 	d := &decision{
 		specs: map[*pair]v1alpha1.NetworkConfigSpec{}, statuses: map[*pair]v1alpha1.NetworkConfigStatus{},
-		conditions: map[string]*metav1.Condition{},
+		conditions: map[string]*metav1.Condition{}, waits: map[*pair]wait{},
 	}
 	d.publish(f)
 	d.allocate(f)
@@ -144,7 +153,7 @@ func (d *decision) publish(f *facts) {
 		}
 		spec := v1alpha1.NetworkConfigSpec{
 			Pods: texts(f.property.Pods), External: texts(f.property.External), Port: port,
-			Endpoints: endpoints(f.settings, p.key, f.candidates, f.nodes, port),
+			Endpoints: d.called(f, p, port),
 		}
 		if p.consumes {
 			spec.APIServer = apiServer(f.property.External)

@@ -46,9 +46,11 @@ type decider struct {
 	home    Home
 	agents  *agents
 	leases  client.Reader // those of agents, as far as they are known
+	near    client.Reader // the namespace of agents
 	keys    *keyring
 	meter   *meter
 	refused *notes
+	denied  *notes // why a Service could not be written, by its name
 
 	looked  time.Time
 	fresh   map[types.NamespacedName]wrote
@@ -67,9 +69,9 @@ type wrote struct {
 func newDecider(n *Network, c client.Client, live client.Reader, recorder events.EventRecorder) *decider {
 	o := n.options
 	r := &decider{
-		network: n, client: c, live: live, events: recorder, clock: o.Clock, home: o.Home,
+		network: n, client: c, live: live, near: live, events: recorder, clock: o.Clock, home: o.Home,
 		agents: newAgents(o.Clock), keys: &keyring{client: c, live: live, namespace: o.Namespace},
-		meter: newMeter(), refused: &notes{}, fresh: map[types.NamespacedName]wrote{}, turned: map[string]time.Time{},
+		meter: newMeter(), refused: &notes{}, denied: &notes{}, fresh: map[types.NamespacedName]wrote{}, turned: map[string]time.Time{},
 	}
 	r.agents.heard = func() { n.tunnels.hear(r.agents.peek) }
 	return r
@@ -191,6 +193,7 @@ func (r *decider) apply(ctx context.Context, f *facts, d *decision, left []*v1al
 			failed = append(failed, err)
 		}
 	}
+	r.applyFronts(ctx, f, d, note)
 	for _, p := range f.pairs {
 		if spec, ok := d.specs[p]; ok {
 			note(r.writeSpec(ctx, p, spec))
@@ -200,6 +203,7 @@ func (r *decider) apply(ctx context.Context, f *facts, d *decision, left []*v1al
 			note(r.writeStatus(ctx, p.theirs(), s))
 		}
 	}
+	r.removeFronts(ctx, f, note)
 	for _, c := range left {
 		note(r.remove(ctx, c))
 	}

@@ -49,6 +49,9 @@ func (r *decider) gather(ctx context.Context, now time.Time) (*facts, []*v1alpha
 	if err := r.gatherStray(ctx, f); err != nil {
 		return nil, nil, err
 	}
+	if err := r.gatherFronts(ctx, f); err != nil {
+		return nil, nil, err
+	}
 	left := ending
 	for _, c := range have {
 		left = append(left, c)

@@ -36,7 +36,7 @@ const waitLimit = time.Minute
 // a real connection with no more rights than a consumer has.
 func TestManager(t *testing.T) {
 	w := newWorld(t)
-	w.rome.config.Network.Pods = []string{"10.42.0.0/16"}
+	w.rome.config.Network.Pods, w.rome.config.Network.Service = []string{"10.42.0.0/16"}, corev1.ServiceTypeNodePort
 	server := kubetest.Server(t)
 	mgr, err := ctrl.NewManager(server.Config, ctrl.Options{
 		Scheme: kubetest.Scheme(), Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"},
@@ -95,6 +95,15 @@ func TestManager(t *testing.T) {
 			t.Errorf("of %s is told when the tunnel is %t, known %t, want %t", request.Name, is, known, alive)
 		}
 		queue.Done(request)
+	}
+	// Peers are led to whichever node has the tunnel, as soon as that is said.
+	for i, node := range w.rome.nodes {
+		w.clock.SetTime(time.Now())
+		w.rome.report(w.rome.nodes[1-i], map[string]v1alpha1.TunnelReport{w.rome.key(): {Since: &metav1.Time{Time: noon}}})
+		w.rome.report(node, map[string]v1alpha1.TunnelReport{w.rome.key(): {Alive: true}})
+		began := time.Now()
+		within(t, "the Service leads to "+node, func() bool { return w.rome.leads() == node })
+		t.Logf("the Service leads there after %s", time.Since(began))
 	}
 	// Its Lease runs out, as the agent renews it no more, which says nothing of the tunnel.
 	within(t, "the owner is told", func() bool { return w.rome.networkReady() != "" && w.milan.networkReady() != "" })

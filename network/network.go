@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -187,7 +188,8 @@ func (n *Network) Register(mgr ctrl.Manager) error {
 	if n.options.Home == nil || n.options.Fleet == nil {
 		return errors.New("registering the network: Home and Fleet are required")
 	}
-	// The manager's cache holds the Leases of tenants; those of agents have one of their own.
+	// The manager's cache holds the Leases of tenants; those of agents, and what is in front of
+	// tunnels beside them, have one of their own.
 	agents, err := cluster.New(mgr.GetConfig(), func(o *cluster.Options) {
 		o.Scheme, o.HTTPClient = mgr.GetScheme(), mgr.GetHTTPClient()
 		o.Cache = cache.Options{DefaultNamespaces: map[string]cache.Config{n.options.Namespace: {}}}
@@ -199,7 +201,7 @@ func (n *Network) Register(mgr ctrl.Manager) error {
 		return fmt.Errorf("adding the cache of agents' Leases: %w", err)
 	}
 	r := newDecider(n, mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(component))
-	r.leases = agents.GetCache()
+	r.leases, r.near = agents.GetCache(), agents.GetCache()
 	if err := r.meter.register(n.options.Metrics); err != nil {
 		return err
 	}
@@ -215,7 +217,7 @@ func (n *Network) Register(mgr ctrl.Manager) error {
 	return nil
 }
 
-func (n *Network) registerDecider(mgr ctrl.Manager, r *decider, leases cache.Cache) error {
+func (n *Network) registerDecider(mgr ctrl.Manager, r *decider, near cache.Cache) error {
 	all := toAll()
 	return ctrl.NewControllerManagedBy(mgr).Named("network").
 		Watches(&v1alpha1.NetworkConfig{}, all).
@@ -224,7 +226,9 @@ func (n *Network) registerDecider(mgr ctrl.Manager, r *decider, leases cache.Cac
 		Watches(&corev1.Namespace{}, all, builder.WithPredicates(ours())).
 		Watches(&corev1.Node{}, all, builder.WithPredicates(nodeChanged())).
 		Watches(&networkingv1.ServiceCIDR{}, all).
-		WatchesRawSource(source.Kind[client.Object](leases, &coordinationv1.Lease{}, r.agents.handler())).
+		WatchesRawSource(source.Kind[client.Object](near, &coordinationv1.Lease{}, r.agents.handler())).
+		WatchesRawSource(source.Kind[client.Object](near, &corev1.Service{}, all)).
+		WatchesRawSource(source.Kind[client.Object](near, &discoveryv1.EndpointSlice{}, all)).
 		WatchesRawSource(source.Channel(r.agents.changed, all)).
 		WatchesRawSource(n.options.Home.Source(all)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1, RateLimiter: retries()}).

@@ -409,9 +409,15 @@ func TestLater(t *testing.T) {
 // TestCrash ends the program at its writes, when a peering begins and when its keys are
 // replaced: what comes after is as if it had not.
 func TestCrash(t *testing.T) {
-	for _, way := range []string{"begin", "rotate"} {
+	for _, way := range []string{"begin", "rotate", "front"} {
 		t.Run(way, func(t *testing.T) {
-			kubetest.CrashPoints(t, func(after int) (int, bool) { return newWorld(t).crash(way == "rotate", after) })
+			kubetest.CrashPoints(t, func(after int) (int, bool) {
+				w := newWorld(t)
+				if way == "front" {
+					w.milan.config.Network.Service = corev1.ServiceTypeNodePort
+				}
+				return w.crash(way == "rotate", after)
+			})
 		})
 	}
 }
@@ -448,6 +454,9 @@ func (w *world) crash(rotate bool, after int) (writes int, died bool) {
 		own := s.own()
 		if own.Spec.PublicKey == "" || len(own.Status.Views) != 2 || rotate && s == w.rome && own.Spec.PublicKey == old[s].Spec.PublicKey {
 			w.t.Errorf("died after %d writes: %+v, %+v", after, own.Spec, own.Status)
+		}
+		if s.config.Network.Service != "" && (s.leads() == "" || len(own.Spec.Endpoints) == 0) {
+			w.t.Errorf("died after %d writes: the Service leads to %q, and peers are told %v", after, s.leads(), own.Spec.Endpoints)
 		}
 		if l := unlocked(s.secret())[s.key()]; l.key.Public().String() != own.Spec.PublicKey || !l.next.IsZero() {
 			w.t.Errorf("died after %d writes: the key that is kept is not the one that is published", after)

@@ -149,7 +149,7 @@ const (
 	// ReasonAllFailed: all clusters refuse.
 	ReasonAllFailed = "AllFailed"
 
-	// ReasonNameTaken: something that is not this tenant's has the name.
+	// ReasonNameTaken: something that is not this tenant's, or not Pelago's, has the name.
 	ReasonNameTaken = "NameTaken"
 	// ReasonNameTooLong: the name would have more than 63 characters.
 	ReasonNameTooLong = "NameTooLong"

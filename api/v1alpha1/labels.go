@@ -88,6 +88,9 @@ const (
 	// AnnotationRotate on a Peering, with any value that it did not have before, has the keys
 	// of its tunnels replaced.
 	AnnotationRotate = "pelago.dev/rotate"
+	// AnnotationGiven on the Service in front of a tunnel names the annotations that it has of
+	// the settings, separated by spaces.
+	AnnotationGiven = "pelago.dev/given"
 	// AnnotationKeys on the Secret NetworkKeysName says of its keys when they were made.
 	AnnotationKeys = "pelago.dev/keys"
 

@@ -1,6 +1,7 @@
 package home
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -98,4 +99,9 @@ type Network struct {
 	Endpoints []string `json:"endpoints,omitempty"`
 	// Port is the UDP port of the first peering's tunnel, those of others follow; 7100 if 0.
 	Port int32 `json:"port,omitempty"`
+	// Service, LoadBalancer or NodePort, is the type of a Service in front of each tunnel, by
+	// which peers reach it in place of the addresses of nodes. If empty there is none.
+	Service corev1.ServiceType `json:"service,omitempty"`
+	// ServiceAnnotations are put on these Services.
+	ServiceAnnotations map[string]string `json:"serviceAnnotations,omitempty"`
 }

@@ -2,12 +2,17 @@ package home
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
 // Bounds of the settings of the network.
@@ -20,6 +25,9 @@ const (
 	// below those that Kubernetes gives to NodePorts.
 	MaxNetworkPort = 29000
 	defaultPort    = 7100
+	// What may be put on the Services in front of tunnels; a value has as many bytes.
+	maxAnnotations     = 32
+	maxAnnotationValue = 2048
 )
 
 func (m *mistakes) network(n Network) {
@@ -57,6 +65,32 @@ func (m *mistakes) network(n Network) {
 	}
 	if n.Port < minPort || n.Port > MaxNetworkPort {
 		m.add("network.port: %d is not between %d and %d", n.Port, minPort, MaxNetworkPort)
+	}
+	m.service(n)
+}
+
+// service checks what is said of the Services in front of tunnels.
+func (m *mistakes) service(n Network) {
+	switch n.Service {
+	case "", corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort:
+	default:
+		m.add("network.service: %.50q is unknown; use LoadBalancer or NodePort, or leave it empty", n.Service)
+	}
+	const field = "network.serviceAnnotations"
+	if len(n.ServiceAnnotations) > maxAnnotations {
+		m.add("%s: there are %d, at most %d; remove some", field, len(n.ServiceAnnotations), maxAnnotations)
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(n.ServiceAnnotations)) {
+		domain, _, _ := strings.Cut(key, "/")
+		switch why := validation.IsQualifiedName(strings.ToLower(key)); {
+		case len(why) > 0:
+			m.add("%s: %.80q is not the key of an annotation: %s", field, key, why[0])
+		case domain == v1alpha1.GroupVersion.Group || strings.HasSuffix(domain, "."+v1alpha1.GroupVersion.Group):
+			m.add("%s: %s belongs to Pelago; remove it", field, key)
+		case len(n.ServiceAnnotations[key]) > maxAnnotationValue:
+			m.add("%s: the value of %s has %d bytes, at most %d; shorten it", field, key, len(n.ServiceAnnotations[key]), maxAnnotationValue)
+		}
 	}
 }
 

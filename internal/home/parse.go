@@ -93,6 +93,7 @@ func (c Config) clone() Config {
 	for _, list := range []*[]string{&n.Pods, &n.Services, &n.External, &n.Pools, &n.Reserved, &n.AsIs, &n.Endpoints} {
 		*list = slices.Clone(*list)
 	}
+	n.ServiceAnnotations = maps.Clone(n.ServiceAnnotations)
 	c.Tenant = *c.Tenant.DeepCopy()
 	return c
 }

@@ -52,6 +52,8 @@ network:
   asIs: ["2001:db8::/32"]
   endpoints: [milan.example.org, "198.51.100.7:7200", "2001:db8::1", "[2001:db8::1]:7100"]
   port: 7300
+  service: LoadBalancer
+  serviceAnnotations: {service.beta.kubernetes.io/aws-load-balancer-type: external}
 tenant:
   podSecurity: restricted
   limits: {enforcement: Hard, namespaces: 3, resources: {cpu: 4, memory: 8Gi}}
@@ -72,8 +74,9 @@ func TestParseFull(t *testing.T) {
 	}
 	again := got.clone()
 	again.Network.Pools[0] = "z"
+	again.Network.ServiceAnnotations["x"] = "y"
 	again.Cluster.Labels["x"], again.Offer.Rules[0].Allow[0], again.Tenant.Objects["secrets"] = "y", "z", 9
-	if _, leaked := got.Cluster.Labels["x"]; leaked || got.Network.Pools[0] == "z" || got.Offer.Rules[0].Allow[0] == "z" || got.Tenant.Objects["secrets"] == 9 {
+	if _, leaked := got.Cluster.Labels["x"]; leaked || len(got.Network.ServiceAnnotations) != 1 || got.Network.Pools[0] == "z" || got.Offer.Rules[0].Allow[0] == "z" || got.Tenant.Objects["secrets"] == 9 {
 		t.Error("changing a copy changed the settings")
 	}
 }
@@ -118,6 +121,8 @@ func TestParseMistakes(t *testing.T) {
 			[]string{"network.endpoints: \"a b\" is neither", "network.endpoints: \"x:0\" has no port", "network.endpoints: \"127.0.0.1\" is no address", "network.endpoints: \"https://x\""}},
 		{"peers take sixteen ranges", "cluster: {name: rome}\nnetwork: {pods: [10.0.0.0/24, 10.0.1.0/24, 10.0.2.0/24, 10.0.3.0/24, 10.0.4.0/24, 10.0.5.0/24, 10.0.6.0/24, 10.0.7.0/24, 10.0.8.0/24, 10.0.9.0/24, 10.0.10.0/24, 10.0.11.0/24, 10.0.12.0/24, 10.0.13.0/24, 10.0.14.0/24, 10.0.15.0/24], external: [10.1.0.0/24]}\n",
 			[]string{"network.pods: with network.external there are 17, and peers take at most 16"}},
+		{"a tunnel is called by Services that are seen from outside", "cluster: {name: rome}\nnetwork: {service: ClusterIP, serviceAnnotations: {\"a b\": x, pelago.dev/x: v, z: " + strings.Repeat("z", 2049) + "}}\n",
+			[]string{"network.service: \"ClusterIP\" is unknown; use LoadBalancer or NodePort, or leave it empty", "network.serviceAnnotations: \"a b\" is not the key", "network.serviceAnnotations: pelago.dev/x belongs to Pelago", "network.serviceAnnotations: the value of z has 2049 bytes, at most 2048"}},
 	}
 	for _, c := range cases {
 		t.Run(c.reason, func(t *testing.T) {

@@ -173,7 +173,7 @@ func Compute(in Input) Plan {
 	p.Config.Pods = b.pods
 	mtu := b.tunnelMTU()
 	for _, peering := range b.peerings {
-		g := gatewayOf(peering.Key, b.candidates)
+		g := Gateway(peering.Key, b.candidates)
 		p.Gateways[peering.Key] = g
 		if g == "" {
 			b.wrong(peeringObject(peering.Key), "no node with a live agent can be its gateway")

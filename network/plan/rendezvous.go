@@ -24,10 +24,10 @@ func weight(peering, node string) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// gatewayOf returns the node that is a peering's gateway, "" if there is none to choose
+// Gateway returns the node that is a peering's gateway, "" if there is none to choose
 // from: the one whose hash together with the peering is the highest. A node that goes
 // moves only what it was gateway of, and one that comes takes only what it gets.
-func gatewayOf(peering string, nodes []string) (gateway string) {
+func Gateway(peering string, nodes []string) (gateway string) {
 	var most uint64
 	for _, n := range nodes {
 		w := weight(peering, n)

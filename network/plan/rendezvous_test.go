@@ -22,7 +22,7 @@ func TestStable(t *testing.T) {
 		left := slices.DeleteFunc(slices.Clone(all), func(n string) bool { return n == gone })
 		for i := range 500 {
 			key := fmt.Sprintf("peer-%d", i)
-			before, after := gatewayOf(key, all), gatewayOf(key, left)
+			before, after := Gateway(key, all), Gateway(key, left)
 			if before == gone == (after == before) {
 				t.Errorf("%s goes from %s to %s when %s leaves", key, before, after, gone)
 			}
@@ -30,14 +30,14 @@ func TestStable(t *testing.T) {
 	}
 	order := Order("peer-3", append(all, all[0]))
 	for i := range order {
-		if g := gatewayOf("peer-3", order[i:]); g != order[i] {
+		if g := Gateway("peer-3", order[i:]); g != order[i] {
 			t.Errorf("of %v, %s is gateway", order[i:], g)
 		}
 	}
 	if len(order) != len(all) {
 		t.Errorf("%d nodes in order, want %d", len(order), len(all))
 	}
-	if g := gatewayOf("peer", nil); g != "" {
+	if g := Gateway("peer", nil); g != "" {
 		t.Errorf("%s is gateway among nobody", g)
 	}
 }
@@ -47,7 +47,7 @@ func TestStable(t *testing.T) {
 func TestEven(t *testing.T) {
 	all, count := names(20), map[string]int{}
 	for i := range 10_000 {
-		count[gatewayOf(fmt.Sprintf("peer-%d", i), all)]++
+		count[Gateway(fmt.Sprintf("peer-%d", i), all)]++
 	}
 	for _, n := range all {
 		if count[n] < 390 || count[n] > 610 {
