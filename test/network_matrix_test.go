@@ -30,6 +30,7 @@ type member struct {
 	name, cni string
 	v4, v6    relation
 	nat       bool
+	nodes     int
 }
 
 // world is a sandbox: milan, that has pods in 10.42.0.0/16, and its consumers.
@@ -48,9 +49,9 @@ type world struct {
 // relation at one of the ends, and of all of these with each kind, direction, place and, for
 // those that can be slow, link.
 var blend = world{name: "blend", cni: "flannel", v6: true, both: true, consumers: []member{
-	{name: "rome", cni: "bridge", v4: identical, v6: partly},
-	{name: "naples", cni: "flannel", v4: partly, v6: disjoint, nat: true},
-	{name: "turin", cni: "bridge", v4: disjoint, v6: identical},
+	{name: "rome", nodes: 2, cni: "bridge", v4: identical, v6: partly},
+	{name: "naples", nodes: 1, cni: "flannel", v4: partly, v6: disjoint, nat: true},
+	{name: "turin", nodes: 1, cni: "bridge", v4: disjoint, v6: identical},
 }}
 
 // worlds are all combinations, each with a consumer behind NAT, and every second one with
@@ -65,7 +66,7 @@ func worlds() (all []world) {
 					family, six = "dual", r
 				}
 				w.name = strings.Join([]string{string(r), family, cni}, "-")
-				w.consumers = []member{{name: "rome", cni: cni, v4: r, v6: six}, {name: "naples", cni: cni, v4: r, v6: six, nat: true}}
+				w.consumers = []member{{name: "rome", nodes: 2, cni: cni, v4: r, v6: six}, {name: "naples", nodes: 2, cni: cni, v4: r, v6: six, nat: true}}
 				all = append(all, w)
 			}
 		}
@@ -77,7 +78,7 @@ func worlds() (all []world) {
 func (w world) file() string {
 	var b strings.Builder
 	b.WriteString("clusters:\n")
-	milan := member{name: hub, cni: w.cni, v4: identical}
+	milan := member{name: hub, nodes: 2, cni: w.cni, v4: identical}
 	if w.v6 {
 		milan.v6 = identical
 	}
@@ -87,8 +88,8 @@ func (w world) file() string {
 			p, s := spans(m.v6, i, "fd%d::/112", "fd42::/57", "fd42:0:0:80::/112")
 			pods, services = pods+`, "`+strings.Replace(p, "::/112", "::/48", 1)+`"`, services+`, "`+s+`"`
 		}
-		fmt.Fprintf(&b, "- {name: %s, nodes: 2, cni: %s, behindNAT: %t, addons: [coredns, load-balancer], podRanges: [%s], serviceRanges: [%s]}\n",
-			m.name, m.cni, m.nat, pods, services)
+		fmt.Fprintf(&b, "- {name: %s, nodes: %d, cni: %s, behindNAT: %t, addons: [coredns, load-balancer], podRanges: [%s], serviceRanges: [%s]}\n",
+			m.name, m.nodes, m.cni, m.nat, pods, services)
 	}
 	return b.String()
 }
@@ -135,9 +136,20 @@ func (w world) run(t *testing.T, name string) {
 	if first := w.consumers[0]; w.both {
 		all = append(all, &passage{continuum: c, world: w.name, consumer: hub, provider: first.name, v4: first.v4, v6: first.v6})
 	}
-	for _, p := range all {
-		p.open(t)
+	together := func(what string, all []*passage, do func(*passage, *testing.T)) {
+		t.Run(what, func(t *testing.T) {
+			for _, p := range all {
+				t.Run(p.consumer+" at "+p.provider, func(t *testing.T) {
+					t.Parallel()
+					do(p, t)
+				})
+			}
+		})
+		if t.Failed() && what == "Open" {
+			t.FailNow() // what was not opened cannot be passed
+		}
 	}
+	together("Open", all, (*passage).open)
 	settlePassages(t, all)
 	t.Logf("%d peerings have pods on both sides after %s", len(all), time.Since(begin).Round(time.Second))
 	for _, link := range []struct {
@@ -149,14 +161,7 @@ func (w world) run(t *testing.T, name string) {
 				c.Run(t, append([]string{"link", "set", m.name, hub}, link.set...)...)
 			}
 		}
-		t.Run(link.name, func(t *testing.T) {
-			for _, p := range all {
-				t.Run(p.consumer+" at "+p.provider, func(t *testing.T) {
-					t.Parallel()
-					p.pass(t, link.name)
-				})
-			}
-		})
+		together(link.name, all, func(p *passage, t *testing.T) { p.pass(t, link.name) })
 	}
 }
 

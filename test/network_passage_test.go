@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -97,6 +98,7 @@ func (p *passage) add(t *testing.T, name, node string) *corev1.Pod {
 	}))
 	pod := whoPod("", name, node)
 	pod.Labels["peer"] = "yes"
+	pod.Spec.Containers[0].Command[2] = longLine
 	pod.Spec.Hostname, pod.Spec.Subdomain = name, "peers"
 	p.shop.create(t, pod)
 	return pod
@@ -292,16 +294,23 @@ type call struct {
 	from, to     *spot
 	// target is what is called, as the line of callLine has it.
 	target string
-	// as are the addresses of which the server has to see one.
-	as []string
+	// as is what the server has to see.
+	as string
 }
 
+// longAnswer is how many lines there are in an answer of many whole packets, longLine whoLine
+// with such.
+const longAnswer = 4000
+
+var longLine = strings.Replace(whoLine, `"$HOSTNAME"`, fmt.Sprintf(`"$HOSTNAME"; seq %d`, longAnswer), 1)
+
 // callLine calls each of its arguments, an address with a port or FAMILY/NAME/PORT, and prints
-// it with what the server says.
-const callLine = `for t in "$@"; do (
+// it with what the server says, and how many lines came after that:
+// four at a time, as all at once would be a thousand processes.
+const callLine = `i=0; for t in "$@"; do (
 u=$t; case $t in a*/*) k=${t%%/*}; r=${t#*/}; n=${r%/*}
 h=$(nslookup -type=$k "$n" 2>&1 | sed -n 's/^Address: *//p' | tail -n 1); case $h in *:*) h="[$h]";; esac; u=$h:${r##*/};; esac
-echo "$t $(timeout 5 wget -q -O - "http://$u/cgi-bin/who" 2>&1 | tr '\n' ' ')") & done; wait`
+echo "$t $(timeout 5 wget -q -O - "http://$u/cgi-bin/who" 2>&1 | awk 'NR==1 {s=$0} NR>1 {n++} END {print s, n+0}')") & i=$((i+1)); [ $((i % 4)) != 0 ] || wait; done; wait`
 
 // calls are all of a passage: each kind, from each pod of a side to each of the other, and from
 // the consumer's nodes.
@@ -341,21 +350,31 @@ func (p *passage) kinds(t *testing.T, family string, from, to *spot) (all []call
 			balancer = in.IP
 		}
 	}
-	var host []corev1.PodIP
-	for _, a := range from.local.Status.HostIPs {
-		host = append(host, corev1.PodIP{IP: a.IP})
-	}
 	var cluster []corev1.PodIP
 	for _, a := range to.service.Spec.ClusterIPs {
 		cluster = append(cluster, corev1.PodIP{IP: a})
 	}
-	add := func(kind, target string, as ...string) {
+	add := func(kind, target string, as string) {
 		all = append(all, call{kind: kind, family: family, from: from, to: to, target: target, as: as})
 	}
 	add("pod", join(target, webPort), own)
 	add("ClusterIP", join(address(cluster, family), 80), own)
-	add("NodePort", join(address(host, family), to.service.Spec.Ports[0].NodePort), own, outside)
-	add("LoadBalancer", join(balancer, 80), own, outside)
+	add("LoadBalancer", join(balancer, 80), own)
+	nodePort := func(kind string, at *spot, as string) {
+		var host []corev1.PodIP
+		for _, a := range at.local.Status.HostIPs {
+			host = append(host, corev1.PodIP{IP: a.IP})
+		}
+		add(kind, join(address(host, family), to.service.Spec.Ports[0].NodePort), as)
+	}
+	nodePort("NodePort", from, own)
+	for _, e := range p.callers {
+		// What leaves a node for another one does so as the node, and nodes of the provider's
+		// do not reach home.
+		if from.cluster == p.consumer && e.node != from.node {
+			nodePort("NodePort of another node", e, outside)
+		}
+	}
 	if !from.pod.Spec.HostNetwork { // whose names are its node's
 		record := map[string]string{"IPv4": "a", "IPv6": "aaaa"}[family]
 		add("headless", fmt.Sprintf("%s/%s.peers.%s.svc.cluster.local/%d", record, to.pod.Name, p.shop.name, webPort), own)
@@ -385,6 +404,9 @@ func (p *passage) pass(t *testing.T, link string) {
 		left, why = p.try(left)
 		if first < 0 {
 			first = len(left)
+			for _, each := range left {
+				t.Logf("not at once: %s: %s", p.describe(each), why[each.key()])
+			}
 		}
 		if len(left) == 0 || time.Now().After(deadline) {
 			break
@@ -464,13 +486,15 @@ func (p *passage) ask(pod string, calls []call) (map[string]string, error) {
 
 // judge says what is wrong with an answer.
 func (c call) judge(answer string) error {
-	client, server, _ := strings.Cut(strings.TrimSpace(answer), " ")
-	client = strings.TrimPrefix(strings.Trim(client, "[]"), "::ffff:")
-	switch {
-	case server != c.to.pod.Name:
+	words := strings.Fields(answer)
+	if len(words) != 3 || words[1] != c.to.pod.Name {
 		return fmt.Errorf("the answer is %q", answer)
-	case !slices.Contains(c.as, client):
-		return fmt.Errorf("it sees %s, want %s", client, strings.Join(c.as, " or "))
+	}
+	if client := strings.TrimPrefix(strings.Trim(words[0], "[]"), "::ffff:"); client != c.as {
+		return fmt.Errorf("it sees %s, want %s", client, c.as)
+	}
+	if words[2] != strconv.Itoa(longAnswer) {
+		return fmt.Errorf("%s lines came, want %d", words[2], longAnswer)
 	}
 	return nil
 }
