@@ -68,7 +68,7 @@ const (
 )
 
 // ownSteps matches the cluster tests with steps of their own.
-const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestMixedClusters|TestSkew|TestSharding|TestTorture)$"
+const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestNetworkMatrix|TestMixedClusters|TestSkew|TestSharding|TestTorture)$"
 
 // steps is the whole list, in the order of running.
 var steps = []step{
@@ -124,6 +124,14 @@ var steps = []step{
 		name: "offloading", kind: kindCluster, lists: everywhere, needs: []string{"kubernetes", "image"},
 		proves:  "pods created in one cluster run in the other as if they were at home, whatever breaks meanwhile",
 		command: goTest("-v", "-timeout", "30m", "-parallel", "6", "-run", "^TestOffloading$", "./test"), env: cluster, goTest: true, limit: 31 * time.Minute,
+	}, {
+		name: "network", kind: kindCluster, lists: []string{listTest}, needs: []string{"kubernetes", "image"},
+		proves:  "pods of clusters with other plugins, families and ranges reach each other in every way, also slowly and from behind NAT",
+		command: goTest("-v", "-timeout", "10m", "-parallel", "4", "-run", "^TestNetworkMatrix$", "./test"), env: cluster, goTest: true, limit: 11 * time.Minute,
+	}, {
+		name: "network-all", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
+		proves:  "the same in every combination of them",
+		command: goTest("-v", "-timeout", "80m", "-parallel", "4", "-run", "^TestNetworkMatrix$", "./test"), env: append(unsampled, cluster...), goTest: true, limit: 81 * time.Minute,
 	}, {
 		name: "offloading-all", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
 		proves:  "several providers, a long partition, 500 deletions while the provider is away, a node of the provider that dies",

@@ -1,0 +1,503 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// passageLimit is how long a peering of a world may take to have all that calls need.
+const passageLimit = time.Minute
+
+// passage is one peering of a world, with a namespace of the consumer's that has a pod on each
+// node of both sides, each behind a Service of its own.
+type passage struct {
+	*continuum
+	world, consumer, provider string
+	// v4 and v6 are how the consumer's addresses lie to the provider's.
+	v4, v6 relation
+	// second is the other one between two clusters. The first has their own ranges for views.
+	second bool
+
+	shop    shop
+	gateway map[string]string // nodes, by cluster
+	// consumerViews is how the provider sees the consumer's ranges, providerViews the reverse.
+	consumerViews, providerViews []v1alpha1.NetworkView
+	outside                      []netip.Addr // what stands for the consumer's nodes, as the provider sees it
+	home, away                   []*spot
+	callers                      []*spot // on the network of the consumer's nodes
+}
+
+// spot is a pod of a passage.
+type spot struct {
+	cluster, node string
+	// pod is as the consumer has it, local as the cluster that runs it has it.
+	pod, local *corev1.Pod
+	// service is what leads to it, as the other side's pods know it.
+	service *corev1.Service
+}
+
+func (p *passage) both() bool { return p.v6 != absent }
+
+// open peers, makes the namespace, and the pods that the consumer's own nodes run.
+func (p *passage) open(t *testing.T) {
+	t.Helper()
+	line := p.Invite(t, p.provider, "--consumer", p.consumer)
+	if r := p.Shell(t, p.consumer, line); r.Code != 0 {
+		t.Fatalf("%s: %s does not become a consumer of %s: exit %d\n%s%s", p.world, p.consumer, p.provider, r.Code, r.Out, r.Errs)
+	}
+	p.nodeReady(t, p.consumer, p.provider)
+	allow := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"services":{"nodePorts":true,"loadBalancers":true}}}`))
+	tenant := &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: p.consumer}}
+	if err := p.Clients[p.provider].Patch(t.Context(), tenant, allow); err != nil {
+		t.Fatal(err)
+	}
+	// The sandbox goes when the test ends, so nothing is taken down.
+	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "at-" + p.provider}}
+	if err := p.Clients[p.consumer].Create(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	p.shop = shop{p.continuum, p.consumer, n.Name}
+	p.Pelago(t, p.consumer, "offload", "namespace", n.Name)
+	peers := whoService("peers", "", func(s *corev1.ServiceSpec) {
+		s.ClusterIP, s.Selector, s.IPFamilyPolicy = corev1.ClusterIPNone, map[string]string{"peer": "yes"}, new(corev1.IPFamilyPolicyPreferDualStack)
+	})
+	p.shop.create(t, peers)
+	for _, node := range p.nodes(t, p.consumer) {
+		front := p.add(t, "front-"+node, node)
+		p.home = append(p.home, &spot{cluster: p.consumer, node: node, pod: front})
+		caller := whoPod("", "caller-"+node, node)
+		caller.Spec.HostNetwork = true
+		caller.Spec.Containers[0].Command = []string{"sleep", "100000"}
+		caller.Spec.Containers[0].Ports, caller.Spec.Containers[0].ReadinessProbe = nil, nil
+		p.shop.create(t, caller)
+		p.callers = append(p.callers, &spot{cluster: p.consumer, node: node, pod: caller})
+	}
+	for _, e := range append(slices.Clone(p.home), p.callers...) {
+		e.pod = p.shop.running(t, e.pod.Name)
+		e.local = e.pod
+	}
+}
+
+// add makes a pod with its Service.
+func (p *passage) add(t *testing.T, name, node string) *corev1.Pod {
+	t.Helper()
+	p.shop.create(t, whoService(name, name, func(s *corev1.ServiceSpec) {
+		s.Type, s.IPFamilyPolicy = corev1.ServiceTypeLoadBalancer, new(corev1.IPFamilyPolicyPreferDualStack)
+	}))
+	pod := whoPod("", name, node)
+	pod.Labels["peer"] = "yes"
+	pod.Spec.Containers[0].Command[2] = longLine
+	pod.Spec.Hostname, pod.Spec.Subdomain = name, "peers"
+	p.shop.create(t, pod)
+	return pod
+}
+
+// nodes are a cluster's own.
+func (c *continuum) nodes(t *testing.T, cluster string) (names []string) {
+	t.Helper()
+	var list corev1.NodeList
+	if err := c.Clients[cluster].List(t.Context(), &list); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range list.Items {
+		if strings.HasPrefix(n.Name, cluster+"-") {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+// settlePassages puts a pod of each passage on each node of its provider, and waits until all
+// is there that calls need.
+func settlePassages(t *testing.T, all []*passage) {
+	t.Helper()
+	for _, provider := range []string{hub, all[0].consumer} {
+		here := slices.DeleteFunc(slices.Clone(all), func(p *passage) bool { return p.provider != provider })
+		if len(here) == 0 {
+			continue
+		}
+		nodes := all[0].nodes(t, provider)
+		for _, node := range nodes {
+			for _, other := range nodes { // only this one takes pods now
+				verb := "cordon"
+				if other == node {
+					verb = "uncordon"
+				}
+				all[0].Kubectl(t, provider, verb, other)
+			}
+			for _, p := range here {
+				p.away = append(p.away, &spot{cluster: provider, node: node, pod: p.add(t, "data-"+node, provider)})
+			}
+			for _, p := range here {
+				p.bound(t, p.away[len(p.away)-1])
+			}
+		}
+		for _, node := range nodes {
+			all[0].Kubectl(t, provider, "uncordon", node)
+		}
+	}
+	for _, p := range all {
+		p.settle(t)
+	}
+}
+
+// bound waits until the provider has given a pod its node.
+func (p *passage) bound(t *testing.T, e *spot) {
+	t.Helper()
+	p.shop.eventually(t, passageLimit, fmt.Sprintf("%s runs %s on %s", p.provider, e.pod.Name, e.node), func() (err error) {
+		if e.pod, err = get[corev1.Pod](p.continuum, p.consumer, p.shop.name, e.pod.Name); err != nil {
+			return err
+		}
+		if e.local, err = p.twin(p.provider, e.pod); err == nil && e.local.Spec.NodeName != e.node {
+			err = fmt.Errorf("it is on %q", e.local.Spec.NodeName)
+		}
+		return err
+	})
+}
+
+// settle waits for views, gateways, addresses and Services, and notes them.
+func (p *passage) settle(t *testing.T) {
+	t.Helper()
+	p.shop.eventually(t, passageLimit, "gateways, views, addresses and Services are there", func() (err error) {
+		if p.gateway, err = p.gateways(); err != nil {
+			return err
+		}
+		if err := p.look(); err != nil {
+			return err
+		}
+		for _, e := range p.home {
+			if e.service, err = p.leads(p.provider, p.away[0].local.Namespace, e.pod.Name); err != nil {
+				return err
+			}
+		}
+		for _, e := range p.away {
+			if e.pod, err = get[corev1.Pod](p.continuum, p.consumer, p.shop.name, e.pod.Name); err != nil {
+				return err
+			}
+			if e.local, err = p.twin(p.provider, e.pod); err != nil {
+				return err
+			}
+			if err := isReady(e.pod); err != nil {
+				return err
+			}
+			if len(e.pod.Status.PodIPs) != len(p.families()) {
+				return fmt.Errorf("%s has the addresses %v here", e.pod.Name, e.pod.Status.PodIPs)
+			}
+			if e.service, err = p.leads(p.consumer, p.shop.name, e.pod.Name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for _, v := range p.consumerViews {
+		p.translated(t, "the provider", v)
+	}
+	for _, v := range p.providerViews {
+		p.translated(t, "the consumer", v)
+	}
+	for _, e := range p.away {
+		for _, family := range p.families() {
+			real, says := address(e.local.Status.PodIPs, family), address(e.pod.Status.PodIPs, family)
+			if view := seen(t, p.providerViews, real); view != says {
+				t.Errorf("%s: %s is %s at %s, so %s at %s, and says %s", p.world, e.pod.Name, real, p.provider, view, p.consumer, says)
+			}
+		}
+	}
+}
+
+// translated holds that a range of pods is seen as it is where nothing else has it, and only there.
+func (p *passage) translated(t *testing.T, by string, v v1alpha1.NetworkView) {
+	t.Helper()
+	real := netip.MustParsePrefix(v.Real)
+	r := p.v4
+	if real.Addr().Is6() {
+		r = p.v6
+	}
+	if short := real.Bits() >= 24 && real.Addr().Is4() || real.Bits() >= 112; short {
+		return // external addresses
+	}
+	if (v.Real == v.View) != (r == disjoint && !p.second) {
+		t.Errorf("%s, %s at %s, %s addresses: %s sees %s as %s", p.world, p.consumer, p.provider, r, by, v.Real, v.View)
+	}
+}
+
+func (p *passage) gateways() (map[string]string, error) {
+	home, err := p.continuum.gateway(p.consumer, v1alpha1.NetworkKey(v1alpha1.PeeringNamespace(p.provider)))
+	if err != nil {
+		return nil, err
+	}
+	away, err := p.continuum.gateway(p.provider, v1alpha1.NetworkKey(v1alpha1.TenantNamespace(p.consumer)))
+	return map[string]string{p.consumer: home, p.provider: away}, err
+}
+
+// look reads by which addresses each side sees the other.
+func (p *passage) look() error {
+	namespace := v1alpha1.PeeringNamespace(p.provider)
+	mine, err := get[v1alpha1.NetworkConfig](p.continuum, p.consumer, namespace, v1alpha1.NetworkConsumer)
+	if err != nil {
+		return err
+	}
+	theirs, err := get[v1alpha1.NetworkConfig](p.continuum, p.consumer, namespace, v1alpha1.NetworkProvider)
+	if err != nil {
+		return err
+	}
+	p.consumerViews, p.providerViews = mine.Status.Views, theirs.Status.Views
+	want := 2 * len(p.families()) // pods and external addresses
+	if len(p.consumerViews) < want || len(p.providerViews) < want {
+		return fmt.Errorf("views of the consumer %v, of the provider %v, want %d each", p.consumerViews, p.providerViews, want)
+	}
+	p.outside = nil
+	for _, text := range mine.Spec.External {
+		for _, v := range p.consumerViews {
+			if v.Real == text {
+				p.outside = append(p.outside, netip.MustParsePrefix(v.View).Addr().Next())
+			}
+		}
+	}
+	return nil
+}
+
+// leads reads a Service with all its addresses.
+func (p *passage) leads(cluster, namespace, name string) (*corev1.Service, error) {
+	s, err := get[corev1.Service](p.continuum, cluster, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	want := len(p.families())
+	if len(s.Spec.ClusterIPs) < want || len(s.Status.LoadBalancer.Ingress) < want || s.Spec.Ports[0].NodePort == 0 {
+		err = fmt.Errorf("Service %s of %s has the addresses %v, %v, the node port %d", name, cluster, s.Spec.ClusterIPs, s.Status.LoadBalancer.Ingress, s.Spec.Ports[0].NodePort)
+	}
+	return s, err
+}
+
+func (p *passage) families() []string {
+	if p.both() {
+		return []string{"IPv4", "IPv6"}
+	}
+	return []string{"IPv4"}
+}
+
+// call is one way that has to work.
+type call struct {
+	kind, family string
+	from, to     *spot
+	// target is what is called, as the line of callLine has it.
+	target string
+	// as is what the server has to see.
+	as string
+}
+
+// longAnswer is how many lines there are in an answer of many whole packets, longLine whoLine
+// with such.
+const longAnswer = 4000
+
+var longLine = strings.Replace(whoLine, `"$HOSTNAME"`, fmt.Sprintf(`"$HOSTNAME"; seq %d`, longAnswer), 1)
+
+// callLine calls each of its arguments, an address with a port or FAMILY/NAME/PORT, and prints
+// it with what the server says, and how many lines came after that:
+// four at a time, as all at once would be a thousand processes.
+const callLine = `i=0; for t in "$@"; do (
+u=$t; case $t in a*/*) k=${t%%/*}; r=${t#*/}; n=${r%/*}
+h=$(nslookup -type=$k "$n" 2>&1 | sed -n 's/^Address: *//p' | tail -n 1); case $h in *:*) h="[$h]";; esac; u=$h:${r##*/};; esac
+echo "$t $(timeout 5 wget -q -O - "http://$u/cgi-bin/who" 2>&1 | awk 'NR==1 {s=$0} NR>1 {n++} END {print s, n+0}')") & i=$((i+1)); [ $((i % 4)) != 0 ] || wait; done; wait`
+
+// calls are all of a passage: each kind, from each pod of a side to each of the other, and from
+// the consumer's nodes.
+func (p *passage) calls(t *testing.T) (all []call) {
+	t.Helper()
+	for _, family := range p.families() {
+		for _, way := range []struct{ from, to []*spot }{{p.home, p.away}, {p.away, p.home}, {p.callers, p.away}} {
+			for _, from := range way.from {
+				for _, to := range way.to {
+					all = append(all, p.kinds(t, family, from, to)...)
+				}
+			}
+		}
+	}
+	return all
+}
+
+func (p *passage) kinds(t *testing.T, family string, from, to *spot) (all []call) {
+	t.Helper()
+	own, target, outside := address(from.pod.Status.PodIPs, family), address(to.pod.Status.PodIPs, family), ""
+	for _, a := range p.outside {
+		if a.Is6() == (family == "IPv6") {
+			outside = a.String()
+		}
+	}
+	if from.cluster == p.consumer { // else the consumer's view is the one of the pod at home
+		own = outside
+		if !from.pod.Spec.HostNetwork {
+			own = seen(t, p.consumerViews, address(from.pod.Status.PodIPs, family))
+		}
+	} else {
+		target = seen(t, p.consumerViews, target)
+	}
+	balancer := ""
+	for _, in := range to.service.Status.LoadBalancer.Ingress {
+		if a, err := netip.ParseAddr(in.IP); err == nil && a.Is6() == (family == "IPv6") {
+			balancer = in.IP
+		}
+	}
+	var cluster []corev1.PodIP
+	for _, a := range to.service.Spec.ClusterIPs {
+		cluster = append(cluster, corev1.PodIP{IP: a})
+	}
+	add := func(kind, target string, as string) {
+		all = append(all, call{kind: kind, family: family, from: from, to: to, target: target, as: as})
+	}
+	add("pod", join(target, webPort), own)
+	add("ClusterIP", join(address(cluster, family), 80), own)
+	add("LoadBalancer", join(balancer, 80), own)
+	nodePort := func(kind string, at *spot, as string) {
+		var host []corev1.PodIP
+		for _, a := range at.local.Status.HostIPs {
+			host = append(host, corev1.PodIP{IP: a.IP})
+		}
+		add(kind, join(address(host, family), to.service.Spec.Ports[0].NodePort), as)
+	}
+	nodePort("NodePort", from, own)
+	for _, e := range p.callers {
+		// What leaves a node for another one does so as the node, and nodes of the provider's
+		// do not reach home.
+		if from.cluster == p.consumer && e.node != from.node {
+			nodePort("NodePort of another node", e, outside)
+		}
+	}
+	if !from.pod.Spec.HostNetwork { // whose names are its node's
+		record := map[string]string{"IPv4": "a", "IPv6": "aaaa"}[family]
+		add("headless", fmt.Sprintf("%s/%s.peers.%s.svc.cluster.local/%d", record, to.pod.Name, p.shop.name, webPort), own)
+	}
+	return all
+}
+
+// address is the one of a family.
+func address(all []corev1.PodIP, family string) string {
+	for _, a := range all {
+		if parsed, err := netip.ParseAddr(a.IP); err == nil && parsed.Is6() == (family == "IPv6") {
+			return a.IP
+		}
+	}
+	return ""
+}
+
+// pass has all calls come through, and the gateways stay where they are meanwhile.
+func (p *passage) pass(t *testing.T, link string) {
+	calls := p.calls(t)
+	begin, first := time.Now(), -1
+	deadline := begin.Add(networkLimit)
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	left, why := calls, map[string]string(nil)
+	for {
+		left, why = p.try(left)
+		if first < 0 {
+			first = len(left)
+			for _, each := range left {
+				t.Logf("not at once: %s: %s", p.describe(each), why[each.key()])
+			}
+		}
+		if len(left) == 0 || time.Now().After(deadline) {
+			break
+		}
+		<-tick.C
+	}
+	for _, each := range left {
+		t.Errorf("%s, %s at %s, %s, %s: %s", p.world, p.consumer, p.provider, link, p.describe(each), why[each.key()])
+	}
+	t.Logf("%d calls, %d not at once, %d not at all, after %s", len(calls), first, len(left), time.Since(begin).Round(100*time.Millisecond))
+	if now, err := p.gateways(); err != nil || now[p.consumer] != p.gateway[p.consumer] || now[p.provider] != p.gateway[p.provider] {
+		t.Errorf("%s, %s: the gateways were %v and are %v, %v", p.world, link, p.gateway, now, err)
+	}
+	if len(left) > 0 {
+		p.shop.dump(t)
+	}
+}
+
+func (c call) key() string { return c.from.pod.Name + " " + c.target }
+
+// describe names a call by all that tells it from others.
+func (p *passage) describe(c call) string {
+	place := func(e *spot) string {
+		if e.node == p.gateway[e.cluster] {
+			return "on the gateway's node"
+		}
+		return "on another node"
+	}
+	who := "pod"
+	if c.from.pod.Spec.HostNetwork {
+		who = "node"
+	}
+	return fmt.Sprintf("%s, %s to %s, %s of %s %s to a pod %s (%s to %s)", c.family, c.from.cluster, c.to.cluster, who, c.from.cluster, place(c.from)+" by "+c.kind, place(c.to), c.from.pod.Name, c.target)
+}
+
+// try makes calls, those of one pod at once, and returns the ones that went wrong and why.
+func (p *passage) try(calls []call) (left []call, why map[string]string) {
+	by := map[string][]call{}
+	for _, c := range calls {
+		by[c.from.pod.Name] = append(by[c.from.pod.Name], c)
+	}
+	why = map[string]string{}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for name, mine := range by {
+		all.Go(func() {
+			answers, err := p.ask(name, mine)
+			mu.Lock()
+			defer mu.Unlock()
+			for _, c := range mine {
+				if wrong := errors.Join(err, c.judge(answers[c.target])); wrong != nil {
+					left, why[c.key()] = append(left, c), wrong.Error()
+				}
+			}
+		})
+	}
+	all.Wait()
+	return left, why
+}
+
+// ask has a pod make calls.
+func (p *passage) ask(pod string, calls []call) (map[string]string, error) {
+	args := []string{"kubectl", p.consumer, "--", "exec", "-n", p.shop.name, pod, "--", "sh", "-c", callLine, "sh"}
+	for _, c := range calls {
+		args = append(args, c.target)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), networkLimit)
+	defer cancel()
+	out, err := p.Try(ctx, args...)
+	answers := map[string]string{}
+	for line := range strings.Lines(out) {
+		target, text, _ := strings.Cut(strings.TrimSpace(line), " ")
+		answers[target] = text
+	}
+	return answers, err
+}
+
+// judge says what is wrong with an answer.
+func (c call) judge(answer string) error {
+	words := strings.Fields(answer)
+	if len(words) != 3 || words[1] != c.to.pod.Name {
+		return fmt.Errorf("the answer is %q", answer)
+	}
+	if client := strings.TrimPrefix(strings.Trim(words[0], "[]"), "::ffff:"); client != c.as {
+		return fmt.Errorf("it sees %s, want %s", client, c.as)
+	}
+	if words[2] != strconv.Itoa(longAnswer) {
+		return fmt.Errorf("%s lines came, want %d", words[2], longAnswer)
+	}
+	return nil
+}
