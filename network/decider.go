@@ -53,9 +53,16 @@ type decider struct {
 	looked  time.Time
 	fresh   map[types.NamespacedName]wrote
 	turned  map[string]time.Time // when a next key was first seen to be published as the key
+	begun   map[string]begun
 	strays  strays
 	servers servers
 	problem string // logged last
+}
+
+// begun is since when a network is wanted, or may be.
+type begun struct {
+	wanted bool
+	at     time.Time
 }
 
 // wrote is what was written last of an object, and when.
@@ -69,7 +76,7 @@ func newDecider(n *Network, c client.Client, live client.Reader, recorder events
 	r := &decider{
 		network: n, client: c, live: live, events: recorder, clock: o.Clock, home: o.Home,
 		agents: newAgents(o.Clock), keys: &keyring{client: c, live: live, namespace: o.Namespace},
-		meter: newMeter(), refused: &notes{}, fresh: map[types.NamespacedName]wrote{}, turned: map[string]time.Time{},
+		meter: newMeter(), refused: &notes{}, fresh: map[types.NamespacedName]wrote{}, turned: map[string]time.Time{}, begun: map[string]begun{},
 	}
 	r.agents.heard = func() { n.tunnels.hear(r.agents.peek) }
 	return r
