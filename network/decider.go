@@ -21,6 +21,7 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/status"
+	"github.com/pelago-dev/pelago/network/ration"
 )
 
 const (
@@ -49,6 +50,7 @@ type decider struct {
 	keys    *keyring
 	meter   *meter
 	refused *notes
+	rations ration.Rations // of looks, by namespace of NetworkConfigs
 
 	looked  time.Time
 	fresh   map[types.NamespacedName]wrote
@@ -96,6 +98,7 @@ func (r *decider) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
+	r.rations.Begin(now)
 	f, left, err := r.gather(ctx, now)
 	if err != nil {
 		return ctrl.Result{}, err

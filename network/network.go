@@ -250,7 +250,7 @@ func (n *Network) Register(mgr ctrl.Manager) error {
 func (n *Network) registerDecider(mgr ctrl.Manager, r *decider, leases cache.Cache) error {
 	all := toAll()
 	return ctrl.NewControllerManagedBy(mgr).Named("network").
-		Watches(&v1alpha1.NetworkConfig{}, all).
+		Watches(&v1alpha1.NetworkConfig{}, r.rationed()).
 		Watches(&v1alpha1.Peering{}, all).
 		Watches(&v1alpha1.Tenant{}, all, builder.WithPredicates(tenantChanged())).
 		Watches(&corev1.Namespace{}, all, builder.WithPredicates(ours())).

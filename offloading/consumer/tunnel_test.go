@@ -98,6 +98,7 @@ func TestCut(t *testing.T) {
 		}
 	}
 	ready := condition(corev1.PodCondition{Type: corev1.ContainersReady, Status: corev1.ConditionTrue})
+	unreadied := condition(corev1.PodCondition{Type: corev1.ContainersReady, Status: corev1.ConditionFalse, Reason: "ContainersNotReady"})
 	notReady := condition(corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "Other"})
 	gated := func(f *facts) { f.pod.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "shut"}} }
 	runs, cut := []func(*facts){alive, carried, said(running())}, "False/"+v1alpha1.ReasonTunnelDown
@@ -124,7 +125,7 @@ func TestCut(t *testing.T) {
 		{"it is dead, and the provider has not been read", append(runs, tunnelled(tunnelDead), linked(blind)), cut, 0},
 		{"it is alive, and there is no connection yet", append(runs, was, ready, tunnelled(tunnelAlive), linked(unknown)), "True", 0},
 		{"it is alive, and the provider has not been read", append(runs, was, ready, tunnelled(tunnelAlive), linked(blind)), "True", 0},
-		{"it is alive, and the containers were not ready when last seen", append(runs, was, tunnelled(tunnelAlive), linked(blind)), "False/ContainersNotReady", 0},
+		{"it is alive, and the containers were not ready when last seen", append(runs, was, unreadied, tunnelled(tunnelAlive), linked(blind)), "False/ContainersNotReady", 0},
 		{"it is alive, and a gate has shut", append(runs, was, ready, gated, tunnelled(tunnelAlive), linked(blind)), "False/ReadinessGatesNotReady", 0},
 		{"it is alive, and the pod was not ready for another reason", append(runs, notReady, tunnelled(tunnelAlive), linked(blind)), "False/Other", 0},
 		{"it was dead, is not known, and there is no connection yet", append(runs, was, ready, tunnelled(tunnelUnknown), linked(unknown), started(10*time.Second)), cut, 50 * time.Second},
