@@ -1,7 +1,6 @@
 package network
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -36,6 +35,8 @@ type pair struct {
 	// unsure says that it is not known whether the other side has: what exists stays then, and
 	// nothing is made.
 	unsure bool
+	// begun is when this process saw first that it is wanted, or that it may be.
+	begun time.Time
 	// consumer and provider are the objects there are.
 	consumer, provider *v1alpha1.NetworkConfig
 }
@@ -68,6 +69,16 @@ func (p *pair) theirName() string {
 		return v1alpha1.NetworkProvider
 	}
 	return v1alpha1.NetworkConsumer
+}
+
+// awaited says whether a consumer may say in a moment where his API server is, that has not
+// said yet that he has none.
+func (p *pair) awaited(now time.Time) bool {
+	if p.consumes || !p.wanted && !p.unsure || !now.Before(p.begun.Add(comingFor)) {
+		return false
+	}
+	theirs := p.theirs()
+	return theirs == nil || theirs.Spec.PublicKey == "" || theirs.Spec.APIServer != ""
 }
 
 // facts is what a decision follows from.
@@ -182,9 +193,14 @@ func (d *decision) allocate(f *facts) {
 	} else {
 		d.results = ipam.Allocate(f.property.Own, peerings)
 	}
-	pic := &picture{views: ipam.NewTable(d.results), tunnels: map[string]bool{}, apis: map[string]netip.AddrPort{}}
+	pic := &picture{
+		views: ipam.NewTable(d.results), tunnels: map[string]bool{}, apis: map[string]netip.AddrPort{}, coming: map[string]time.Time{},
+	}
 	there := map[string]ipam.Result{}
 	for _, p := range f.pairs {
+		if p.awaited(f.now) {
+			pic.coming[p.key] = p.begun.Add(comingFor)
+		}
 		if !p.wanted {
 			continue
 		}
@@ -198,6 +214,7 @@ func (d *decision) allocate(f *facts) {
 		}
 		if api, ok := theirAPI(theirs.Spec, p.key, pic.views); ok {
 			pic.apis[p.key] = api
+			delete(pic.coming, p.key)
 		}
 		r := d.results[p.key]
 		d.statuses[p] = answer(theirs, r, f.agents, p.key, len(f.property.Pods) == 0)
@@ -211,6 +228,7 @@ func (d *decision) allocate(f *facts) {
 		}
 	}
 	pic.there = ipam.NewTable(there)
+	pic.describe(d.results, there)
 	d.picture = pic
 }
 
@@ -231,7 +249,7 @@ func answer(theirs *v1alpha1.NetworkConfig, r ipam.Result, agents []agent, key s
 	if next := theirs.Spec.NextPublicKey; next != "" && (theirs.Status.NextPublicKey == next || knows(agents, key, next)) {
 		s.NextPublicKey = next
 	}
-	slices.SortFunc(s.Views, func(a, b v1alpha1.NetworkView) int { return cmp.Compare(a.Real, b.Real) })
+	slices.SortFunc(s.Views, byRange)
 	not := func(reason, message string) {
 		status.False(&s.Conditions, theirs.Generation, v1alpha1.ConditionReady, reason, clean(message))
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/status"
+	"github.com/pelago-dev/pelago/network/ration"
 )
 
 const (
@@ -50,14 +51,22 @@ type decider struct {
 	keys    *keyring
 	meter   *meter
 	refused *notes
-	denied  *notes // why a Service could not be written, by its name
+	denied  *notes         // why a Service could not be written, by its name
+	rations ration.Rations // of looks, by namespace of NetworkConfigs
 
 	looked  time.Time
 	fresh   map[types.NamespacedName]wrote
 	turned  map[string]time.Time // when a next key was first seen to be published as the key
+	begun   map[string]begun
 	strays  strays
 	servers servers
 	problem string // logged last
+}
+
+// begun is since when a network is wanted, or may be.
+type begun struct {
+	wanted bool
+	at     time.Time
 }
 
 // wrote is what was written last of an object, and when.
@@ -71,7 +80,7 @@ func newDecider(n *Network, c client.Client, live client.Reader, recorder events
 	r := &decider{
 		network: n, client: c, live: live, near: live, events: recorder, clock: o.Clock, home: o.Home,
 		agents: newAgents(o.Clock), keys: &keyring{client: c, live: live, namespace: o.Namespace},
-		meter: newMeter(), refused: &notes{}, denied: &notes{}, fresh: map[types.NamespacedName]wrote{}, turned: map[string]time.Time{},
+		meter: newMeter(), refused: &notes{}, denied: &notes{}, fresh: map[types.NamespacedName]wrote{}, turned: map[string]time.Time{}, begun: map[string]begun{},
 	}
 	r.agents.heard = func() { n.tunnels.hear(r.agents.peek) }
 	return r
@@ -91,6 +100,7 @@ func (r *decider) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
+	r.rations.Begin(now)
 	f, left, err := r.gather(ctx, now)
 	if err != nil {
 		return ctrl.Result{}, err

@@ -124,6 +124,7 @@ func (r *decider) gatherPairs(ctx context.Context, f *facts, g *grounds, have ma
 			return err
 		}
 	}
+	r.begin(f)
 	slices.SortFunc(f.pairs, func(a, b *pair) int { return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.key, b.key)) })
 	for _, p := range f.pairs {
 		if own := p.own(); p.wanted && own != nil {
@@ -139,6 +140,22 @@ func (r *decider) gatherPairs(ctx context.Context, f *facts, g *grounds, have ma
 		}
 	}
 	return nil
+}
+
+// begin remembers since when networks are wanted, or may be.
+func (r *decider) begin(f *facts) {
+	was := r.begun
+	r.begun = map[string]begun{}
+	for _, p := range f.pairs {
+		if !p.wanted && !p.unsure {
+			continue
+		}
+		b, known := was[p.key]
+		if !known || b.wanted != p.wanted || b.at.After(f.now) {
+			b = begun{p.wanted, f.now}
+		}
+		r.begun[p.key], p.begun = b, b.at
+	}
 }
 
 // gatherPair finds the objects of a peering, and whether they are wanted: in a namespace that

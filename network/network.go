@@ -80,13 +80,18 @@ type Network struct {
 	first     sync.Once
 	waiting   sync.Once
 	impatient chan struct{}
+	asked     atomic.Pointer[time.Time] // for the first time
 	now       atomic.Pointer[picture]
 	tunnels   tunnels
+	listeners listeners // of what is in the picture
 }
 
 // patience is how long the first answer is waited for: a manager that has just begun must not
 // tell providers that addresses which they have mean nothing any more.
 const patience = 10 * time.Second
+
+// comingUnknown is how long an API server may be coming while nothing is known.
+const comingUnknown = time.Minute
 
 // New makes a Network that knows nothing until Register's controllers run.
 func New(o Options) *Network {
@@ -121,11 +126,15 @@ func (n *Network) View(peering string, real netip.Addr) (here netip.Addr, ok boo
 	return n.look().views.View(consumerKey(peering), real)
 }
 
-// HomeAPI is where pods of a tenant here reach the API server of their home; false if they
-// cannot.
-func (n *Network) HomeAPI(tenant string) (at netip.AddrPort, ok bool) {
-	at, ok = n.look().apis[providerKey(tenant)]
-	return at, ok
+// HomeAPI is where pods of a tenant here reach the API server of their home. If there is none
+// it says whether one may be coming, which is over in a minute.
+func (n *Network) HomeAPI(tenant string) (at netip.AddrPort, coming bool) {
+	p, key, now := n.look(), providerKey(tenant), n.options.Clock.Now()
+	if p == nothing {
+		asked := n.asked.Load()
+		return at, asked != nil && now.Before(asked.Add(comingUnknown))
+	}
+	return p.apis[key], now.Before(p.coming[key])
 }
 
 // Alive says whether the tunnel to the provider of a peering carries packets both ways, by what
@@ -143,17 +152,34 @@ func (n *Network) TenantAlive(tenant string) (alive, known bool) {
 
 // TunnelSource tells of the peerings of which Alive says something else.
 func (n *Network) TunnelSource(mapper func(peering string) []reconcile.Request) source.Source {
-	return n.tunnels.source(consumerKey(""), mapper)
+	return n.tunnels.listeners.source(consumerKey(""), mapper)
 }
 
 // TenantTunnelSource tells of the tenants of which TenantAlive says something else.
 func (n *Network) TenantTunnelSource(mapper func(tenant string) []reconcile.Request) source.Source {
-	return n.tunnels.source(providerKey(""), mapper)
+	return n.tunnels.listeners.source(providerKey(""), mapper)
+}
+
+// Known says whether anything is known. Before that an address which means nothing may mean
+// something in a moment.
+func (n *Network) Known() bool { return n.look() != nothing }
+
+// ViewSource tells of the peerings of which Translate or View say something else.
+func (n *Network) ViewSource(mapper func(peering string) []reconcile.Request) source.Source {
+	return n.listeners.source(consumerKey(""), mapper)
+}
+
+// TenantViewSource tells of the tenants of which Allows or HomeAPI say something else.
+func (n *Network) TenantViewSource(mapper func(tenant string) []reconcile.Request) source.Source {
+	return n.listeners.source(providerKey(""), mapper)
 }
 
 // look returns what is known, or nothing if it does not become known soon.
 func (n *Network) look() *picture {
-	n.waiting.Do(func() { time.AfterFunc(patience, func() { close(n.impatient) }) })
+	n.waiting.Do(func() {
+		n.asked.Store(new(n.options.Clock.Now()))
+		time.AfterFunc(patience, func() { close(n.impatient) })
+	})
 	select {
 	case <-n.known:
 	case <-n.impatient:
@@ -164,11 +190,17 @@ func (n *Network) look() *picture {
 	return nothing
 }
 
-// learn replaces what is known.
+// learn replaces what is known, and then wakes whoever asks for what is not as it was. All of
+// it has been written before: what others were told follows from what is stored, whoever
+// decides next, and who is woken never sees what was before.
 func (n *Network) learn(p *picture) {
+	before := n.now.Swap(p)
+	if before == nil {
+		before = nothing
+	}
 	n.tunnels.want(p.tunnels)
-	n.now.Store(p)
 	n.first.Do(func() { close(n.known) })
+	tell(&n.listeners, before.words, p.words)
 }
 
 // +kubebuilder:rbac:groups=pelago.dev,resources=peerings;tenants,verbs=get;list;watch
@@ -220,7 +252,7 @@ func (n *Network) Register(mgr ctrl.Manager) error {
 func (n *Network) registerDecider(mgr ctrl.Manager, r *decider, near cache.Cache) error {
 	all := toAll()
 	return ctrl.NewControllerManagedBy(mgr).Named("network").
-		Watches(&v1alpha1.NetworkConfig{}, all).
+		Watches(&v1alpha1.NetworkConfig{}, r.rationed()).
 		Watches(&v1alpha1.Peering{}, all).
 		Watches(&v1alpha1.Tenant{}, all, builder.WithPredicates(tenantChanged())).
 		Watches(&corev1.Namespace{}, all, builder.WithPredicates(ours())).

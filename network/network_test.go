@@ -59,8 +59,8 @@ func TestTwoSides(t *testing.T) {
 	if len(near.Spec.Endpoints) != 2 || near.Spec.Port != 7100 || !slices.Contains(near.Spec.Endpoints, "198.18.0.1:7100") {
 		t.Errorf("endpoints %v, port %d", near.Spec.Endpoints, near.Spec.Port)
 	}
-	api, ok := w.milan.network.HomeAPI(w.milan.peer)
-	if near.Spec.APIServer != "10.255.255.2:443" || home.Spec.APIServer != "" || !ok || api.Port() != 443 || !w.milan.network.Allows(w.milan.peer, api.Addr()) {
+	api, coming := w.milan.network.HomeAPI(w.milan.peer)
+	if near.Spec.APIServer != "10.255.255.2:443" || home.Spec.APIServer != "" || coming || api.Port() != 443 || !w.milan.network.Allows(w.milan.peer, api.Addr()) {
 		t.Errorf("rome's API server is %q, and %v at milan; milan's is %q", near.Spec.APIServer, api, home.Spec.APIServer)
 	}
 	there, ok := w.rome.network.Translate(w.rome.peer, addr("10.42.0.7"))

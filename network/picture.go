@@ -1,7 +1,12 @@
 package network
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
+	"time"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/network/ipam"
@@ -14,8 +19,35 @@ type picture struct {
 	views, there *ipam.Table
 	// tunnels are those that there are to be.
 	tunnels map[string]bool
-	// apis are where this cluster reaches the API servers of its consumers.
-	apis map[string]netip.AddrPort
+	// apis are where this cluster reaches the API servers of its consumers, and coming those
+	// of which that is not known yet, with the time until which they are worth waiting for.
+	apis   map[string]netip.AddrPort
+	coming map[string]time.Time
+	// words are all that is answered of a peering, so that changes are seen.
+	words map[string]string
+}
+
+// comingFor is how long the API server of a consumer is waited for whose network is wanted. He
+// may never say where it is.
+const comingFor = 5 * time.Second
+
+// describe writes the words of a picture.
+func (p *picture) describe(views, there map[string]ipam.Result) {
+	p.words = map[string]string{}
+	note := func(key string, of any) { p.words[key] += fmt.Sprintf("%v;", of) }
+	for _, all := range []map[string]ipam.Result{views, there} {
+		for _, key := range slices.Sorted(maps.Keys(p.tunnels)) {
+			texts := written(all[key].Views)
+			slices.SortFunc(texts, byRange)
+			note(key, texts)
+		}
+	}
+	for key, at := range p.apis {
+		note(key, at)
+	}
+	for key := range p.coming {
+		note(key, "coming")
+	}
 }
 
 var nothing = &picture{views: ipam.NewTable(nil), there: ipam.NewTable(nil)}
@@ -51,6 +83,9 @@ func written(views []ipam.View) []v1alpha1.NetworkView {
 	}
 	return all
 }
+
+// byRange sorts views by what they are of.
+func byRange(a, b v1alpha1.NetworkView) int { return cmp.Compare(a.Real, b.Real) }
 
 // believed are views of ours, as a peer says he sees us, as far as they can be: of ranges that
 // we have, one each.

@@ -1,15 +1,6 @@
 package network
 
-import (
-	"context"
-	"slices"
-	"strings"
-	"sync"
-
-	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
-)
+import "sync"
 
 // tunnels knows which tunnels carry packets both ways, and tells whoever asked when that
 // changes: as soon as an agent says so, without a look at anything else. Its zero value knows
@@ -23,7 +14,7 @@ type tunnels struct {
 	said map[string]bool
 	// told is what of that was wanted when it was last told.
 	told      map[string]bool
-	listeners map[*listener]bool
+	listeners listeners
 }
 
 // state says whether a tunnel carries packets both ways, and whether that is known.
@@ -87,96 +78,6 @@ func (t *tunnels) tell() {
 			now[key] = alive
 		}
 	}
-	for l := range t.listeners {
-		l.wake(changes(t.told, now, l.prefix))
-	}
+	tell(&t.listeners, t.told, now)
 	t.told = now
-}
-
-// changes are the names, after a prefix, of the keys of which two states say not the same.
-func changes(before, now map[string]bool, prefix string) []string {
-	var names []string
-	note := func(key string) {
-		if name, ok := strings.CutPrefix(key, prefix); ok {
-			names = append(names, name)
-		}
-	}
-	for key, alive := range now {
-		if was, known := before[key]; !known || was != alive {
-			note(key)
-		}
-	}
-	for key := range before {
-		if _, known := now[key]; !known {
-			note(key)
-		}
-	}
-	slices.Sort(names)
-	return names
-}
-
-// listener is told of tunnels whose keys have a prefix.
-type listener struct {
-	prefix string
-	awake  chan struct{}
-
-	mu    sync.Mutex
-	names map[string]bool
-}
-
-// wake never waits: what is told again before it was taken is told once.
-func (l *listener) wake(names []string) {
-	if len(names) == 0 {
-		return
-	}
-	l.mu.Lock()
-	for _, name := range names {
-		l.names[name] = true
-	}
-	l.mu.Unlock()
-	select {
-	case l.awake <- struct{}{}:
-	default:
-	}
-}
-
-func (l *listener) take() map[string]bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	names := l.names
-	l.names = map[string]bool{}
-	return names
-}
-
-// source tells of changes of tunnels whose keys have a prefix, from its start on.
-func (t *tunnels) source(prefix string, mapper func(name string) []reconcile.Request) source.Source {
-	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		l := &listener{prefix: prefix, awake: make(chan struct{}, 1), names: map[string]bool{}}
-		t.mu.Lock()
-		if t.listeners == nil {
-			t.listeners = map[*listener]bool{}
-		}
-		t.listeners[l] = true
-		t.mu.Unlock()
-		go func() {
-			defer func() {
-				t.mu.Lock()
-				delete(t.listeners, l)
-				t.mu.Unlock()
-			}()
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case <-l.awake:
-				}
-				for name := range l.take() {
-					for _, r := range mapper(name) {
-						queue.Add(r)
-					}
-				}
-			}
-		}()
-		return nil
-	})
 }

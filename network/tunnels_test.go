@@ -125,9 +125,9 @@ func TestTunnels(t *testing.T) {
 	// Who does not listen any more is forgotten.
 	cancel()
 	within(t, "nobody listens", func() bool {
-		n.tunnels.mu.Lock()
-		defer n.tunnels.mu.Unlock()
-		return len(n.tunnels.listeners) == 0
+		n.tunnels.listeners.mu.Lock()
+		defer n.tunnels.listeners.mu.Unlock()
+		return len(n.tunnels.listeners.all) == 0
 	})
 }
 

@@ -34,6 +34,31 @@ func toAll() handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{whole} })
 }
 
+// rationed asks for a look because of what is in namespaces of peerings, as often as each may
+// cause one: the other side says when it changes.
+func (r *decider) rationed() handler.EventHandler {
+	ask := func(o client.Object, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		switch wait, ask := r.rations.Ask(o.GetNamespace(), r.clock.Now()); {
+		case !ask:
+		case wait > 0:
+			q.AddAfter(whole, wait)
+		default:
+			q.Add(whole)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			ask(e.Object, q)
+		},
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			ask(e.ObjectNew, q)
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			ask(e.Object, q)
+		},
+	}
+}
+
 // ofPeer is the request of the carrier for a peering.
 func ofPeer(peering string) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: peering}}}

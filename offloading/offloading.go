@@ -55,9 +55,9 @@ type Options struct {
 	Socket *serving.Socket
 	// NameServer that knows tenants' names of home by who asks; none if zero.
 	NameServer netip.Addr
-	// HomeAPI says where pods of a tenant reach the API server of their home; nil while there
-	// is no network.
-	HomeAPI func(tenant string) (netip.AddrPort, bool)
+	// Homes says where pods of tenants reach the API servers of their homes; nil while there is
+	// no network.
+	Homes provider.Homes
 	// Addresses says by which addresses providers reach what is here, Allowed which ones
 	// tenants may give their Services here, Views by which this cluster sees the pods of
 	// providers. All are nil while there is no network.
@@ -86,7 +86,7 @@ func Register(mgr ctrl.Manager, o Options) error {
 	if err := namespace.Register(mgr, namespace.Options{Namespace: o.Namespace, Fleet: namespace.Connections(o.Fleet)}); err != nil {
 		return err
 	}
-	if err := provider.Register(mgr, provider.Options{Limits: o.Limits, Addresses: o.Allowed != nil, NameServer: o.NameServer, HomeAPI: o.HomeAPI}); err != nil {
+	if err := provider.Register(mgr, provider.Options{Limits: o.Limits, Addresses: o.Allowed != nil, NameServer: o.NameServer, Homes: o.Homes}); err != nil {
 		return err
 	}
 	if err := consumer.Register(mgr, consumer.Options{Fleet: consumer.Connections(o.Fleet), Views: o.Views, Tunnels: o.Tunnels}); err != nil {

@@ -106,7 +106,7 @@ func registerOffloading(mgr ctrl.Manager, d deps) error {
 	}
 	if d.network != nil {
 		o.Addresses, o.Allowed, o.Views, o.Tunnels, o.NameServer = d.network, d.network, d.network, d.network, dns.Address()
-		o.HomeAPI = d.network.HomeAPI
+		o.Homes = d.network
 	}
 	return offloading.Register(mgr, o)
 }

@@ -247,6 +247,7 @@ func (a *Agent) step(ctx context.Context, all bool) time.Duration {
 // plan is what follows, whether the gateways here may have been taken over, and until when
 // they have not.
 func (a *Agent) plan() (known, plan.Plan, bool, time.Time) {
+	a.cluster.rations.Begin(time.Now())
 	f := a.cluster.facts()
 	a.mu.Lock()
 	f.alive = a.sight.all()

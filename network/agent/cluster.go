@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/network/ration"
 )
 
 // Nodes and Leases tell who may be gateway, NetworkConfigs, the keys and the rest who may
@@ -49,6 +50,7 @@ type cluster struct {
 	direct  client.Client
 	main    cache.Cache
 	changed func()
+	rations ration.Rations
 	group   *errgroup.Group
 	ready   chan struct{}
 	mtu     linkMTU
@@ -154,7 +156,7 @@ func newCluster(o Options, changed func(), saw func(string, *coordinationv1.Leas
 		&corev1.Node{}, &v1alpha1.NetworkConfig{}, &v1alpha1.NamespaceMap{}, &v1alpha1.NamespaceOffloading{},
 		&corev1.Secret{}, &corev1.Pod{}, &discoveryv1.EndpointSlice{},
 	} {
-		if _, err := c.listen(c.main, o, notify(changed)); err != nil {
+		if _, err := c.listen(c.main, o, c.notify(o)); err != nil {
 			return nil, err
 		}
 	}
@@ -202,14 +204,41 @@ func (c *cluster) listen(in cache.Cache, o client.Object, handler toolscache.Res
 	return informer, nil
 }
 
+// notify tells of all objects of a kind that are not as they were: of those that other clusters
+// write, as often as each may cause a plan.
+func (c *cluster) notify(o client.Object) toolscache.ResourceEventHandler {
+	switch o.(type) {
+	case *v1alpha1.NetworkConfig, *v1alpha1.NamespaceMap:
+		return notify(c.rationed)
+	}
+	return notify(always(c.changed))
+}
+
+// rationed tells that something has changed in the namespace of a peering, soon.
+func (c *cluster) rationed(o any) {
+	of, ok := o.(client.Object)
+	if !ok { // gone, and nobody knows what it was
+		c.changed()
+		return
+	}
+	switch wait, ask := c.rations.Ask(of.GetNamespace(), time.Now()); {
+	case !ask:
+	case wait > 0:
+		time.AfterFunc(wait, c.changed)
+	default:
+		c.changed()
+	}
+}
+
+func always(changed func()) func(any) { return func(any) { changed() } }
+
 // notify tells of all that is not as it was.
-func notify(changed func()) toolscache.ResourceEventHandler {
+func notify(changed func(any)) toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { changed() },
-		DeleteFunc: func(any) { changed() },
+		AddFunc: changed, DeleteFunc: changed,
 		UpdateFunc: func(before, after any) {
 			if !same(before, after) {
-				changed()
+				changed(after)
 			}
 		},
 	}
@@ -321,7 +350,7 @@ func (c *cluster) begin(s subject) (*follow, error) {
 	if err != nil {
 		return nil, err
 	}
-	informer, err := c.listen(made, o, notify(c.changed))
+	informer, err := c.listen(made, o, notify(always(c.changed)))
 	if err != nil {
 		return nil, err
 	}

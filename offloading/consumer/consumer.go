@@ -37,7 +37,7 @@ type Options struct {
 	// Fleet is the connections to providers; see Connections.
 	Fleet Fleet
 	// Views says by which addresses pods of providers are seen here. Without it home pods
-	// have none, and no NetworkConfig is watched.
+	// have none.
 	Views Views
 	// Tunnels says whether pods of providers can be reached. Without it they are as ready as
 	// their providers say.
@@ -101,11 +101,12 @@ func registerPods(mgr ctrl.Manager, o Options, w wakers, m *meter, choices choos
 		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowPod{}, homeOf)).
 		WatchesRawSource(o.Fleet.StateSourceAt(statePace, state)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: newLimiter()})
+	there := func(peering string) []reconcile.Request { return w.ofPeer(context.Background(), peering) }
 	if o.Views != nil {
-		b = b.Watches(&v1alpha1.NetworkConfig{}, w.networks(viewPace))
+		b = b.WatchesRawSource(o.Views.ViewSource(there))
 	}
 	if o.Tunnels != nil {
-		b = b.WatchesRawSource(o.Tunnels.TunnelSource(func(peering string) []reconcile.Request { return w.ofPeer(context.Background(), peering) }))
+		b = b.WatchesRawSource(o.Tunnels.TunnelSource(there))
 	}
 	return watchChoices(b, w, hopingBound).Complete(r)
 }

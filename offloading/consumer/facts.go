@@ -37,6 +37,7 @@ type facts struct {
 	since     time.Time           // since when link is so, at least
 	shadow    *v1alpha1.ShadowPod // at the provider, as far as the mirror knows
 	view      shadow.View         // how the provider's pods are seen, nil without a network
+	viewed    bool                // views are known
 	tunnel    tunnel
 	began     time.Time // when this process first looked at a pod
 	memory    entry
@@ -69,6 +70,7 @@ func (r *reconciler) gather(ctx context.Context, pod *corev1.Pod) (*facts, Peer,
 		at:        shadow.Place{Node: node.Name, Request: node.Labels[v1alpha1.LabelRequest], Address: address(node)},
 		offloaded: namespace.Labels[v1alpha1.LabelOffloaded] == "true",
 		since:     r.began(), began: r.began(), view: r.view(peering), tunnel: r.tunnel(peering),
+		viewed: r.views == nil || r.views.Known(), // before any is asked for
 	}
 	if owner := metav1.GetControllerOf(pod); !f.offloaded && owner != nil && owner.Kind == "DaemonSet" {
 		return nil, nil, nil // the room of virtual nodes answers for these, and nobody else

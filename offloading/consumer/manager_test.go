@@ -53,7 +53,7 @@ func TestManager(t *testing.T) {
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: kubetest.Scheme(), Logger: logr.Discard(), Metrics: server.Options{BindAddress: "0"},
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{ // others use the same server
-			&corev1.Pod{}: here, &v1alpha1.NamespaceOffloading{}: here, &v1alpha1.NetworkConfig{}: {Namespaces: map[string]cache.Config{v1alpha1.PeeringNamespace(w.peering): {}}}, &corev1.Namespace{}: named(w.home),
+			&corev1.Pod{}: here, &v1alpha1.NamespaceOffloading{}: here, &corev1.Namespace{}: named(w.home),
 			&corev1.Node{}: {Label: labels.SelectorFromSet(labels.Set{"world": w.peering})}, &v1alpha1.Peering{}: named(w.peering),
 		}},
 	})
@@ -97,7 +97,6 @@ func TestManager(t *testing.T) {
 	w.await("the pod has an address", func() bool { return w.now(p).Status.PodIP == "10.81.0.7" })
 	w.view("10.82.0.0/16")
 	w.await("the pod has the new one", func() bool { return w.now(p).Status.PodIP == "10.82.0.7" })
-	w.clock.Step(settling)
 	w.view("")
 	w.await("the pod has none again", func() bool { return w.now(p).Status.PodIP == "" })
 	w.tunnelDies()

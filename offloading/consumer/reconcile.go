@@ -44,7 +44,7 @@ type reconciler struct {
 // +kubebuilder:rbac:groups="",resources=nodes;namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get
-// +kubebuilder:rbac:groups=pelago.dev,resources=peerings;namespaceoffloadings;namespacemaps;resourceoffers;networkconfigs,verbs=get;list;watch
+// +kubebuilder:rbac:groups=pelago.dev,resources=peerings;namespaceoffloadings;namespacemaps;resourceoffers,verbs=get;list;watch
 // +kubebuilder:rbac:groups=pelago.dev,resources=namespacemaps/status,verbs=patch
 
 // Reconcile looks at one home pod.

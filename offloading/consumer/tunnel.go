@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/offloading/shadow"
 )
 
 // Tunnels says whether pods of providers can be reached. It may be asked at any time, by many
@@ -87,12 +88,16 @@ func isCut(pod *corev1.Pod) bool {
 	})
 }
 
-// severed is a pod of whose provider nothing is known but how the tunnel is.
+// severed is a pod of whose provider nothing is known but how the tunnel is. One that was not
+// ready because of its tunnel is as ready as was known last when that is over.
 func severed(f facts) plan {
-	if f.tunnel != tunnelDead || f.pod.Status.Phase != corev1.PodRunning {
+	if f.pod.Status.Phase != corev1.PodRunning {
 		return plan{}
 	}
 	next := *f.pod.Status.DeepCopy()
-	cut(f, &next)
-	return plan{status: changed(f, next)}
+	if isCut(f.pod) {
+		next = shadow.Restored(f.pod)
+	}
+	again := cut(f, &next)
+	return plan{status: changed(f, next), again: again}
 }

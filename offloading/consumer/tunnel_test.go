@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/fleet"
 	"github.com/pelago-dev/pelago/internal/kubetest"
 )
 
@@ -85,6 +86,21 @@ func TestCut(t *testing.T) {
 		s.Conditions[1].Status, s.Conditions[2].Status = corev1.ConditionFalse, corev1.ConditionFalse
 		said(s)(f)
 	}
+	condition := func(c corev1.PodCondition) func(*facts) {
+		return func(f *facts) {
+			for i := range f.pod.Status.Conditions {
+				if f.pod.Status.Conditions[i].Type == c.Type {
+					f.pod.Status.Conditions[i] = c
+					return
+				}
+			}
+			f.pod.Status.Conditions = append(f.pod.Status.Conditions, c)
+		}
+	}
+	ready := condition(corev1.PodCondition{Type: corev1.ContainersReady, Status: corev1.ConditionTrue})
+	unreadied := condition(corev1.PodCondition{Type: corev1.ContainersReady, Status: corev1.ConditionFalse, Reason: "ContainersNotReady"})
+	notReady := condition(corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "Other"})
+	gated := func(f *facts) { f.pod.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "shut"}} }
 	runs, cut := []func(*facts){alive, carried, said(running())}, "False/"+v1alpha1.ReasonTunnelDown
 	for _, c := range []struct {
 		reason string
@@ -107,7 +123,15 @@ func TestCut(t *testing.T) {
 		{"it is dead, and the provider refuses this cluster", append(runs, tunnelled(tunnelDead), linked(refusing)), cut, 0},
 		{"it is dead, and there is no connection yet", append(runs, tunnelled(tunnelDead), linked(unknown)), cut, 0},
 		{"it is dead, and the provider has not been read", append(runs, tunnelled(tunnelDead), linked(blind)), cut, 0},
-		{"it is alive, and there is no connection yet", append(runs, was, tunnelled(tunnelAlive), linked(unknown)), cut, 0},
+		{"it is alive, and there is no connection yet", append(runs, was, ready, tunnelled(tunnelAlive), linked(unknown)), "True", 0},
+		{"it is alive, and the provider has not been read", append(runs, was, ready, tunnelled(tunnelAlive), linked(blind)), "True", 0},
+		{"it is alive, and the containers were not ready when last seen", append(runs, was, unreadied, tunnelled(tunnelAlive), linked(blind)), "False/ContainersNotReady", 0},
+		{"it is alive, and a gate has shut", append(runs, was, ready, gated, tunnelled(tunnelAlive), linked(blind)), "False/ReadinessGatesNotReady", 0},
+		{"it is alive, and the pod was not ready for another reason", append(runs, notReady, tunnelled(tunnelAlive), linked(blind)), "False/Other", 0},
+		{"it was dead, is not known, and there is no connection yet", append(runs, was, ready, tunnelled(tunnelUnknown), linked(unknown), started(10*time.Second)), cut, 50 * time.Second},
+		{"it was dead, was not known for long, and there is no connection yet", append(runs, was, ready, tunnelled(tunnelUnknown), linked(unknown), started(settling)), "True", 0},
+		{"it was dead, the network is off, and there is no connection yet", append(runs, was, ready, tunnelled(tunnelNone), linked(unknown)), "True", 0},
+		{"it was dead, is alive, and the provider does not answer", append(runs, was, ready, tunnelled(tunnelAlive), linked(away)), "False/" + v1alpha1.ReasonPeerUnreachable, 0},
 		{"it is dead, and the provider does not answer", append(runs, tunnelled(tunnelDead), linked(away)), "False/" + v1alpha1.ReasonPeerUnreachable, 0},
 		{"it is dead, and the pod waits", []func(*facts){carried, tunnelled(tunnelDead)}, "", 0},
 		{"it is dead, and the pod has ended", append(runs, said(ended(corev1.PodSucceeded, 0)), tunnelled(tunnelDead)), "False", 0},
@@ -167,15 +191,17 @@ func TestTunnelDown(t *testing.T) {
 	quiet("a new process does not know yet")
 	w.peer.state = starting
 	quiet("nor is it connected")
-	w.peer.state = answering
 	w.tunnels.become(tunnelAlive)
-	w.reconcile(p)
-	after := w.now(p).Status
-	for i := range after.Conditions {
-		after.Conditions[i].LastTransitionTime, before.Conditions[i].LastTransitionTime = metav1.Time{}, metav1.Time{}
-	}
-	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("alive (-before +after)\n%s", diff)
+	for _, state := range []fleet.State{starting, answering} {
+		w.peer.state = state
+		w.reconcile(p)
+		after := w.now(p).Status
+		for i := range after.Conditions {
+			after.Conditions[i].LastTransitionTime, before.Conditions[i].LastTransitionTime = metav1.Time{}, metav1.Time{}
+		}
+		if diff := cmp.Diff(before, after); diff != "" {
+			t.Errorf("alive, connected %t (-before +after)\n%s", state == answering, diff)
+		}
 	}
 }
 

@@ -8,12 +8,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -23,8 +20,10 @@ var real = netip.MustParsePrefix("10.42.0.0/16")
 
 // fakeViews sees real in a prefix of the same size; without one nothing.
 type fakeViews struct {
-	mu   sync.Mutex
-	into netip.Prefix
+	mu      sync.Mutex
+	into    netip.Prefix
+	unknown bool // before the first look
+	tell    func(peering string)
 }
 
 func (v *fakeViews) set(into string) {
@@ -57,25 +56,35 @@ func addressed(all ...string) *corev1.PodStatus {
 	return s
 }
 
-// view says by which prefix the provider's pods are seen, and stores it as the network does.
+// Known implements Views.
+func (v *fakeViews) Known() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return !v.unknown
+}
+
+// ViewSource implements Views.
+func (v *fakeViews) ViewSource(mapper func(string) []reconcile.Request) source.Source {
+	return source.Func(func(_ context.Context, q queue) error {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.tell = func(peering string) {
+			for _, r := range mapper(peering) {
+				q.Add(r)
+			}
+		}
+		return nil
+	})
+}
+
+// view says by which prefix the provider's pods are seen, and tells who listens.
 func (w *world) view(into string) {
 	w.t.Helper()
 	w.views.set(into)
-	n := &v1alpha1.NetworkConfig{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.PeeringNamespace(w.peering), Name: v1alpha1.NetworkProvider}}
-	if into == "" {
-		w.drop(n)
-		return
-	}
-	if err := w.admin.Create(ctx, n); err != nil && !apierrors.IsAlreadyExists(err) {
-		w.t.Fatal(err)
-	}
-	if err := w.admin.Get(ctx, client.ObjectKeyFromObject(n), n); err != nil {
-		w.t.Fatal(err)
-	}
-	n.Status.Views = []v1alpha1.NetworkView{{Real: real.String(), View: into}}
-	if err := w.admin.Status().Update(ctx, n); err != nil {
-		w.t.Fatal(err)
-	}
+	w.views.mu.Lock()
+	tell := w.views.tell
+	w.views.mu.Unlock()
+	tell(w.peering)
 }
 
 // TestAddress is the address of a home pod: it comes with the view, costs a write when it
@@ -111,11 +120,14 @@ func TestAddress(t *testing.T) {
 	// A new process does not know the views at first.
 	w.restart()
 	w.views.set("")
-	if res := w.reconcile(p); res.RequeueAfter <= 0 || res.RequeueAfter > settling {
+	w.views.unknown = true
+	if res := w.reconcile(p); res.RequeueAfter <= 0 || res.RequeueAfter > 2*viewAgain {
 		t.Errorf("it looks again after %s", res.RequeueAfter)
 	}
 	want("views are being learnt", "10.82.3.9")
-	w.clock.Step(settling)
+	w.clock.Step(10 * settling)
+	want("they are, for long", "10.82.3.9")
+	w.views.unknown = false
 	want("there are none", "")
 	w.views.set("10.82.0.0/16")
 	want("seen again", "10.82.3.9")
@@ -142,7 +154,7 @@ func TestRemovedHasNoAddress(t *testing.T) {
 	}
 }
 
-// TestSettled holds how long a pod keeps an address for which there is no view.
+// TestSettled holds that a pod keeps its address until it is known that there is no view.
 func TestSettled(t *testing.T) {
 	at := []corev1.PodIP{{IP: "10.81.0.7"}}
 	none := func(netip.Addr) (netip.Addr, bool) { return netip.Addr{}, false }
@@ -151,16 +163,14 @@ func TestSettled(t *testing.T) {
 		edit   func(*facts, *corev1.PodStatus)
 		want   time.Duration
 	}{
-		{"just started", func(*facts, *corev1.PodStatus) {}, settling},
-		{"later", func(f *facts, _ *corev1.PodStatus) { f.began = noon.Add(-50 * time.Second) }, 10 * time.Second},
-		{"settled", func(f *facts, _ *corev1.PodStatus) { f.began = noon.Add(-settling) }, 0},
-		{"the clock went back", func(f *facts, _ *corev1.PodStatus) { f.began = noon.Add(time.Hour) }, 0},
+		{"not known", func(*facts, *corev1.PodStatus) {}, viewAgain},
+		{"known", func(f *facts, _ *corev1.PodStatus) { f.viewed = true }, 0},
 		{"no network", func(f *facts, _ *corev1.PodStatus) { f.view = nil }, 0},
 		{"it had none", func(f *facts, _ *corev1.PodStatus) { f.pod.Status.PodIPs = nil }, 0},
 		{"it has ended", func(_ *facts, next *corev1.PodStatus) { next.Phase = corev1.PodFailed }, 0},
 	} {
 		f := given(alive)
-		f.began, f.view, f.pod.Status.PodIP, f.pod.Status.PodIPs = noon, none, at[0].IP, at
+		f.view, f.pod.Status.PodIP, f.pod.Status.PodIPs = none, at[0].IP, at
 		next := *f.pod.Status.DeepCopy()
 		next.PodIP, next.PodIPs = "", nil
 		c.edit(&f, &next)
@@ -169,71 +179,10 @@ func TestSettled(t *testing.T) {
 		}
 	}
 	f := given(alive)
-	f.began, f.view, f.pod.Status.PodIPs = noon, none, at
+	f.view, f.pod.Status.PodIPs = none, at
 	next := *f.pod.Status.DeepCopy()
 	next.PodIP, next.PodIPs = "10.82.0.7", []corev1.PodIP{{IP: "10.82.0.7"}}
 	if got := settled(f, &next); got != 0 || next.PodIP != "10.82.0.7" {
 		t.Errorf("a new address was not taken: %q", next.PodIP)
 	}
-}
-
-// TestNetworksWake holds which changes of NetworkConfigs are looked at.
-func TestNetworksWake(t *testing.T) {
-	p := template("shop", "web", "milan-1")
-	wake := wakers{cache: listed{pod: p}, places: &places{nodes: map[string]string{"milan-1": "milan"}}}.networks(0)
-	network := func(namespace, name string, views ...v1alpha1.NetworkView) *v1alpha1.NetworkConfig {
-		return &v1alpha1.NetworkConfig{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Status: v1alpha1.NetworkConfigStatus{Views: views}}
-	}
-	a, b := v1alpha1.NetworkView{Real: "10.42.0.0/16", View: "10.81.0.0/16"}, v1alpha1.NetworkView{Real: "10.42.0.0/16", View: "10.82.0.0/16"}
-	here := v1alpha1.PeeringNamespace("milan")
-	for _, c := range []struct {
-		reason    string
-		old, next *v1alpha1.NetworkConfig
-		want      int
-	}{
-		{"it is there with views, as after a restart", nil, network(here, "provider", a), 1},
-		{"it is there without", nil, network(here, "provider"), 0},
-		{"it gets views", network(here, "provider"), network(here, "provider", a), 1},
-		{"they change", network(here, "provider", a), network(here, "provider", b), 1},
-		{"they do not", network(here, "provider", a), network(here, "provider", a), 0},
-		{"it goes", network(here, "provider", a), nil, 1},
-		{"by which the provider sees this cluster", network(here, "consumer"), network(here, "consumer", a), 0},
-		{"of a tenant", network(v1alpha1.TenantNamespace("milan"), "provider"), network(v1alpha1.TenantNamespace("milan"), "provider", a), 0},
-		{"of another peering", network(here+"2", "provider"), network(here+"2", "provider", a), 0},
-	} {
-		q := workqueue.NewTypedRateLimitingQueue(newLimiter())
-		switch {
-		case c.old == nil:
-			wake.Create(ctx, event.TypedCreateEvent[client.Object]{Object: c.next}, q)
-		case c.next == nil:
-			wake.Delete(ctx, event.TypedDeleteEvent[client.Object]{Object: c.old}, q)
-		default:
-			wake.Update(ctx, event.TypedUpdateEvent[client.Object]{ObjectOld: c.old, ObjectNew: c.next}, q)
-		}
-		if q.Len() != c.want {
-			t.Errorf("%s: %d pods are looked at, want %d", c.reason, q.Len(), c.want)
-		} else if got, _ := maybe(q); c.want > 0 && got.NamespacedName != client.ObjectKeyFromObject(p) {
-			t.Errorf("%s: looks at %s", c.reason, got)
-		}
-		q.ShutDown()
-	}
-}
-
-// listed is a cache with one pod.
-type listed struct {
-	client.Reader
-	pod *corev1.Pod
-}
-
-func (l listed) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	list.(*corev1.PodList).Items = []corev1.Pod{*l.pod}
-	return nil
-}
-
-func maybe(q workqueue.TypedRateLimitingInterface[reconcile.Request]) (reconcile.Request, bool) {
-	if q.Len() == 0 {
-		return reconcile.Request{}, false
-	}
-	r, _ := q.Get()
-	return r, true
 }

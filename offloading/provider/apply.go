@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -49,6 +50,11 @@ func (r *reconciler) clear(ctx context.Context, p plan) error {
 // create makes the pod, or says in the status why not.
 func (r *reconciler) create(ctx context.Context, f facts, p plan, n *note) (plan, error) {
 	key := client.ObjectKeyFromObject(f.shadow)
+	api, coming := r.homeAPI(f, n)
+	if coming {
+		p.in(r.spread(busyAgain))
+		return p, nil
+	}
 	switch err := r.ledger.reserve(f.terms, key, nil, f.made); {
 	case errors.Is(err, ErrNotCounted), errors.Is(err, errBusy):
 		p.in(r.spread(busyAgain))
@@ -58,11 +64,7 @@ func (r *reconciler) create(ctx context.Context, f facts, p plan, n *note) (plan
 	}
 	pod := f.made.DeepCopy()
 	shadow.Resolve(pod, f.shadow.Spec.Home.Namespace, r.nameServer)
-	if r.homeAPI != nil && shadow.HasTokens(f.shadow) {
-		if at, ok := r.homeAPI(f.tenant); ok {
-			shadow.ReachHome(pod, f.shadow.Spec.Home.Namespace, at)
-		}
-	}
+	shadow.ReachHome(pod, f.shadow.Spec.Home.Namespace, api)
 	if len(pod.Spec.EphemeralContainers) > 0 { // the API server takes them only later: then the pod has to follow
 		pod.Spec.EphemeralContainers = nil
 		delete(pod.Annotations, v1alpha1.AnnotationApplied)
@@ -84,6 +86,19 @@ func (r *reconciler) create(ctx context.Context, f facts, p plan, n *note) (plan
 	}
 	r.ledger.cancel(f.tenant, key)
 	return r.notCreated(ctx, f, p, n, err)
+}
+
+// homeAPI is where a pod that is about to be made reaches home's API server, if it has tokens
+// of home, and whether that is to be waited for.
+func (r *reconciler) homeAPI(f facts, n *note) (at netip.AddrPort, coming bool) {
+	if r.homes == nil || !shadow.HasTokens(f.shadow) {
+		return at, false
+	}
+	n.awaits = true
+	r.memory.set(client.ObjectKeyFromObject(f.shadow), *n) // before it is asked, so that no answer goes by unseen
+	at, coming = r.homes.HomeAPI(f.tenant)
+	n.awaits = coming
+	return at, coming
 }
 
 // answered says that an error is the API server's decision not to make a pod.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -36,6 +37,9 @@ type note struct {
 	// changed is when the pod was last changed after its ShadowPod.
 	changed time.Time
 
+	// awaits says that no pod is made before it is known where home's API server is.
+	awaits bool
+
 	// state for metrics.
 	state string
 }
@@ -64,6 +68,19 @@ func (m *memory) forget(key types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.notes, key)
+}
+
+// awaiting lists the ShadowPods of a tenant that wait for home's API server.
+func (m *memory) awaiting(tenant string) []reconcile.Request {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []reconcile.Request
+	for key, n := range m.notes {
+		if n.awaits && tenantName(key.Namespace) == tenant {
+			all = append(all, reconcile.Request{NamespacedName: key})
+		}
+	}
+	return all
 }
 
 // states counts notes by tenant namespace and state.

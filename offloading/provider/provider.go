@@ -21,6 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -61,10 +63,19 @@ type Options struct {
 	// NameServer knows home's names by who asks. Pods that want those of their cluster are
 	// made to ask there; if it is the zero value they have this cluster's, as all pods here.
 	NameServer netip.Addr
-	// HomeAPI says where pods of a tenant reach the API server of their home, false if they
-	// cannot. Pods with tokens of home are made to call it there; if it is nil they have this
-	// cluster's, as all pods here.
-	HomeAPI func(tenant string) (netip.AddrPort, bool)
+	// Homes says where pods of tenants reach the API servers of their homes. Pods with tokens of
+	// home are made to call it there; if it is nil they have this cluster's, as all pods here.
+	Homes Homes
+}
+
+// Homes says where pods of tenants reach the API servers of their homes. It may be asked at any
+// time, by many at once.
+type Homes interface {
+	// HomeAPI is where pods of a tenant reach the API server of their home. If there is none,
+	// coming says that there may be one in seconds: pods keep what they are made with.
+	HomeAPI(tenant string) (at netip.AddrPort, coming bool)
+	// TenantViewSource tells of the tenants of which HomeAPI says something else.
+	TenantViewSource(mapper func(tenant string) []reconcile.Request) source.Source
 }
 
 // Register adds the controller of this package to a manager.
@@ -85,7 +96,7 @@ func Register(mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	err = ctrl.NewControllerManagedBy(mgr).Named("shadowpod").
+	b := ctrl.NewControllerManagedBy(mgr).Named("shadowpod").
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Watches(&v1alpha1.ShadowPod{}, w.shadowPods()).
 		Watches(&corev1.Pod{}, w.pods()).
@@ -93,9 +104,11 @@ func Register(mgr ctrl.Manager, o Options) error {
 		Watches(&corev1.Namespace{}, w.namespaces()).
 		Watches(&v1alpha1.Tenant{}, w.tenants()).
 		WatchesRawSource(ear.source()).
-		WatchesRawSource(r.turns.source()).
-		Complete(r)
-	if err != nil {
+		WatchesRawSource(r.turns.source())
+	if o.Homes != nil {
+		b = b.WatchesRawSource(o.Homes.TenantViewSource(r.memory.awaiting))
+	}
+	if err := b.Complete(r); err != nil {
 		return fmt.Errorf("setting up the controller of shadow pods: %w", err)
 	}
 	return nil
@@ -107,7 +120,7 @@ func newReconciler(c client.Client, live client.Reader, o Options) *reconciler {
 	r := &reconciler{
 		client: c, live: live, addresses: o.Addresses, clock: o.Clock, pods: labelledPods(c),
 		events: discard{}, metrics: newMeasures(), memory: newMemory(), book: newBook(),
-		jitter: rand.Float64, turns: newTurns(share), nameServer: o.NameServer, homeAPI: o.HomeAPI,
+		jitter: rand.Float64, turns: newTurns(share), nameServer: o.NameServer, homes: o.Homes,
 	}
 	if r.clock == nil {
 		r.clock = clock.RealClock{}

@@ -43,8 +43,8 @@ type reconciler struct {
 	jitter  func() float64
 	// nameServer of the pods that are made; none if zero.
 	nameServer netip.Addr
-	// homeAPI of a tenant for the pods that are made; none if nil.
-	homeAPI func(tenant string) (netip.AddrPort, bool)
+	// homes of the pods that are made; nil while there is no network.
+	homes Homes
 
 	first sync.Once
 	began time.Time
@@ -81,6 +81,7 @@ func (r *reconciler) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, fmt.Errorf("reading the shadow pod: %w", err)
 	}
 	n := r.memory.get(key.NamespacedName)
+	n.awaits = false
 	f, p, err := r.plan(ctx, s, &n)
 	if err == nil {
 		p, err = r.apply(ctx, f, p, &n)

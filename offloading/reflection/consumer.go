@@ -92,7 +92,7 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if f == nil { // not read from the provider yet, which brings us back
+	if f == nil { // not read from the provider yet, or by the network, which brings us back
 		return ctrl.Result{RequeueAfter: spread(rereadEvery)}, nil
 	}
 	if f.early > 0 {
@@ -100,7 +100,7 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		return ctrl.Result{RequeueAfter: f.early}, nil
 	}
 	p := decide(*f)
-	if !kind.Referred && p.again == rereadEvery && !f.lost {
+	if !kind.Referred && p.again == rereadEvery {
 		p.again = watchedEvery
 	}
 	p, err = r.apply(ctx, peer, home, f, p)
@@ -171,6 +171,9 @@ func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind c
 	case !apierrors.IsNotFound(err):
 		return nil, nil
 	}
+	if kind.Name == kindSlice && r.addresses != nil && !r.addresses.Known() {
+		return nil, nil
+	}
 	var err error
 	if f.offloaded, err = offloaded(ctx, r.client, home.Namespace); err != nil {
 		return nil, err
@@ -234,7 +237,7 @@ func (r *consumer) read(ctx context.Context, f *facts, peering string, kind cont
 
 // encode puts into the facts the text that carries an object, or why there is none.
 func (r *consumer) encode(ctx context.Context, f *facts, peering string, there v1alpha1.ClusterInfo, kind content.Kind, obj client.Object) error {
-	told, err := r.abroad(ctx, f, peering, obj)
+	told, err := r.abroad(ctx, peering, obj)
 	if err != nil {
 		return err
 	}

@@ -81,7 +81,8 @@ func TestManager(t *testing.T) {
 	node := get(w, "", w.name, &corev1.Node{})
 	node.Labels["world"] = w.name
 	w.update(node)
-	if err := Register(mgr, Options{Fleet: Connections(links), Addresses: network{}, Allowed: network{}, Tunnels: w.tunnels}); err != nil {
+	w.changing = newChanging()
+	if err := Register(mgr, Options{Fleet: Connections(links), Addresses: w.changing, Allowed: w.changing, Tunnels: w.tunnels}); err != nil {
 		t.Fatal(err)
 	}
 	if err := mgr.Add(links); err != nil {
@@ -167,6 +168,7 @@ func (w *world) slicesInManager(connect func(oslo string), cable *cable) {
 	w.update(s)
 	until("a pod more", "10.201.0.1 ready serving, 10.201.0.2 ready serving")
 	w.tunnelsInManager(oslo, "10.201.0.1 ready serving, 10.201.0.2 ready serving", "10.201.0.1, 10.201.0.2 ready serving")
+	w.viewsInManager(w.changing, "10.201.0.1 ready serving, 10.201.0.2 ready serving")
 	if err := w.raw.Delete(ctx, get(w, w.remote, "web", &corev1.Service{})); err != nil {
 		w.t.Fatal(err)
 	}

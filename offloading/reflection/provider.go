@@ -45,6 +45,9 @@ type made struct {
 	refused int
 }
 
+// knownAgain is when a slice is looked at again that nobody can judge yet.
+const knownAgain = 5 * time.Second
+
 // longestRetry is the most that is waited after the API server has refused an object.
 const longestRetry = 5 * time.Minute
 
@@ -95,6 +98,9 @@ func (r *provider) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Re
 	if err != nil || c == nil {
 		return ctrl.Result{}, err
 	}
+	if c.unknown {
+		return ctrl.Result{RequeueAfter: knownAgain}, nil
+	}
 	d := judge(*c)
 	again, err := r.apply(bounded, c, &d, &n)
 	if err != nil {
@@ -135,6 +141,9 @@ func (r *provider) gather(ctx context.Context, s *v1alpha1.ShadowObject, tenant 
 	}
 	if c.kind.Name == kindSlice {
 		r.notes.set(client.ObjectKeyFromObject(s), *n) // before it is asked, so that no change goes by unseen
+		if c.unknown = r.allowed != nil && !r.allowed.Known(); c.unknown {
+			return c, nil // what is there stays
+		}
 		c.rules.Cut = r.tunnels != nil && cut(r.tunnels.TenantAlive(tenant))
 	}
 	var err error

@@ -37,6 +37,8 @@ type claim struct {
 	service client.Object
 	// past is where the object was made before, if not in the place.
 	past *v1alpha1.ObjectRef
+	// unknown: nobody can say yet which addresses are the tenant's.
+	unknown bool
 }
 
 // deed is what to do for a ShadowObject, and what to say.

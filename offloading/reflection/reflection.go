@@ -126,6 +126,7 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: newLimiter()})
 	if w.addresses {
 		b = b.WatchesMetadata(&discoveryv1.EndpointSlice{}, w.ofHome(kindSlice))
+		b = b.WatchesRawSource(o.Addresses.ViewSource(w.seen))
 		if o.Tunnels != nil {
 			b = b.WatchesRawSource(o.Tunnels.TunnelSource(w.beyond))
 		}
@@ -152,6 +153,9 @@ func registerProvider(mgr ctrl.Manager, o Options, m *meter) error {
 		Watches(&v1alpha1.NamespaceMap{}, w.maps()).
 		Watches(&v1alpha1.Tenant{}, w.tenants()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: newLimiter()})
+	if o.Allowed != nil {
+		b = b.WatchesRawSource(o.Allowed.TenantViewSource(slicesOf(r.notes)))
+	}
 	if o.Tunnels != nil {
 		b = b.WatchesRawSource(o.Tunnels.TenantTunnelSource(slicesOf(r.notes)))
 	}

@@ -45,7 +45,6 @@ type facts struct {
 	text      string                        // of a present one
 	wrong     string                        // why a present one does not travel
 	empty     bool                          // a present one has nothing to tell this provider
-	lost      bool                          // some of it has no address there, yet
 	home      *metav1.PartialObjectMetadata // a present one, without content
 	there     *v1alpha1.ShadowObject
 	unwanted  time.Time // since when no pod needs it

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/offloading/content"
@@ -36,33 +37,40 @@ type Addresses interface {
 	// Translate is the address by which pods at the provider of a peering reach what has an
 	// address here; false if they cannot.
 	Translate(peering string, here netip.Addr) (there netip.Addr, ok bool)
+	// Known says whether anything is known: if not, that an address is missing means nothing.
+	Known() bool
+	// ViewSource tells of the peerings of which Translate says something else.
+	ViewSource(mapper func(peering string) []reconcile.Request) source.Source
 }
 
 // Allowed says which addresses a tenant may give its Services here. It may be asked at any
-// time, by many at once; a new answer is noticed within five minutes.
+// time, by many at once.
 type Allowed interface {
 	// Allows says whether an address is one by which this cluster reaches what is a tenant's,
 	// and nothing else.
 	Allows(tenant string, address netip.Addr) bool
+	// Known says whether anything is known: if not, that an address is not allowed means
+	// nothing.
+	Known() bool
+	// TenantViewSource tells of the tenants of which Allows says something else.
+	TenantViewSource(mapper func(tenant string) []reconcile.Request) source.Source
 }
 
 // abroad is what one provider is told of a slice: the endpoints that are not there, by
 // their addresses there, in the order of these. On is, for each endpoint, the peering on
 // whose virtual node it is, "" here; away are peerings that are not reached, whose endpoints
-// are not ready. Lost counts endpoints without an address there. Names are no addresses,
-// and stay for the check to refuse.
-func abroad(s *discoveryv1.EndpointSlice, peering string, on []string, away map[string]bool, of Addresses) (told *discoveryv1.EndpointSlice, lost int) {
+// are not ready. Names are no addresses, and stay for the check to refuse.
+func abroad(s *discoveryv1.EndpointSlice, peering string, on []string, away map[string]bool, of Addresses) *discoveryv1.EndpointSlice {
 	if s.AddressType == discoveryv1.AddressTypeFQDN {
-		return s, 0
+		return s
 	}
-	told = &discoveryv1.EndpointSlice{ObjectMeta: s.ObjectMeta, AddressType: s.AddressType, Ports: s.Ports}
+	told := &discoveryv1.EndpointSlice{ObjectMeta: s.ObjectMeta, AddressType: s.AddressType, Ports: s.Ports}
 	for i, e := range s.Endpoints {
 		if on[i] == peering || len(e.Addresses) == 0 {
 			continue
 		}
 		there, ok := translated(peering, s.AddressType, e.Addresses[0], of)
 		if !ok {
-			lost++
 			continue
 		}
 		next := discoveryv1.Endpoint{Addresses: []string{there}, Hostname: e.Hostname, Conditions: e.Conditions}
@@ -72,7 +80,7 @@ func abroad(s *discoveryv1.EndpointSlice, peering string, on []string, away map[
 		told.Endpoints = append(told.Endpoints, next)
 	}
 	slices.SortStableFunc(told.Endpoints, func(a, b discoveryv1.Endpoint) int { return cmp.Compare(a.Addresses[0], b.Addresses[0]) })
-	return told, lost
+	return told
 }
 
 // translated is an address as a provider is told it, of the same type.
@@ -90,7 +98,7 @@ func translated(peering string, kind discoveryv1.AddressType, address string, of
 }
 
 // abroad says what a provider is told of an object, nil if nothing: of most kinds, all.
-func (r *consumer) abroad(ctx context.Context, f *facts, peering string, obj client.Object) (client.Object, error) {
+func (r *consumer) abroad(ctx context.Context, peering string, obj client.Object) (client.Object, error) {
 	s, ok := obj.(*discoveryv1.EndpointSlice)
 	if !ok {
 		return obj, nil
@@ -99,8 +107,7 @@ func (r *consumer) abroad(ctx context.Context, f *facts, peering string, obj cli
 	if err != nil {
 		return nil, err
 	}
-	told, lost := abroad(s, peering, on, away, r.addresses)
-	f.lost = lost > 0
+	told := abroad(s, peering, on, away, r.addresses)
 	if len(told.Endpoints) == 0 {
 		return nil, nil
 	}
@@ -232,6 +239,15 @@ func (w wakers) slices(ctx context.Context, namespace string, some ...client.Lis
 		return nil
 	})
 	return all
+}
+
+// seen asks for the slices that a provider is or may be told, when it reaches by other addresses
+// what is here.
+func (w wakers) seen(peering string) []reconcile.Request {
+	return slices.DeleteFunc(w.ofPeer(peering), func(r reconcile.Request) bool {
+		_, home, _ := split(r)
+		return home.Kind != kindSlice
+	})
 }
 
 // beyond asks, when a provider or its tunnel begins or ceases to answer, for the slices that tell others

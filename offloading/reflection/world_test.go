@@ -64,6 +64,7 @@ type world struct {
 	others    map[string]fleet.State // of other providers
 	addresses Addresses
 	allowed   Allowed
+	changing  *changing // of a manager
 	tunnels   *fakeTunnels
 
 	consumer *consumer

@@ -77,6 +77,20 @@ func Unreachable(home *corev1.Pod) corev1.PodStatus {
 	return next
 }
 
+// Restored is the status of a home pod that was made not ready for another reason than its
+// provider's word: it is as ready again as its containers were last, and its gates are now.
+func Restored(home *corev1.Pod) corev1.PodStatus {
+	next := *home.Status.DeepCopy()
+	containers := corev1.PodCondition{Status: corev1.ConditionUnknown}
+	if c := condition(next.Conditions, corev1.ContainersReady); c != nil {
+		containers = *c
+	}
+	c := ready(home, containers)
+	c.ObservedGeneration = next.ObservedGeneration
+	next.Conditions = set(next.Conditions, c)
+	return next
+}
+
 // Stamp gives the conditions that changed the time at which they did.
 func Stamp(status *corev1.PodStatus, now metav1.Time) {
 	for i := range status.Conditions {
