@@ -35,6 +35,8 @@ type pair struct {
 	// unsure says that it is not known whether the other side has: what exists stays then, and
 	// nothing is made.
 	unsure bool
+	// spaces are the namespaces whose pods may run at the provider.
+	spaces map[string]bool
 	// consumer and provider are the objects there are.
 	consumer, provider *v1alpha1.NetworkConfig
 }
@@ -99,6 +101,10 @@ type decision struct {
 	events     []news
 	picture    *picture
 	results    map[string]ipam.Result
+	// transit are the views of other providers that a provider is told of, and untold those
+	// providers of whom it is not told all.
+	transit map[*pair][]netip.Prefix
+	untold  map[*pair][]string
 }
 
 // news is an event on a Peering.
@@ -115,8 +121,9 @@ func decide(f *facts) *decision {
 		specs: map[*pair]v1alpha1.NetworkConfigSpec{}, statuses: map[*pair]v1alpha1.NetworkConfigStatus{},
 		conditions: map[string]*metav1.Condition{},
 	}
-	d.publish(f)
 	d.allocate(f)
+	d.through(f)
+	d.publish(f)
 	d.describe(f)
 	return d
 }
@@ -143,7 +150,7 @@ func (d *decision) publish(f *facts) {
 			continue // without a key nothing is said
 		}
 		spec := v1alpha1.NetworkConfigSpec{
-			Pods: texts(f.property.Pods), External: texts(f.property.External), Port: port,
+			Pods: texts(slices.Concat(f.property.Pods, d.transit[p])), External: texts(f.property.External), Port: port,
 			Endpoints: endpoints(f.settings, p.key, f.candidates, f.nodes, port),
 		}
 		if p.consumes {

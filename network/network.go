@@ -32,6 +32,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -170,7 +171,7 @@ func (n *Network) learn(p *picture) {
 	n.first.Do(func() { close(n.known) })
 }
 
-// +kubebuilder:rbac:groups=pelago.dev,resources=peerings;tenants,verbs=get;list;watch
+// +kubebuilder:rbac:groups=pelago.dev,resources=peerings;tenants;namespacemaps,verbs=get;list;watch
 // +kubebuilder:rbac:groups=pelago.dev,resources=peerings/status,verbs=patch
 // +kubebuilder:rbac:groups=pelago.dev,resources=networkconfigs,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=pelago.dev,resources=networkconfigs/status,verbs=patch
@@ -221,6 +222,7 @@ func (n *Network) registerDecider(mgr ctrl.Manager, r *decider, leases cache.Cac
 		Watches(&v1alpha1.NetworkConfig{}, all).
 		Watches(&v1alpha1.Peering{}, all).
 		Watches(&v1alpha1.Tenant{}, all, builder.WithPredicates(tenantChanged())).
+		Watches(&v1alpha1.NamespaceMap{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Namespace{}, all, builder.WithPredicates(ours())).
 		Watches(&corev1.Node{}, all, builder.WithPredicates(nodeChanged())).
 		Watches(&networkingv1.ServiceCIDR{}, all).
