@@ -113,11 +113,9 @@ func (k *known) own(p *pair, provided map[string]string, peerings map[string]*pa
 		for _, prefix := range k.prefixes(object, "this cluster's range", of.text, maxRanges) {
 			via, isView := provided[prefix.String()]
 			switch {
-			case isView && p.role == plan.Consumer && via != p.namespace:
-				if peerings[via] != nil {
-					k.transit[p.namespace] = append(k.transit[p.namespace], prefix)
-				}
-			case !slices.Contains(*of.to, prefix):
+			case isView && p.role == plan.Consumer && via != p.namespace && peerings[via] != nil:
+				k.transit[p.namespace] = append(k.transit[p.namespace], prefix)
+			case !isView && !slices.Contains(*of.to, prefix):
 				*of.to = append(*of.to, prefix)
 			}
 		}
