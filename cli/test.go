@@ -46,8 +46,8 @@ func newTest(e *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "network [NAME]",
 		Short: "Try every way between pods here and at the providers",
-		Long: `Runs a pod here and one at each provider, in a namespace of its own, and has the one here and
-each of the others call each other in every way that applications do: by the pod's address, by its Service's address, by
+		Long: `Runs a pod here and one at each provider, in a namespace of its own, and has each call the
+others in every way that applications do: by the pod's address, by its Service's address, by
 names, by a port of a node. Each call carries 128 KiB there and back, so that a way that loses
 large packets fails. Shows every way with what came of it, and for those that fail why and what
 to do; it ends with 1 if one does. All is removed at the end. NAME is one provider's peering.`,
@@ -258,8 +258,8 @@ func (w *testbed) ends(ctx context.Context) ([]reach.Pod, error) {
 				end.ServiceAddress, end.NodePort = s.Spec.ClusterIP, s.Spec.Ports[0].NodePort
 			}
 		}
-		if end.Home {
-			for _, peering := range w.providers() {
+		for _, peering := range w.providers() {
+			if peering != end.Cluster || end.Home {
 				end.Seen[peering] = w.seenBy(ctx, peering, p.Status.PodIP)
 			}
 		}
@@ -269,7 +269,8 @@ func (w *testbed) ends(ctx context.Context) ([]reach.Pod, error) {
 	return ends, nil
 }
 
-// seenBy is the address by which pods at a provider see one here, "" if it has none.
+// seenBy is the address by which pods at a provider see one that has an address here, "" if it
+// has none.
 func (w *testbed) seenBy(ctx context.Context, peering, address string) string {
 	real, err := netip.ParseAddr(address)
 	if err != nil {

@@ -58,7 +58,11 @@ func (d *decision) ready(f *facts, p *pair) metav1.Condition {
 	case said != nil && said.Status != metav1.ConditionTrue && slices.Contains([]string{v1alpha1.ReasonRangesRefused, v1alpha1.ReasonPoolExhausted}, said.Reason):
 		return not(said.Reason, "%s says: %s", p.peer, oneLine(said.Message, maxSaid))
 	}
-	return tunnelReady(f, p, d.waits[p], not)
+	c := tunnelReady(f, p, d.waits[p], not)
+	if left := d.untold[p]; c.Status == metav1.ConditionTrue && len(left) > 0 {
+		c.Message = clean(fmt.Sprintf("%s is told of at most %d ranges, so that its pods do not reach all those at %s: let network.pods and those of providers be fewer, larger ranges", p.peer, maxPublished, strings.Join(left, ", ")))
+	}
+	return c
 }
 
 // detail is what is wrong with pools here, with the names of other peerings: for this side only.

@@ -37,6 +37,8 @@ type pair struct {
 	unsure bool
 	// begun is when this process saw first that it is wanted, or that it may be.
 	begun time.Time
+	// spaces are the namespaces whose pods may run at the provider.
+	spaces map[string]bool
 	// consumer and provider are the objects there are.
 	consumer, provider *v1alpha1.NetworkConfig
 }
@@ -119,6 +121,10 @@ type decision struct {
 	waits   map[*pair]wait
 	picture *picture
 	results map[string]ipam.Result
+	// transit are the views of other providers that a provider is told of, and untold those
+	// providers of whom it is not told all.
+	transit map[*pair][]netip.Prefix
+	untold  map[*pair][]string
 }
 
 // news is an event on a Peering.
@@ -135,8 +141,9 @@ func decide(f *facts) *decision {
 		specs: map[*pair]v1alpha1.NetworkConfigSpec{}, statuses: map[*pair]v1alpha1.NetworkConfigStatus{},
 		conditions: map[string]*metav1.Condition{}, waits: map[*pair]wait{},
 	}
-	d.publish(f)
 	d.allocate(f)
+	d.through(f)
+	d.publish(f)
 	d.describe(f)
 	return d
 }
@@ -163,7 +170,7 @@ func (d *decision) publish(f *facts) {
 			continue // without a key nothing is said
 		}
 		spec := v1alpha1.NetworkConfigSpec{
-			Pods: texts(f.property.Pods), External: texts(f.property.External), Port: port,
+			Pods: texts(slices.Concat(f.property.Pods, d.transit[p])), External: texts(f.property.External), Port: port,
 			Endpoints: d.called(f, p, port),
 		}
 		if p.consumes {

@@ -209,6 +209,8 @@ func (r *decider) apply(ctx context.Context, f *facts, d *decision, left []*v1al
 			note(r.writeSpec(ctx, p, spec))
 			note(r.makeTheirs(ctx, p))
 		}
+	}
+	for _, p := range f.pairs { // a view goes after what is published of it
 		if s, ok := d.statuses[p]; ok {
 			note(r.writeStatus(ctx, p.theirs(), s))
 		}

@@ -89,6 +89,11 @@ func (r *decider) gatherPairs(ctx context.Context, f *facts, g *grounds, have ma
 	if err := r.client.List(ctx, tenants); err != nil {
 		return fmt.Errorf("listing tenants: %w", err)
 	}
+	maps := &v1alpha1.NamespaceMapList{}
+	if err := r.client.List(ctx, maps, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing namespace maps: %w", err)
+	}
+	spaces := mapped(maps.Items)
 	for i := range peerings.Items {
 		p := &peerings.Items[i]
 		f.peerings = append(f.peerings, p.Name)
@@ -102,6 +107,7 @@ func (r *decider) gatherPairs(ctx context.Context, f *facts, g *grounds, have ma
 		f.pairs = append(f.pairs, &pair{
 			namespace: v1alpha1.PeeringNamespace(p.Name), consumes: true, peering: p.Name, peer: p.Name,
 			since: p.CreationTimestamp.Time, asked: p.Annotations[v1alpha1.AnnotationRotate], wanted: said != no, unsure: said == unknown,
+			spaces: spaces[v1alpha1.PeeringNamespace(p.Name)],
 		})
 	}
 	for i := range tenants.Items {
@@ -139,6 +145,8 @@ func (r *decider) gatherPairs(ctx context.Context, f *facts, g *grounds, have ma
 			}
 		}
 	}
+	// What is published for others is not this cluster's.
+	g.published = slices.DeleteFunc(g.published, func(p netip.Prefix) bool { return slices.Contains(g.views, p) })
 	return nil
 }
 

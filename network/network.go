@@ -33,6 +33,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -203,7 +204,7 @@ func (n *Network) learn(p *picture) {
 	tell(&n.listeners, before.words, p.words)
 }
 
-// +kubebuilder:rbac:groups=pelago.dev,resources=peerings;tenants,verbs=get;list;watch
+// +kubebuilder:rbac:groups=pelago.dev,resources=peerings;tenants;namespacemaps,verbs=get;list;watch
 // +kubebuilder:rbac:groups=pelago.dev,resources=peerings/status,verbs=patch
 // +kubebuilder:rbac:groups=pelago.dev,resources=networkconfigs,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=pelago.dev,resources=networkconfigs/status,verbs=patch
@@ -255,6 +256,7 @@ func (n *Network) registerDecider(mgr ctrl.Manager, r *decider, near cache.Cache
 		Watches(&v1alpha1.NetworkConfig{}, r.rationed()).
 		Watches(&v1alpha1.Peering{}, all).
 		Watches(&v1alpha1.Tenant{}, all, builder.WithPredicates(tenantChanged())).
+		Watches(&v1alpha1.NamespaceMap{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Namespace{}, all, builder.WithPredicates(ours())).
 		Watches(&corev1.Node{}, all, builder.WithPredicates(nodeChanged())).
 		Watches(&networkingv1.ServiceCIDR{}, all).

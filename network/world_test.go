@@ -164,7 +164,7 @@ func (s *side) intercepted() client.WithWatch {
 				case *corev1.Node, *corev1.Pod:
 					return !slices.Contains(s.nodes, o.GetName())
 				case *v1alpha1.Peering:
-					return o.GetName() != s.name
+					return o.GetName() != s.name && !slices.Contains(s.sees, v1alpha1.PeeringNamespace(o.GetName()))
 				case *v1alpha1.Tenant:
 					return s != w.milan || o.GetName() != s.peer
 				case *v1alpha1.NetworkConfig:
@@ -211,6 +211,7 @@ func (s *side) intercepted() client.WithWatch {
 // agents make tunnels.
 func (s *side) keyed(err error) error {
 	s.world.t.Helper()
+	s.told()
 	own := s.own()
 	if own == nil || own.Spec.PublicKey == "" {
 		return err

@@ -35,7 +35,8 @@ type NetworkConfig struct {
 // NetworkConfigSpec is what one side says of itself. Without a public key it has not
 // spoken yet.
 type NetworkConfigSpec struct {
-	// Pods are the ranges of its pods, as 10.42.0.0/16.
+	// Pods are the ranges of its pods, as 10.42.0.0/16. A consumer adds those by which it sees
+	// its pods at other providers, that they are reached by way of it.
 	//
 	// +optional
 	// +listType=atomic

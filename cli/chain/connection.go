@@ -111,6 +111,9 @@ func addressed(f ConnectionFacts, from, to string) Step {
 		if !ok {
 			s.Evidence = fmt.Sprintf("%s is in no range that %s sees", a, from)
 			s.Remedy = "see which are: pelago status " + from
+			if to != "" {
+				s.Remedy = fmt.Sprintf("it is told of those of %s while both share a namespace, as far as there is room: pelago explain peering %s", to, from)
+			}
 			return s
 		}
 		a = there
@@ -128,7 +131,7 @@ func carries(peering string, l Link) Step {
 }
 
 // mayPass says whether the gateways let the connection begin: what was offloaded may be
-// reached from home, and home's pods by what was offloaded if they are behind a Service.
+// reached from home, and home's pods by what was offloaded elsewhere if they are behind a Service.
 func mayPass(f ConnectionFacts, from, to string) Step {
 	s := Step{Fact: "the gateways let it begin", State: Done}
 	switch {

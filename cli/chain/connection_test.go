@@ -38,6 +38,14 @@ func TestConnection(t *testing.T) {
 	both := func(a, b func(*ConnectionFacts)) func(*ConnectionFacts) {
 		return func(f *ConnectionFacts) { a(f); b(f) }
 	}
+	// From runs at turin, which sees milan's pods by way of home.
+	turin := func(f *ConnectionFacts) {
+		f.From, f.Mapped = pod("web", "turin", "10.85.0.5"), append(f.Mapped, "turin")
+		f.Links["turin"] = Link{Up: true, Gateway: "rome-2",
+			Views:  []v1alpha1.NetworkView{{Real: "10.42.0.0/16", View: "10.85.0.0/16"}},
+			SeenAs: []v1alpha1.NetworkView{{Real: "10.42.0.0/16", View: "10.90.0.0/16"}, {Real: "10.81.0.0/16", View: "10.91.0.0/16"}}}
+		f.Slices[0].Endpoints[0].Addresses[0] = "10.81.0.7"
+	}
 	for _, c := range []struct {
 		reason string
 		change func(*ConnectionFacts)
@@ -58,6 +66,13 @@ func TestConnection(t *testing.T) {
 		{"the tunnel is down", link(func(l *Link) { l.Up, l.Problem, l.Remedy = false, "nothing comes back", "see UDP" }), "the tunnel to milan", "nothing comes back"},
 		{"nothing offloaded there", both(back, func(f *ConnectionFacts) { f.Mapped = nil }), "let it begin", "not offloaded to milan"},
 		{"no Service", both(back, func(f *ConnectionFacts) { f.Slices = nil }), "let it begin", "no Service selects web"},
+		{"two providers", turin, "", "10.91.0.7"},
+		{"two providers, and no way through home", both(turin, func(f *ConnectionFacts) {
+			l := f.Links["turin"]
+			l.SeenAs = l.SeenAs[:1]
+			f.Links["turin"] = l
+		}), "db has an address", "is in no range that turin sees"},
+		{"two providers, of which the other one is cut off", both(turin, link(func(l *Link) { l.Up, l.Problem, l.Remedy = false, "nothing comes back", "see UDP" })), "the tunnel to milan", "nothing comes back"},
 		{"two providers, one without a network", func(f *ConnectionFacts) { f.From.Spec.NodeName = "turin" }, "a network with turin", "both sides"},
 	} {
 		f := whole()

@@ -26,8 +26,7 @@ type Pod struct {
 	Home bool
 	// Address is its own, as pods of this cluster see it; "" if it has none.
 	Address string
-	// Seen is, of a pod at home, its address by the cluster that sees it; of a pod elsewhere it
-	// is empty, as one at another provider sees it by Address.
+	// Seen is its address by the provider that sees it, none by the one where it runs.
 	Seen map[string]string
 	// ServiceAddress is that of its Service at home, and NodePort where it is on NodeAddress.
 	ServiceAddress, NodeAddress string
@@ -48,12 +47,12 @@ type Path struct {
 }
 
 // Paths are all ways that there are between pods at home and elsewhere, of a namespace and a
-// headless Service that selects all pods. Between two providers there is none yet.
+// headless Service that selects all pods. From one provider to another one they lead through home.
 func Paths(namespace, headless string, pods []Pod) []Path {
 	var paths []Path
 	for _, from := range pods {
 		for _, to := range pods {
-			if from.Name == to.Name || !from.Home && !to.Home && from.Cluster != to.Cluster {
+			if from.Name == to.Name {
 				continue
 			}
 			add := func(by, host string, port int32) {
@@ -74,7 +73,7 @@ func Paths(namespace, headless string, pods []Pod) []Path {
 
 // address is that of a pod as another one sees it.
 func address(from, to Pod) string {
-	if from.Home || !to.Home {
+	if from.Home || from.Cluster == to.Cluster {
 		return to.Address
 	}
 	return to.Seen[from.Cluster]

@@ -76,6 +76,21 @@ func (f facts) pairs() map[string]*pair {
 	return all
 }
 
+// provided are the views of providers, and the namespaces of their peerings, also where there is
+// no network any more: what was published of them is not this cluster's.
+func (f facts) provided() map[string]string {
+	all := map[string]string{}
+	for i := range f.configs {
+		c := &f.configs[i]
+		if c.Name == v1alpha1.NetworkProvider && strings.HasPrefix(c.Namespace, v1alpha1.PeeringNamespacePrefix) {
+			for _, v := range c.Status.Views {
+				all[v.View] = c.Namespace
+			}
+		}
+	}
+	return all
+}
+
 // virtual is the peering behind a virtual node.
 func virtual(n *corev1.Node) (peering string, is bool) {
 	return n.Labels[v1alpha1.LabelPeering], n.Labels[v1alpha1.LabelType] == v1alpha1.TypeVirtualNode

@@ -33,6 +33,9 @@ type known struct {
 	input    plan.Input
 	secrets  map[string]tunnel.Secret
 	problems []plan.Problem
+	// transit are the views of other providers that a provider was told of, by the namespace of
+	// its peering.
+	transit map[string][]netip.Prefix
 }
 
 func (k *known) wrong(object, format string, args ...any) {
@@ -42,7 +45,7 @@ func (k *known) wrong(object, format string, args ...any) {
 // input makes the input for a plan of what is known of the cluster. It is pure, and alike
 // on all nodes but for the MTU.
 func input(f facts) known {
-	k := known{input: plan.Input{Node: f.self}, secrets: map[string]tunnel.Secret{}}
+	k := known{input: plan.Input{Node: f.self}, secrets: map[string]tunnel.Secret{}, transit: map[string][]netip.Prefix{}}
 	peerings := f.pairs()
 	behind := map[string][]string{} // virtual nodes, by peering
 	place := map[string]int{}
@@ -55,8 +58,9 @@ func input(f facts) known {
 		place[n.Name] = len(k.input.Nodes)
 		k.input.Nodes = append(k.input.Nodes, k.node(n, f))
 	}
+	provided := f.provided()
 	for _, namespace := range slices.Sorted(maps.Keys(peerings)) {
-		k.own(peerings[namespace])
+		k.own(peerings[namespace], provided, peerings)
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(peerings)) {
 		k.peering(f, peerings[namespace], behind)
@@ -98,15 +102,20 @@ func addressesOf(n *corev1.Node) (addrs []netip.Addr) {
 	return addrs
 }
 
-// own takes what this cluster has published of itself in one peering.
-func (k *known) own(p *pair) {
+// own takes what this cluster has published of itself in one peering. What is a view of another
+// provider leads through this cluster, as long as it leads to that one.
+func (k *known) own(p *pair, provided map[string]string, peerings map[string]*pair) {
 	object := "peering " + v1alpha1.NetworkKey(p.namespace)
 	for _, of := range []struct {
 		to   *[]netip.Prefix
 		text []string
 	}{{&k.input.Pods, p.own.Spec.Pods}, {&k.input.External, p.own.Spec.External}} {
 		for _, prefix := range k.prefixes(object, "this cluster's range", of.text, maxRanges) {
-			if !slices.Contains(*of.to, prefix) {
+			via, isView := provided[prefix.String()]
+			switch {
+			case isView && p.role == plan.Consumer && via != p.namespace && peerings[via] != nil:
+				k.transit[p.namespace] = append(k.transit[p.namespace], prefix)
+			case !isView && !slices.Contains(*of.to, prefix):
 				*of.to = append(*of.to, prefix)
 			}
 		}
@@ -117,7 +126,9 @@ func (k *known) own(p *pair) {
 func (k *known) peering(f facts, p *pair, behind map[string][]string) {
 	key := v1alpha1.NetworkKey(p.namespace)
 	object := "peering " + key
-	out := plan.Peering{Key: key, Since: p.own.CreationTimestamp.Time, Role: p.role, Limited: true, ListenPort: uint16(max(0, min(p.own.Spec.Port, 65535)))}
+	out := plan.Peering{
+		Key: key, Since: p.own.CreationTimestamp.Time, Role: p.role, Limited: true, ListenPort: uint16(max(0, min(p.own.Spec.Port, 65535))), Transit: k.transit[p.namespace],
+	}
 	out.Views = k.views(object, p.peer.Status.Views)
 	out.Endpoints = p.peer.Spec.Endpoints[:min(len(p.peer.Spec.Endpoints), maxEndpoints)]
 	out.Endpoints = slices.DeleteFunc(slices.Clone(out.Endpoints), func(e string) bool { return len(e) > 261 })
@@ -155,7 +166,9 @@ func (k *known) peering(f facts, p *pair, behind map[string][]string) {
 			out.Doors = append(out.Doors, door)
 		}
 	}
-	out.Here = k.reached(object, here, func(a netip.Addr) (netip.Addr, bool) { return a, prefixIn(k.input.Pods, a) })
+	out.Here = k.reached(object, here, func(a netip.Addr) (netip.Addr, bool) {
+		return a, prefixIn(k.input.Pods, a) || prefixIn(out.Transit, a)
+	})
 	out.There = k.reached(object, there, real)
 	k.input.Peerings = append(k.input.Peerings, out)
 }

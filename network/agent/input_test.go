@@ -294,6 +294,60 @@ func TestInput(t *testing.T) {
 	}
 }
 
+// TestInputTransit is what follows of two providers that are told of each other's pods.
+func TestInputTransit(t *testing.T) {
+	const atOslo = "pelago-peering-oslo"
+	for _, c := range []struct {
+		reason      string
+		facts       func(*facts)
+		pods        string
+		milan, oslo string // their transit
+		here        string // that milan may reach
+	}{
+		{"each leads to the other", nil, "10.42.0.0/16", "10.82.0.0/16", "10.81.0.0/16", "10.42.1.5 10.82.7.7"},
+		{"one is told of", func(f *facts) { f.configs[4].Spec.Pods = f.configs[4].Spec.Pods[:1] }, "10.42.0.0/16", "10.82.0.0/16", "", "10.42.1.5 10.82.7.7"},
+		{"what is not published leads nowhere", func(f *facts) { f.configs[0].Spec.Pods = f.configs[0].Spec.Pods[:1] }, "10.42.0.0/16", "", "10.81.0.0/16", "10.42.1.5"},
+		{"a part of a view is none", func(f *facts) { f.configs[0].Spec.Pods[1] = "10.82.7.0/24" }, "10.42.0.0/16 10.82.7.0/24", "", "10.81.0.0/16", "10.42.1.5 10.82.7.7"},
+		{"its own view leads not back to it", func(f *facts) { f.configs[0].Spec.Pods[1] = "10.81.0.0/16" }, "10.42.0.0/16", "", "10.81.0.0/16", "10.42.1.5"},
+		{"where there is no network any more nothing leads, nor is it ours", func(f *facts) { f.configs[5].Spec.PublicKey = "" }, "10.42.0.0/16", "", "", "10.42.1.5"},
+		{"a peering that ends", func(f *facts) { f.configs[4].DeletionTimestamp = &metav1.Time{} }, "10.42.0.0/16", "", "", "10.42.1.5"},
+		{"to a tenant nothing leads, whatever is published", func(f *facts) { f.configs[2].Spec.Pods = []string{"10.42.0.0/16", "10.43.5.0/24"} }, "10.42.0.0/16 10.43.5.0/24", "10.82.0.0/16", "10.81.0.0/16", "10.42.1.5 10.82.7.7"},
+		{"a tenant's view leads nowhere", func(f *facts) { f.configs[0].Spec.Pods[1] = "10.50.0.0/16" }, "10.42.0.0/16 10.50.0.0/16", "", "10.81.0.0/16", "10.42.1.5"},
+	} {
+		f := someFacts()
+		consumer, provider := networkConfig(atOslo, "consumer", 5, "10.42.0.0/16 10.81.0.0/16"), networkConfig(atOslo, "provider", 6, "10.42.0.0/16")
+		provider.Status.Views = []v1alpha1.NetworkView{{Real: "10.42.0.0/16", View: "10.82.0.0/16"}}
+		f.configs = append(f.configs, consumer, provider)
+		f.configs[0].Spec.Pods = []string{"10.42.0.0/16", "10.82.0.0/16"}
+		f.keys["peering-oslo"] = encoded(secret(5))
+		f.home["shop"] = append(f.home["shop"], sliceOf(labelled("shop", "far"), "oslo", "10.82.7.7", "10.99.1.1"))
+		if c.facts != nil {
+			c.facts(&f)
+		}
+		k := input(f)
+		if d := cmp.Diff(prefixes(strings.Fields(c.pods)...), k.input.Pods, cmpopts.EquateComparable(netip.Prefix{})); d != "" {
+			t.Errorf("%s: the pods here (-want +got):\n%s", c.reason, d)
+		}
+		if len(k.problems) > 0 {
+			t.Errorf("%s: problems are %v", c.reason, k.problems)
+		}
+		for _, p := range k.input.Peerings {
+			want := map[string]string{"peering-milan": c.milan, "peering-oslo": c.oslo}[p.Key]
+			if d := cmp.Diff(prefixes(strings.Fields(want)...), p.Transit, cmpopts.EquateComparable(netip.Prefix{})); d != "" {
+				t.Errorf("%s: transit of %s (-want +got):\n%s", c.reason, p.Key, d)
+			}
+			if d := cmp.Diff(addrs(strings.Fields(c.here)...), p.Here, cmpopts.EquateComparable(netip.Addr{})); p.Key == "peering-milan" && d != "" {
+				t.Errorf("%s: what milan may reach (-want +got):\n%s", c.reason, d)
+			}
+		}
+		for _, problem := range plan.Compute(k.input).Problems {
+			if strings.Contains(problem.Text, "transit") {
+				t.Errorf("%s: the plan says: %v", c.reason, problem)
+			}
+		}
+	}
+}
+
 // without leaves out a peering, with what only that has said.
 func without(i int) func(*plan.Input) {
 	return func(in *plan.Input) {

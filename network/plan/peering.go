@@ -186,32 +186,20 @@ func (b *build) readViews() {
 	}
 }
 
+// readTransit leaves out what is no view of another peering, which would leave by the node's
+// default route. Views overlap neither each other nor the pods here.
 func (b *build) readTransit(p *peer) {
-	var claims []claim
-	const pods, transit = 0, 1
-	for _, own := range b.pods {
-		claims = append(claims, claim{own, pods})
-	}
-	for _, t := range p.Transit {
-		if !sound(t) {
-			b.wrong(peeringObject(p.Key), "its transit %s is no prefix, or has host bits", t)
-			continue
+	transit := slices.Clone(p.Transit)
+	slices.SortFunc(transit, func(a, b netip.Prefix) int { return claim{a, 0}.compare(claim{b, 0}) })
+	p.Transit = slices.DeleteFunc(slices.Compact(transit), func(t netip.Prefix) bool {
+		is := slices.ContainsFunc(b.peerings, func(o *peer) bool {
+			return o != p && slices.ContainsFunc(o.Views, func(v ipam.View) bool { return v.View == t })
+		})
+		if !is {
+			b.wrong(peeringObject(p.Key), "its transit %s is no view of another peering", t)
 		}
-		claims = append(claims, claim{t, transit})
-	}
-	kept, clashes := disjoint(claims)
-	p.Transit = nil
-	for _, c := range kept {
-		if c.holder == transit {
-			p.Transit = append(p.Transit, c.prefix)
-		}
-	}
-	for _, c := range clashes {
-		if c.of.holder == pods {
-			c = clash{c.with, c.of}
-		}
-		b.wrong(peeringObject(p.Key), "its transit %s overlaps the pods here (%s)", c.of.prefix, c.with.prefix)
-	}
+		return !is
+	})
 }
 
 // readTunnel finds whether a tunnel can be, and where its peer may be: not at an address

@@ -224,7 +224,9 @@ func TestProblems(t *testing.T) {
 			in.Peerings[1].Views = views("10.42.0.0/16", "10.60.0.0/16", "10.42.1.0/24", "10.61.1.0/24")
 		}, []string{"peering oslo: its ranges 10.42.0.0/16 and 10.42.1.0/24 overlap"}},
 		{"a view is as large as the range", func(in *Input) { in.Peerings[1].Views = views("10.60.0.0/17", "10.60.0.0/16") }, []string{"peering oslo: 10.60.0.0/16 is no view of 10.60.0.0/17"}},
-		{"transit is none of our pods", func(in *Input) { in.Peerings[1].Transit = prefixes("10.42.3.0/24", "10.50.0.0/16") }, []string{"peering oslo: its transit 10.42.3.0/24 overlaps the pods here (10.42.0.0/16)"}},
+		{"transit is a view of another peering", func(in *Input) {
+			in.Peerings[1].Transit = prefixes("10.42.3.0/24", "10.50.0.0/16", "10.50.0.0/17", "10.60.0.0/16")
+		}, []string{"peering oslo: its transit 10.42.3.0/24 is no", "peering oslo: its transit 10.50.0.0/17 is no", "peering oslo: its transit 10.60.0.0/16 is no"}},
 		{"who is reached has an address", func(in *Input) { in.Peerings[1].Limited, in.Peerings[1].Here = true, addrs("10.42.1.1", "127.0.0.1") }, []string{"peering oslo: the address 127.0.0.1 that may be reached"}},
 		{"a door is in the external range, and not where all else is", func(in *Input) {
 			in.Peerings[1].Doors = []dataplane.Door{door("10.43.0.2:443", "192.0.2.9:6443"), door("10.43.0.1:443", "192.0.2.9:6443"), door("10.44.0.2:443", "192.0.2.9:6443"), door("10.43.0.2:443", "192.0.2.8:6443")}
