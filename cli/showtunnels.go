@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -62,7 +63,7 @@ func (v view) network(n NetworkReport) error {
 		rows = append(rows, screen.Row(n.Name, view.Real, view.View, "here"))
 	}
 	for _, view := range n.SeenAs {
-		rows = append(rows, screen.Row("this cluster", view.Real, view.View, "at "+n.Name))
+		rows = append(rows, screen.Row(cmp.Or(n.Through[view.Real], "this cluster"), view.Real, view.View, "at "+n.Name))
 	}
 	if len(rows) == 0 {
 		return nil

@@ -47,6 +47,9 @@ type NetworkReport struct {
 	// by which it is seen, in the other one's words.
 	Views  []v1alpha1.NetworkView `json:"views"`
 	SeenAs []v1alpha1.NetworkView `json:"seenAs"`
+	// Through are the prefixes by which this cluster sees other providers, and which: of SeenAs
+	// those are not its own, but lead there.
+	Through map[string]string `json:"-"`
 	// Reason and Message say why it does not work.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
@@ -172,9 +175,14 @@ func (s *snapshot) tunnels() []*tunnel {
 			names[v1alpha1.TenantNamespace(p.Spec.Provide.Tenant)] = p.Name
 		}
 	}
-	found := map[string]*tunnel{}
+	found, through := map[string]*tunnel{}, map[string]string{}
 	for i := range s.fabric.configs {
 		n := &s.fabric.configs[i]
+		if peering, consumes := strings.CutPrefix(n.Namespace, v1alpha1.PeeringNamespacePrefix); consumes && n.Name == v1alpha1.NetworkProvider {
+			for _, v := range n.Status.Views {
+				through[v.View] = peering
+			}
+		}
 		name := names[n.Namespace]
 		if name == "" {
 			continue // of a peering that is over, or that is not asked for
@@ -186,7 +194,7 @@ func (s *snapshot) tunnels() []*tunnel {
 		}
 		consumes := strings.HasPrefix(n.Namespace, v1alpha1.PeeringNamespacePrefix)
 		if consumes {
-			t.Role = v1alpha1.RoleConsumer
+			t.Role, t.Through = v1alpha1.RoleConsumer, through
 		}
 		if own := n.Name == v1alpha1.NetworkConsumer; own == consumes {
 			t.ours = n

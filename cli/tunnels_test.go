@@ -192,6 +192,24 @@ func TestNoNetwork(t *testing.T) {
 	}
 }
 
+// TestThrough holds that what another provider is told of is called by whose it is.
+func TestThrough(t *testing.T) {
+	s := busy()
+	for i := range s.fabric.configs {
+		if n := &s.fabric.configs[i]; n.Namespace == "pelago-peering-milan" && n.Name == v1alpha1.NetworkConsumer {
+			n.Status.Views = append(n.Status.Views, v1alpha1.NetworkView{Real: "10.77.0.0/16", View: "10.78.0.0/16"})
+		}
+	}
+	s.fabric.configs = append(s.fabric.configs, config(v1alpha1.PeeringNamespace("oslo"), v1alpha1.NetworkProvider, key2, nil, v1alpha1.NetworkView{Real: "10.42.0.0/16", View: "10.77.0.0/16"}))
+	var out bytes.Buffer
+	if err := (view{out: &out, now: now, width: screen.Width, detailed: true}).report(s.report(now)); err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(text, "oslo 10.77.0.0/16 10.78.0.0/16 at milan") || !strings.Contains(text, "this cluster 10.42.0.0/16") {
+		t.Errorf("shown:\n%s", out.String())
+	}
+}
+
 func TestMeasures(t *testing.T) {
 	for micros, want := range map[int64]string{0: "-", 49: "0.0 ms", 340: "0.3 ms", 9_940: "9.9 ms", 12_600: "13 ms", 1_500_000: "1500 ms"} {
 		if got := millis(micros); got != want {

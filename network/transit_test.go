@@ -233,13 +233,19 @@ func TestTransit(t *testing.T) {
 	if w.writes != before {
 		t.Errorf("a new process writes %d times", w.writes-before)
 	}
-	was := view(oslo)
-	w.rome.config.Network.Reserved = []string{was}
-	w.settle()
-	if view(oslo) == was {
-		t.Fatalf("rome sees oslo as %s still", was)
+	for _, peering := range []string{oslo, milan} { // the younger one, and the older one
+		was := view(peering)
+		w.rome.config.Network.Reserved = append(w.rome.config.Network.Reserved, was)
+		w.settle()
+		if view(peering) == was {
+			t.Fatalf("rome sees %s as %s still", peering, was)
+		}
+		published("a view has moved", []string{own, view(oslo)}, []string{own, view(milan)})
 	}
-	published("a view has moved", []string{own, view(oslo)}, []string{own, view(milan)})
+	here, _ = w.rome.network.View(oslo, addr("10.42.3.4"))
+	if _, ok := w.rome.network.Translate(milan, here); !ok {
+		t.Error("milan has no address of oslo's pods by the new view")
+	}
 	w.offloads(milan, "bank")
 	published("they share none any more", alone, alone)
 	if _, ok := w.rome.network.Translate(milan, here); ok {

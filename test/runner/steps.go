@@ -68,7 +68,7 @@ const (
 )
 
 // ownSteps matches the cluster tests with steps of their own.
-const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestNetworkMatrix|TestMixedClusters|TestSkew|TestSharding|TestTorture)$"
+const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestNetworkMatrix|TestMixedClusters|TestSkew|TestSharding|TestTransit|TestTorture)$"
 
 // steps is the whole list, in the order of running.
 var steps = []step{
@@ -140,6 +140,10 @@ var steps = []step{
 		name: "sharding", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes"},
 		proves:  "one consumer and twenty providers: whichever way the leading manager ends, another goes on and nothing is lost",
 		command: goTest("-v", "-timeout", "30m", "-run", "^TestSharding$", "./test"), env: cluster, goTest: true, show: "limit: ", limit: 31 * time.Minute,
+	}, {
+		name: "transit", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
+		proves:  "pods at two providers of the same addresses reach each other through home",
+		command: goTest("-v", "-timeout", "20m", "-run", "^TestTransit$", "./test"), env: cluster, goTest: true, limit: 21 * time.Minute,
 	}, {
 		name: "skew", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes"},
 		proves:  "the previous and the current build work with each other in both roles, and upgrades disturb nothing",
