@@ -50,7 +50,7 @@ func TestLookAround(t *testing.T) {
 	route(node, "0.0.0.0/1", "vpn0", nil)
 	route(node, "10.0.0.0/9", "vpn0", nil)
 	route(node, "10.42.1.0/24", "eth0", via("192.0.2.8"))
-	route(node, "10.42.0.9/32", "cali1", nil)
+	route(node, "10.143.0.9/32", "cali1", nil)
 	route(node, "192.168.5.5/32", "eth0", via("192.0.2.9"))
 	route(node, "192.168.6.0/24", "", func(r *netlink.Route) {
 		for _, last := range []byte{10, 11} {
