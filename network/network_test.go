@@ -443,6 +443,9 @@ func (w *world) crash(rotate bool, after int) (writes int, died bool) {
 	w.dieAfter, w.died = -1, false
 	w.rome.restart()
 	w.milan.restart()
+	if w.milan.config.Network.Service != "" {
+		w.agents() // somebody has to be gateway
+	}
 	w.settle()
 	if rotate {
 		w.accept()
