@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // call is one way that has to work.
@@ -223,4 +224,26 @@ func (c call) judge(answer string) error {
 		return fmt.Errorf("%s lines came, want %d", words[2], longAnswer)
 	}
 	return nil
+}
+
+// TestJudge holds what is an answer: of the right server, to the right client, and whole.
+func TestJudge(t *testing.T) {
+	c := call{to: &spot{pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "data"}}}, as: "10.254.0.7"}
+	cases := []struct{ reason, answer, want string }{
+		{"as it has to be", "10.254.0.7 data 4000", ""},
+		{"IPv4 as a server of both families says it", "[::ffff:10.254.0.7] data 4000", ""},
+		{"nothing", " 0", "the answer is"},
+		{"an error", "wget: can't connect to remote host 0", "the answer is"},
+		{"another server", "10.254.0.7 front 4000", "the answer is"},
+		{"another client", "10.255.254.1 data 4000", "sees 10.255.254.1, want 10.254.0.7"},
+		{"a part", "10.254.0.7 data 3999", "3999 lines"},
+	}
+	for _, each := range cases {
+		t.Run(each.reason, func(t *testing.T) {
+			err := c.judge(each.answer)
+			if (err == nil) != (each.want == "") || err != nil && !strings.Contains(err.Error(), each.want) {
+				t.Errorf("%v, want %q", err, each.want)
+			}
+		})
+	}
 }
