@@ -54,9 +54,6 @@ var blend = world{name: "blend", cni: "flannel", v6: true, both: true, consumers
 	{name: "turin", nodes: 1, cni: "bridge", v4: disjoint, v6: identical},
 }}
 
-// mixed has families that only one side of a peering has, which then do without them.
-var mixed = world{name: "mixed", cni: "bridge", v6: true, both: true, consumers: []member{{name: "rome", nodes: 2, cni: "bridge", v4: identical}}}
-
 // worlds are all combinations, each with a consumer behind NAT, and every second one with
 // tunnels both ways.
 func worlds() (all []world) {
@@ -116,7 +113,7 @@ func TestNetworkMatrix(t *testing.T) {
 	kubetest.RequireClusters(t)
 	chosen := []world{blend}
 	if kubetest.All() {
-		chosen = append(append(chosen, worlds()...), mixed)
+		chosen = append(chosen, worlds()...)
 	}
 	for i, w := range chosen {
 		t.Run(w.name, func(t *testing.T) { w.run(t, fmt.Sprintf("net%d", i)) })
@@ -148,11 +145,12 @@ func (w world) run(t *testing.T, name string) {
 				})
 			}
 		})
-		if t.Failed() && what == "Open" {
+		if t.Failed() && strings.HasPrefix(what, "Open") {
 			t.FailNow() // what was not opened cannot be passed
 		}
 	}
-	together("Open", all, (*passage).open)
+	together("Open", all[:len(w.consumers)], (*passage).open)
+	together("Open second", all[len(w.consumers):], (*passage).open)
 	settlePassages(t, all)
 	t.Logf("%d peerings have pods on both sides after %s", len(all), time.Since(begin).Round(time.Second))
 	for _, link := range []struct {
