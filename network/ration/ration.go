@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// Burst is how often work may be done at once because of one peering, and Every how soon
-	// once more.
+	// Burst is how often work may be done at once because of one peering.
 	Burst = 5
+	// Every is how soon it may be done once more.
 	Every = time.Second
 )
 
