@@ -49,14 +49,13 @@ func TestTwoClusters(t *testing.T) {
 		{"WAN", wan},
 		{"Idempotent", idempotent},
 		{"SideBySide", sideBySide},
-		{"Verify", func(t *testing.T, s *kubetest.SandboxHandle) { verify(t, s, "rome") }},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(t, s) })
 	}
 }
 
 // mixedFile is a sandbox of clusters that differ: one whose pod ranges are its own, one
-// that cannot be called, one with another network plugin.
+// that cannot be called, one with another network plugin, one as it is by default.
 const mixedFile = `clusters:
 - name: rome
   nodes: 1
@@ -71,6 +70,8 @@ const mixedFile = `clusters:
 - name: florence
   nodes: 2
   cni: flannel
+- name: milan
+  nodes: 2
 `
 
 // TestMixedClusters has what a sandbox.yaml can ask for.
@@ -80,6 +81,7 @@ func TestMixedClusters(t *testing.T) {
 	t.Run("NAT", func(t *testing.T) { behindNAT(t, s) })
 	t.Run("Labels", func(t *testing.T) { labels(t, s) })
 	t.Run("Flannel", func(t *testing.T) { verify(t, s, "florence") })
+	t.Run("Bridge", func(t *testing.T) { verify(t, s, "milan") })
 }
 
 // TestVersions holds the older Kubernetes versions and the other IP families.
