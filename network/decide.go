@@ -190,9 +190,9 @@ func (d *decision) allocate(f *facts) {
 	var peerings []ipam.Peering
 	for _, p := range f.pairs {
 		if theirs := p.theirs(); p.wanted && theirs != nil {
-			peerings = append(peerings, ipam.Peering{
+			peerings = append(peerings, common(f.property.Pods, ipam.Peering{
 				Key: p.key, Since: p.since, Ranges: slices.Concat(theirs.Spec.Pods, theirs.Spec.External), Before: parsed(theirs.Status.Views),
-			})
+			}))
 		}
 	}
 	if len(f.property.Pods) == 0 {
@@ -237,6 +237,23 @@ func (d *decision) allocate(f *facts) {
 	pic.there = ipam.NewTable(there)
 	pic.describe(d.results, there)
 	d.picture = pic
+}
+
+// common is a peering with those ranges alone that are of a family which pods here have: of the
+// other one nothing here could be called, or call. Where there is none in common, all stay.
+func common(pods []netip.Prefix, p ipam.Peering) ipam.Peering {
+	foreign := func(r netip.Prefix) bool {
+		return !slices.ContainsFunc(pods, func(own netip.Prefix) bool { return own.Addr().Is4() == r.Addr().Is4() })
+	}
+	ranges := slices.DeleteFunc(slices.Clone(p.Ranges), func(text string) bool {
+		r, err := netip.ParsePrefix(text)
+		return err == nil && foreign(r) // what is no prefix is refused
+	})
+	if len(pods) == 0 || len(ranges) == 0 {
+		return p
+	}
+	p.Ranges, p.Before = ranges, slices.DeleteFunc(p.Before, func(v ipam.View) bool { return foreign(v.Real) })
+	return p
 }
 
 // unchanged are the views there were.

@@ -71,6 +71,25 @@ func TestDecideTellsNothing(t *testing.T) {
 	}
 }
 
+// TestDecideFamilies holds that ranges of a family that no pod here has get no view, unless there is
+// no other.
+func TestDecideFamilies(t *testing.T) {
+	for _, c := range []struct {
+		ranges []string
+		want   int
+	}{
+		{[]string{"10.9.0.0/16", "fd09::/48"}, 1}, {[]string{"10.9.0.0/16"}, 1}, {[]string{"fd09::/48"}, 1},
+	} {
+		p := provided("rome", noon, c.ranges...)
+		p.consumer.Spec.External = nil
+		p.consumer.Status.Views = []v1alpha1.NetworkView{{Real: "fd09::/48", View: "fd09::/48"}}
+		d := decide(usual(p))
+		if got := d.statuses[p].Views; len(got) != c.want || got[0].Real != c.ranges[0] || len(d.events) != 0 {
+			t.Errorf("%v are seen as %v, events %v", c.ranges, got, d.events)
+		}
+	}
+}
+
 // TestDecideMoved holds that a view that is lost is told to the owner with the reason.
 func TestDecideMoved(t *testing.T) {
 	p := provided("rome", noon, "10.9.0.0/16")

@@ -191,9 +191,9 @@ func (n *Network) look() *picture {
 	return nothing
 }
 
-// learn replaces what is known, and then wakes whoever asks for what is not as it was. All of
-// it has been written before: what others were told follows from what is stored, whoever
-// decides next, and who is woken never sees what was before.
+// learn replaces what is known, and then wakes whoever asks for what is not as it was, who never
+// sees what was before. It comes after what was decided is written, as far as that could be: what
+// others were told then follows from what is stored, whoever decides next.
 func (n *Network) learn(p *picture) {
 	before := n.now.Swap(p)
 	if before == nil {
