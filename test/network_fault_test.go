@@ -53,6 +53,9 @@ func networkFaults(t *testing.T, c *continuum) {
 	// No pod is on the gateway's node, which is stopped at the end.
 	busy := x.gatewayOf(t, "milan")
 	x.Run(t, "kubectl", "milan", "--", "cordon", busy)
+	// Nor is the cluster's DNS, which would be gone with it.
+	x.Run(t, "kubectl", "milan", "--", "delete", "pods", "-n", "kube-system", "-l", "k8s-app=kube-dns", "--field-selector", "spec.nodeName="+busy)
+	x.Run(t, "kubectl", "milan", "--", "rollout", "status", "-n", "kube-system", "deployment/coredns", "--timeout=60s")
 	probes := []*watched{x.watch(t, "to-data", "rome-1", "data-watched"), x.watch(t, "to-front", "milan", "front-watched")}
 	x.create(t, whoService("data-watched", "watched-data", nil))
 	x.create(t, whoService("front-watched", "watched-front", nil))
@@ -73,7 +76,7 @@ func networkFaults(t *testing.T, c *continuum) {
 		}
 	}
 	for round := range rounds {
-		for _, f := range x.faults() {
+		for _, f := range x.faults(busy) {
 			t.Run(f.name, func(t *testing.T) {
 				for _, w := range probes {
 					w.well(t, time.Now(), healLimit)
@@ -126,9 +129,20 @@ func (x *crossing) stop(t *testing.T, cluster, node string) {
 	})
 }
 
-// faults are those of one round.
-func (x *crossing) faults() []fault {
-	gateway := func(t *testing.T) string { t.Helper(); return x.gatewayOf(t, "milan") }
+// faults are those of one round. They strike milan's gateway when it is on that node again, whom it
+// leaves at some of them: on the other one are the pods that call and are called.
+func (x *crossing) faults(node string) []fault {
+	gateway := func(t *testing.T) string {
+		t.Helper()
+		x.eventually(t, time.Minute, "the gateway is on "+node, func() error {
+			now, err := x.gateway("milan", v1alpha1.NetworkKey(v1alpha1.TenantNamespace("rome")))
+			if err == nil && now != node {
+				err = fmt.Errorf("it is on %s", now)
+			}
+			return err
+		})
+		return node
+	}
 	onGateway := func(args ...string) func(*testing.T) {
 		return func(t *testing.T) {
 			x.Run(t, append([]string{"run", "milan", "--node", gateway(t), "--"}, args...)...)

@@ -159,7 +159,7 @@ const (
 // told matches lines in which tests say what is wrong.
 var told = regexp.MustCompile(`^\s*[\w-]+\.go:\d+(:\d+)?: |^panic: |DATA RACE|undefined: `)
 
-// reason is the last of what a test said, as far as it says what is wrong.
+// reason is the first of what a test said, as far as it says what is wrong.
 func (c *testCase) reason() []string {
 	all := slices.DeleteFunc(c.lines(), func(line string) bool {
 		return strings.TrimSpace(line) == "" || strings.HasPrefix(strings.TrimSpace(line), "--- FAIL") || strings.TrimSpace(line) == "FAIL"
@@ -168,7 +168,7 @@ func (c *testCase) reason() []string {
 	if len(said) == 0 {
 		said = all
 	}
-	said = slices.Clone(said[max(0, len(said)-reasonLines):])
+	said = slices.Clone(said[:min(len(said), reasonLines)]) // what comes after it is often a dump
 	for i, line := range said {
 		line = strings.TrimSpace(line)
 		said[i] = line[:min(len(line), reasonWidth)]
