@@ -72,6 +72,21 @@ func (c *continuum) part(t *testing.T, consumer, provider string) {
 	})
 }
 
+// nodes are a cluster's own, without those that are others' clusters.
+func (c *continuum) nodes(t *testing.T, cluster string) (names []string) {
+	t.Helper()
+	var list corev1.NodeList
+	if err := c.Clients[cluster].List(t.Context(), &list); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range list.Items {
+		if n.Labels[v1alpha1.LabelType] != v1alpha1.TypeVirtualNode {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
 // get reads an object of a cluster.
 func get[T any, P interface {
 	*T

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/cli/reach"
 )
@@ -87,7 +85,7 @@ func (c *continuum) damaged(t *testing.T, damages ...damage) {
 	nodes := map[string][]string{}
 	for _, d := range damages {
 		if nodes[d.cluster] == nil {
-			nodes[d.cluster] = c.realNodes(t, d.cluster)
+			nodes[d.cluster] = c.nodes(t, d.cluster)
 		}
 	}
 	const table = "damage"
@@ -128,19 +126,4 @@ func (c *continuum) testNetwork(t *testing.T, code int, args ...string) []reach.
 		t.Fatalf("pelago test network ends with %d, want %d, and tells of %d ways: %v\n%s%s", r.Code, code, len(said.Paths), err, r.Out, r.Errs)
 	}
 	return said.Paths
-}
-
-// realNodes are the nodes of a cluster that are no others' clusters.
-func (c *continuum) realNodes(t *testing.T, cluster string) (names []string) {
-	t.Helper()
-	var nodes corev1.NodeList
-	if err := c.Clients[cluster].List(t.Context(), &nodes); err != nil {
-		t.Fatal(err)
-	}
-	for _, n := range nodes.Items {
-		if n.Labels[v1alpha1.LabelType] != v1alpha1.TypeVirtualNode {
-			names = append(names, n.Name)
-		}
-	}
-	return names
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -100,21 +99,6 @@ func (p *passage) add(t *testing.T, name, node string) *corev1.Pod {
 	pod.Spec.Hostname, pod.Spec.Subdomain = name, "peers"
 	p.shop.create(t, pod)
 	return pod
-}
-
-// nodes are a cluster's own.
-func (c *continuum) nodes(t *testing.T, cluster string) (names []string) {
-	t.Helper()
-	var list corev1.NodeList
-	if err := c.Clients[cluster].List(t.Context(), &list); err != nil {
-		t.Fatal(err)
-	}
-	for _, n := range list.Items {
-		if strings.HasPrefix(n.Name, cluster+"-") {
-			names = append(names, n.Name)
-		}
-	}
-	return names
 }
 
 // settlePassages puts a pod of each passage on each node of its provider, and waits until all

@@ -117,7 +117,7 @@ func (x *crossing) private(t *testing.T) (open func()) {
 	t.Helper()
 	addresses := func(cluster string) string {
 		var all []string
-		for _, name := range x.realNodes(t, cluster) {
+		for _, name := range x.nodes(t, cluster) {
 			n, err := get[corev1.Node](x.continuum, cluster, "", name)
 			if err != nil {
 				t.Fatal(err)
@@ -130,7 +130,7 @@ func (x *crossing) private(t *testing.T) (open func()) {
 		}
 		return "{ " + strings.Join(all, ", ") + " }"
 	}
-	rome, milan, nodes := addresses("rome"), addresses("milan"), x.realNodes(t, "milan")
+	rome, milan, nodes := addresses("rome"), addresses("milan"), x.nodes(t, "milan")
 	on := func(args ...string) {
 		for _, node := range nodes {
 			x.Run(t, append([]string{"run", "milan", "--node", node, "--", "nft"}, args...)...)
