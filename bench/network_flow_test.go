@@ -3,14 +3,13 @@ package bench
 import (
 	"bufio"
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -26,6 +25,14 @@ const (
 	datagramPort = 5202
 	requestPort  = 5203
 	datagramSize = 1200
+)
+
+const (
+	// streamPiece is sent and answered in some 20 ms.
+	streamPiece = 8 << 20
+	// A window of datagrams fits the queues on the way; what is not there by then is lost.
+	burstWindow, burstWindows = 64, 8
+	burstPatience             = 20 * time.Millisecond
 )
 
 // server takes streams, datagrams and requests at a place.
@@ -62,90 +69,113 @@ func newServer(t *testing.T, at *netnstest.Place) *server {
 	}()
 	go func() {
 		for b := make([]byte, 2*datagramSize); ; {
-			n, err := datagrams.Read(b)
-			if err != nil {
+			if _, err := datagrams.Read(b); err != nil {
 				return
 			}
-			s.datagrams.Add(uint64(n))
+			s.datagrams.Add(1)
 		}
 	}()
 	return s
 }
 
-// take reads all there is and answers how much that was.
+// take reads pieces and answers each.
 func take(c net.Conn) {
 	defer c.Close()
-	n, err := io.CopyBuffer(io.Discard, struct{ io.Reader }{c}, make([]byte, 256<<10))
-	if err == nil {
-		_ = binary.Write(c, binary.BigEndian, n)
+	for b := make([]byte, 256<<10); ; {
+		if _, err := io.CopyBuffer(io.Discard, struct{ io.Reader }{io.LimitReader(c, streamPiece)}, b); err != nil {
+			return
+		}
+		if _, err := c.Write([]byte{1}); err != nil {
+			return
+		}
 	}
 }
 
-// stream sends for a while and returns Gbit a second, of what came.
-func (l *line) stream(span time.Duration) (float64, error) {
-	c, err := l.dial("tcp", streamPort)
-	if err != nil {
-		return 0, err
+// clients are a line's connections, kept from round to round: what is compared is to take turns
+// too often for the machine to change in between, and not to begin slowly each time.
+type clients struct {
+	streams, datagrams, requests net.Conn
+	answers                      *bufio.Reader
+}
+
+// call opens the line's connections.
+func (l *line) call() error {
+	var err error
+	for _, c := range []struct {
+		to      *net.Conn
+		network string
+		port    uint16
+	}{{&l.streams, "tcp", streamPort}, {&l.datagrams, "udp", datagramPort}, {&l.requests, "tcp", requestPort}} {
+		if *c.to, err = l.dial(c.network, c.port); err != nil {
+			l.hang()
+			return err
+		}
 	}
-	defer c.Close()
+	l.answers = bufio.NewReader(l.requests)
+	return nil
+}
+
+func (l *line) hang() {
+	for _, c := range []net.Conn{l.streams, l.datagrams, l.requests} {
+		if c != nil {
+			_ = c.Close()
+		}
+	}
+	l.clients = clients{}
+}
+
+// piece sends one piece of a stream and returns Gbit a second.
+func (l *line) piece(b []byte) (float64, error) {
 	begin := time.Now()
-	if err := c.SetDeadline(begin.Add(span + netnstest.Patience)); err != nil {
+	if err := l.streams.SetDeadline(begin.Add(netnstest.Patience)); err != nil {
 		return 0, err
 	}
-	for b := make([]byte, 256<<10); time.Since(begin) < span; {
-		if _, err := c.Write(b); err != nil {
+	for sent := 0; sent < streamPiece; sent += len(b) {
+		if _, err := l.streams.Write(b); err != nil {
 			return 0, err
 		}
 	}
-	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+	var answer [1]byte
+	if _, err := io.ReadFull(l.streams, answer[:]); err != nil {
 		return 0, err
 	}
-	var n int64
-	if err := binary.Read(c, binary.BigEndian, &n); err != nil {
-		return 0, err
-	}
-	return float64(n) * 8 / time.Since(begin).Seconds() / 1e9, nil
+	return streamPiece * 8 / time.Since(begin).Seconds() / 1e9, nil
 }
 
-// datagrams sends as many as it can for a while and returns Gbit a second, of what came.
-func (l *line) datagrams(span time.Duration) (float64, error) {
-	c, err := l.dial("udp", datagramPort)
-	if err != nil {
-		return 0, err
-	}
-	defer c.Close()
-	before, begin := l.server.datagrams.Load(), time.Now()
-	for b := make([]byte, datagramSize); time.Since(begin) < span; {
-		// A full queue is no error of the way's.
-		if _, err := c.Write(b); err != nil && !strings.Contains(err.Error(), "no buffer space") {
-			return 0, err
+// burst sends datagrams, a windowful on the way at a time, and returns Gbit a second and how
+// many were lost: more at once than queues hold would measure queues.
+func (l *line) burst(b []byte) (rate float64, lost int, err error) {
+	begin := time.Now()
+	for range burstWindows {
+		before := l.server.datagrams.Load()
+		for range burstWindow {
+			if _, err := l.datagrams.Write(b); err != nil {
+				return 0, 0, err
+			}
 		}
+		missing, until := burstWindow, time.Now().Add(burstPatience)
+		for missing > 0 && time.Now().Before(until) {
+			runtime.Gosched()
+			missing = burstWindow - int(l.server.datagrams.Load()-before)
+		}
+		lost += missing
 	}
-	n := l.server.datagrams.Load() - before
-	if n == 0 {
-		return 0, errors.New("no datagram came")
-	}
-	return float64(n) * 8 / time.Since(begin).Seconds() / 1e9, nil
+	n := burstWindows*burstWindow - lost
+	return float64(n*len(b)) * 8 / time.Since(begin).Seconds() / 1e9, lost, nil
 }
 
-// requests makes small requests over one connection, one after the other.
-func (l *line) requests(count int) (sample, error) {
-	c, err := l.dial("tcp", requestPort)
-	if err != nil {
+// ask makes small requests over one connection, one after the other.
+func (l *line) ask(count int) (sample, error) {
+	if err := l.requests.SetDeadline(time.Now().Add(netnstest.Patience)); err != nil {
 		return nil, err
 	}
-	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(netnstest.Patience)); err != nil {
-		return nil, err
-	}
-	in := bufio.NewReader(c)
 	var each sample
 	for range count {
 		begin := time.Now()
-		if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: bench\r\n\r\n"); err != nil {
+		if _, err := io.WriteString(l.requests, "GET / HTTP/1.1\r\nHost: bench\r\n\r\n"); err != nil {
 			return nil, err
 		}
-		r, err := http.ReadResponse(in, nil)
+		r, err := http.ReadResponse(l.answers, nil)
 		if err != nil {
 			return nil, err
 		}

@@ -1,7 +1,9 @@
 package bench
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,9 +16,10 @@ const (
 	pathLeast      = 0.95
 	pathMost       = 1.1
 	translatedMost = 1.03
-	streamSpan     = time.Second
-	datagramSpan   = 500 * time.Millisecond
-	wayRounds      = 7
+	// wayRounds are measured, after some that warm up.
+	wayRounds   = 120
+	warmRounds  = 10
+	asksOfRound = 20
 )
 
 // line is a way from a client to a server.
@@ -25,48 +28,87 @@ type line struct {
 	from   *netnstest.Place
 	server *server
 	at     string // the server's address as the client calls it
+	clients
 	// of each round
-	tcp, udp, work []float64
-	p50, p99       sample
+	tcp, udp []float64
+	p50      sample
+	// of all
+	asked sample
+	work  time.Duration
+	lost  int
 }
 
 // TestNetwork measures ways between namespaces of this machine, in turn: node to node, a
 // bare tunnel, a path made by hand with the hops that ours has and nothing else, and ours, with
 // and without translation, on the gateways' nodes and off them. All tunnels are in this process.
+// A round takes each way a few tens of milliseconds, forward and backward in turn, and ratios are
+// medians of those of the rounds: what the machine does meanwhile falls on both sides of them. The
+// path by hand is there twice: how its two differ is how far to trust the rest.
 func TestNetwork(t *testing.T) {
 	netnstest.Root(t)
-	var lines []*line
-	lines = append(lines, byHand(t)...)
+	lines := byHand(t)
+	for _, name := range []string{handOn, handOff} {
+		again := *named(lines, name)
+		again.name += again1
+		lines = append(lines, &again)
+	}
 	lines = append(lines, fabric(t, "as is", 42, 43)...)
 	lines = append(lines, fabric(t, "translated", 42, 42)...)
+	// What is compared is neighbours.
+	slices.SortStableFunc(lines, func(a, b *line) int { return cmp.Compare(a.place(), b.place()) })
 	for _, l := range lines {
 		l.check(t)
 	}
-	for round := range wayRounds + 1 {
-		for i := range lines {
-			l := lines[(i+round)%len(lines)]
-			l.measure(t, round > 0)
+	b := make([]byte, 256<<10)
+	for round := range warmRounds + wayRounds {
+		for _, l := range lines {
+			l.measure(t, b, round >= warmRounds)
 		}
+		slices.Reverse(lines)
 	}
-	t.Logf("%-22s %8s %8s %10s %10s %10s", "way", "TCP Gb/s", "UDP Gb/s", "CPU s/Gbit", "p50", "p99")
+	t.Logf("%-30s %8s %8s %6s %10s %10s %10s", "way", "TCP Gb/s", "UDP Gb/s", "lost", "CPU s/Gbit", "p50", "p99")
 	for _, l := range lines {
-		t.Logf("limit: %-22s %8.2f %8.2f %10.2f %10s %10s", l.name, median(l.tcp), median(l.udp), median(l.work),
-			l.p50.quantile(0.5).Round(time.Microsecond), l.p99.quantile(0.5).Round(time.Microsecond))
-	}
-	of := func(name string) *line {
-		return lines[slices.IndexFunc(lines, func(l *line) bool { return l.name == name })]
+		t.Logf("limit: %-30s %8.2f %8.2f %5.1f%% %10.2f %10s %10s", l.name, median(l.tcp), median(l.udp),
+			100*float64(l.lost)/(wayRounds*burstWindow*burstWindows), l.work.Seconds()/(wayRounds*streamPiece*8/1e9),
+			l.asked.quantile(0.5).Round(time.Microsecond), l.asked.quantile(0.99).Round(time.Microsecond))
 	}
 	for _, where := range []string{"on the gateway", "off the gateway"} {
-		hand := of("by hand, " + where)
+		hand := named(lines, "by hand, "+where)
+		again := named(lines, "by hand, "+where+again1)
+		t.Logf("limit: by hand, %s, of itself: TCP %.2f, UDP %.2f, p50 %.2f", where,
+			ratio(again.tcp, hand.tcp), ratio(again.udp, hand.udp), ratio(seconds(again.p50), seconds(hand.p50)))
 		for _, how := range []string{"as is", "translated"} {
-			l := of(how + ", " + where)
-			t.Logf("limit: %s: TCP %.2f of node to node, %.2f of the bare tunnel", l.name, ratio(l.tcp, of("node to node").tcp), ratio(l.tcp, of("bare tunnel").tcp))
+			l := named(lines, how+", "+where)
+			t.Logf("limit: %s: TCP %.2f of node to node, %.2f of the bare tunnel", l.name,
+				ratio(l.tcp, named(lines, "node to node").tcp), ratio(l.tcp, named(lines, "bare tunnel").tcp))
 			atLeast(t, l.name+": TCP", ratio(l.tcp, hand.tcp), pathLeast, "of by hand")
 			atLeast(t, l.name+": UDP", ratio(l.udp, hand.udp), pathLeast, "of by hand")
 			atMost(t, l.name+": p50 of a request", ratio(seconds(l.p50), seconds(hand.p50)), pathMost, "of by hand")
 		}
-		atMost(t, "translation, "+where, 1/ratio(of("translated, "+where).tcp, of("as is, "+where).tcp), translatedMost, "of as is")
+		atMost(t, "translation, "+where, 1/ratio(named(lines, "translated, "+where).tcp, named(lines, "as is, "+where).tcp), translatedMost, "of as is")
 	}
+}
+
+// The paths by hand, and what the second of each is called.
+const (
+	handOn  = "by hand, on the gateway"
+	handOff = "by hand, off the gateway"
+	again1  = ", again"
+)
+
+func named(lines []*line, name string) *line {
+	return lines[slices.IndexFunc(lines, func(l *line) bool { return l.name == name })]
+}
+
+// place has ways of the same hops beside each other.
+func (l *line) place() int {
+	switch {
+	case strings.Contains(l.name, "on the gateway"):
+		return 1
+	case strings.Contains(l.name, "off the gateway"):
+		return 2
+	}
+	return 0
 }
 
 // ratio is the median of the rounds' ratios: what disturbs a round disturbs both of it.
@@ -94,29 +136,35 @@ func seconds(s sample) []float64 {
 // check waits until the way carries anything.
 func (l *line) check(t *testing.T) {
 	t.Helper()
-	var err error
 	netnstest.Await(t, l.name+" carries a request", netnstest.Patience, func() bool {
-		_, err = l.requests(1)
+		if l.call() != nil {
+			return false
+		}
+		_, err := l.ask(1)
+		if err != nil {
+			l.hang()
+		}
 		return err == nil
 	})
+	t.Cleanup(l.hang)
 	t.Logf("%s: from %s to %s", l.name, l.from.Name, l.at)
 }
 
 // measure takes one round.
-func (l *line) measure(t *testing.T, counts bool) {
+func (l *line) measure(t *testing.T, b []byte, counts bool) {
 	t.Helper()
-	each, err := l.requests(200)
+	asked, err := l.ask(asksOfRound)
 	before := busy(t)
-	tcp, err2 := l.stream(streamSpan)
-	work := (busy(t) - before).Seconds() / (tcp * streamSpan.Seconds())
-	udp, err3 := l.datagrams(datagramSpan) // last: what is queued then is lost
+	tcp, err2 := l.piece(b)
+	work := busy(t) - before
+	udp, lost, err3 := l.burst(b[:datagramSize])
 	for _, err := range []error{err, err2, err3} {
 		if err != nil {
 			t.Fatalf("%s: %v", l.name, err)
 		}
 	}
 	if counts {
-		l.tcp, l.udp, l.work = append(l.tcp, tcp), append(l.udp, udp), append(l.work, work)
-		l.p50, l.p99 = append(l.p50, each.quantile(0.5)), append(l.p99, each.quantile(0.99))
+		l.tcp, l.udp, l.p50 = append(l.tcp, tcp), append(l.udp, udp), append(l.p50, asked.quantile(0.5))
+		l.asked, l.work, l.lost = append(l.asked, asked...), l.work+work, l.lost+lost
 	}
 }

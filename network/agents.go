@@ -39,7 +39,7 @@ const (
 type agents struct {
 	clock   clock.PassiveClock
 	changed chan event.GenericEvent
-	// heard is called when they report something else, or others live. Nil is nothing.
+	// heard is called when they report something else, of pods too, or others live. Nil is nothing.
 	heard func()
 
 	mu    sync.Mutex
@@ -56,6 +56,9 @@ type sight struct {
 	held    bool
 	text    string
 	reports map[string]v1alpha1.TunnelReport
+	// known is as it is written which pods gateways know, and applied what that means.
+	known   string
+	applied map[string]v1alpha1.AppliedPods
 	// near is as it is written what the node is connected to, and networks what that means.
 	near     string
 	networks []netip.Prefix
@@ -66,6 +69,7 @@ type agent struct {
 	node    string
 	alive   bool
 	reports map[string]v1alpha1.TunnelReport
+	applied map[string]v1alpha1.AppliedPods
 	// networks are those that its node is connected to, by what it said last: they stay while it
 	// is away.
 	networks []netip.Prefix
@@ -80,8 +84,9 @@ func (s *sight) alive(now time.Time) bool { return s.held && now.Sub(s.at) < s.t
 // candidate says whether a node may be gateway again soon, if it is not now.
 func (s *sight) candidate(now time.Time) bool { return s.held && now.Sub(s.at) < s.term+candidateFor }
 
-// see takes a Lease as it is now, and says whether what it reports has changed.
-func (a *agents) see(l *coordinationv1.Lease) bool {
+// see takes a Lease as it is now, and says whether what it reports has changed, so that all is to be
+// looked at; and whether only the pods have that gateways know.
+func (a *agents) see(l *coordinationv1.Lease) (news, pods bool) {
 	now := a.clock.Now()
 	renewed := time.Time{}
 	if l.Spec.RenewTime != nil {
@@ -99,22 +104,25 @@ func (a *agents) see(l *coordinationv1.Lease) bool {
 	}
 	s.held = ptr.Deref(l.Spec.HolderIdentity, "") != "" && l.DeletionTimestamp == nil
 	s.term = min(max(time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, 0))*time.Second, leastTerm), mostTerm)
-	news := !known
+	news = !known
 	if text := l.Annotations[v1alpha1.AnnotationTunnels]; !known || text != s.text {
-		s.text, s.reports, news = text, readReports(text), true
+		s.text, s.reports, news = text, read[v1alpha1.TunnelReport](text), true
+	}
+	if text := l.Annotations[v1alpha1.AnnotationAppliedPods]; text != s.known {
+		s.known, s.applied, pods = text, read[v1alpha1.AppliedPods](text), true
 	}
 	if text := l.Annotations[v1alpha1.AnnotationNetworks]; text != s.near {
 		s.near, s.networks, news = text, ipam.ParseNetworks(text, v1alpha1.MaxNetworks), true
 	}
-	return news || a.differs(now)
+	return news || a.differs(now), pods
 }
 
 // maxReports bounds the text of an agent's reports, in bytes.
 const maxReports = 256 << 10
 
-// readReports reads what an agent says of tunnels. What cannot be read says nothing.
-func readReports(text string) map[string]v1alpha1.TunnelReport {
-	var reports map[string]v1alpha1.TunnelReport
+// read reads what an agent says of tunnels, by their keys. What cannot be read says nothing.
+func read[T any](text string) map[string]T {
+	var reports map[string]T
 	if len(text) > maxReports || json.Unmarshal([]byte(text), &reports) != nil {
 		return nil
 	}
@@ -179,7 +187,7 @@ func (a *agents) peek() []agent {
 // list returns the agents there are. The caller holds the lock.
 func (a *agents) list(now time.Time) (all []agent) {
 	for _, node := range slices.Sorted(maps.Keys(a.seen)) {
-		all = append(all, agent{node: node, alive: a.seen[node].alive(now), reports: a.seen[node].reports, networks: a.seen[node].networks})
+		all = append(all, agent{node: node, alive: a.seen[node].alive(now), reports: a.seen[node].reports, applied: a.seen[node].applied, networks: a.seen[node].networks})
 	}
 	return all
 }
@@ -225,8 +233,15 @@ func (a *agents) wake() {
 func (a *agents) handler() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	take := func(q queue, obj client.Object) {
-		if l, ok := obj.(*coordinationv1.Lease); ok && a.see(l) {
+		l, ok := obj.(*coordinationv1.Lease)
+		if !ok {
+			return
+		}
+		news, pods := a.see(l)
+		if news || pods {
 			a.tell()
+		}
+		if news {
 			q.Add(whole)
 		}
 	}

@@ -43,7 +43,7 @@ func endpoints(settings home.Network, key string, candidates []string, nodes map
 		if node == nil {
 			continue
 		}
-		for _, a := range nodeAddresses(node) {
+		for _, a := range plan.AddressesOf(node, plan.Stranger) {
 			if len(all) < maxEndpoints {
 				all = append(all, net.JoinHostPort(a.String(), strconv.Itoa(int(port))))
 			}

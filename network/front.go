@@ -163,8 +163,9 @@ func behind(x front, s *corev1.Service, node *corev1.Node) *discoveryv1.Endpoint
 	if len(s.Spec.IPFamilies) > 0 && s.Spec.IPFamilies[0] == corev1.IPv6Protocol {
 		family = discoveryv1.AddressTypeIPv6
 	}
-	a, ok := inside(node, family == discoveryv1.AddressTypeIPv4)
-	if !ok {
+	all := plan.AddressesOf(node, plan.Neighbour) // whichever node takes the packets sends them on
+	at := slices.IndexFunc(all, func(a netip.Addr) bool { return a.Is4() == (family == discoveryv1.AddressTypeIPv4) })
+	if at < 0 {
 		return nil
 	}
 	return &discoveryv1.EndpointSlice{
@@ -173,24 +174,11 @@ func behind(x front, s *corev1.Service, node *corev1.Node) *discoveryv1.Endpoint
 		}},
 		AddressType: family,
 		Endpoints: []discoveryv1.Endpoint{{
-			Addresses: []string{a.String()}, NodeName: &node.Name,
+			Addresses: []string{all[at].String()}, NodeName: &node.Name,
 			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true), Terminating: ptr.To(false)},
 		}},
 		Ports: []discoveryv1.EndpointPort{{Name: ptr.To(frontPort), Protocol: ptr.To(corev1.ProtocolUDP), Port: &x.port}},
 	}
-}
-
-// inside is the address of one family by which other nodes reach a node.
-func inside(n *corev1.Node, four bool) (netip.Addr, bool) {
-	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
-		for _, a := range n.Status.Addresses {
-			ip, err := netip.ParseAddr(a.Address)
-			if err == nil && a.Type == kind && ip.Zone() == "" && ip.Unmap().Is4() == four {
-				return ip.Unmap(), true
-			}
-		}
-	}
-	return netip.Addr{}, false
 }
 
 // shape makes a Service the one in front of a tunnel. What else its owner has said of it stays,

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -95,6 +96,27 @@ func TestManager(t *testing.T) {
 			t.Errorf("of %s is told when the tunnel is %t, known %t, want %t", request.Name, is, known, alive)
 		}
 		queue.Done(request)
+	}
+	// What gateways know of pods is told as it is written.
+	pods := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
+	defer pods.ShutDown()
+	if err := n.GatewaySource(ofPeer).Start(ctx, pods); err != nil {
+		t.Fatal(err)
+	}
+	tunnel := fmt.Sprintf(`{%q:{"alive":true,"since":"2026-11-22T12:00:00Z"}}`, w.rome.key())
+	for _, c := range []struct{ says, behind string }{
+		{`{"away":{"milan":9},"peer":19}`, "home provider"}, {`{"away":{"milan":10},"peer":19}`, "provider"}, {`{"away":{"milan":10},"peer":20}`, ""},
+	} {
+		began := time.Now()
+		w.rome.renew(w.rome.nodes[0], map[string]string{
+			v1alpha1.AnnotationTunnels: tunnel, v1alpha1.AnnotationAppliedPods: fmt.Sprintf("{%q:%s}", w.rome.key(), c.says),
+		})
+		request, _ := pods.Get()
+		t.Logf("%s is told after %s", c.says, time.Since(began))
+		if got := who(n.Behind(w.rome.peer, "milan", 10, 20)); request.Name != w.rome.peer || got != c.behind {
+			t.Errorf("%s is told of %s, and behind is %q, want %q", c.says, request.Name, got, c.behind)
+		}
+		pods.Done(request)
 	}
 	// Peers are led to whichever node has the tunnel, as soon as that is said.
 	for i, node := range w.rome.nodes {

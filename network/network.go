@@ -145,6 +145,14 @@ func (n *Network) Alive(peering string) (alive, known bool) {
 	return n.tunnels.state(consumerKey(peering))
 }
 
+// Behind says whose gateways have not said yet that they know a pod: that of home, one of the
+// pods on a virtual node of a peering that has an address since a resourceVersion here, and that of
+// the provider, where it has one since a resourceVersion there. A version of 0 is not asked for.
+// Who says nothing of pods, as of an older build, is not behind.
+func (n *Network) Behind(peering, node string, here, there int64) (home, provider bool) {
+	return n.tunnels.pods.behind(consumerKey(peering), node, here, there)
+}
+
 // TenantAlive says the same of the tunnel to a tenant.
 func (n *Network) TenantAlive(tenant string) (alive, known bool) {
 	n.look()
@@ -154,6 +162,11 @@ func (n *Network) TenantAlive(tenant string) (alive, known bool) {
 // TunnelSource tells of the peerings of which Alive says something else.
 func (n *Network) TunnelSource(mapper func(peering string) []reconcile.Request) source.Source {
 	return n.tunnels.listeners.source(consumerKey(""), mapper)
+}
+
+// GatewaySource tells of the peerings of which Behind may say something else.
+func (n *Network) GatewaySource(mapper func(peering string) []reconcile.Request) source.Source {
+	return n.tunnels.pods.listeners.source(consumerKey(""), mapper)
 }
 
 // TenantTunnelSource tells of the tenants of which TenantAlive says something else.

@@ -12,6 +12,7 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/home"
 	"github.com/pelago-dev/pelago/network/ipam"
+	"github.com/pelago-dev/pelago/network/plan"
 )
 
 const (
@@ -64,7 +65,7 @@ func own(g grounds) property {
 		p.Services = sorted(p.Services)
 	}
 	for _, n := range g.nodes {
-		for _, a := range nodeAddresses(n) {
+		for _, a := range plan.AddressesOf(n, plan.Stranger) {
 			p.Nodes = append(p.Nodes, near(a)) // with its router and neighbours
 		}
 	}
@@ -185,19 +186,6 @@ func (p *property) findExternal(g grounds, connected []netip.Prefix) {
 				fmt.Sprintf("no pool has a /%d for the external addresses of this cluster: set network.external in ConfigMap %s, or add a pool", length, v1alpha1.ConfigName)
 		}
 	}
-}
-
-// nodeAddresses are the addresses of a node, those by which it is reached from outside first.
-func nodeAddresses(n *corev1.Node) []netip.Addr {
-	var all []netip.Addr
-	for _, kind := range []corev1.NodeAddressType{corev1.NodeExternalIP, corev1.NodeInternalIP} {
-		for _, a := range n.Status.Addresses {
-			if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == kind && ip.Zone() == "" && !slices.Contains(all, ip.Unmap()) {
-				all = append(all, ip.Unmap())
-			}
-		}
-	}
-	return all
 }
 
 // addressOf is the address in a URL, if there is one and no name.

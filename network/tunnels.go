@@ -15,6 +15,8 @@ type tunnels struct {
 	// told is what of that was wanted when it was last told.
 	told      map[string]bool
 	listeners listeners
+	// pods is what gateways said last of the pods that they know, by key. It stays as said does.
+	pods gateways
 }
 
 // state says whether a tunnel carries packets both ways, and whether that is known.
@@ -32,10 +34,12 @@ func (t *tunnels) hear(agents func() []agent) {
 	if t.said == nil {
 		t.said = map[string]bool{}
 	}
-	for key, alive := range heard(agents()) {
+	all := agents()
+	for key, alive := range heard(all) {
 		t.said[key] = alive
 	}
 	t.tell()
+	t.pods.hear(all)
 }
 
 // want takes the keys of the tunnels that there are to be. What was known of others is
@@ -50,6 +54,7 @@ func (t *tunnels) want(keys map[string]bool) {
 		}
 	}
 	t.tell()
+	t.pods.want(keys)
 }
 
 // heard is what agents that live say of tunnels, by key. While a gateway moves two of them may

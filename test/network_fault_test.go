@@ -17,6 +17,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -50,12 +52,9 @@ type fault struct {
 // there is no answer for a moment at most, and a connection that speaks survives.
 func networkFaults(t *testing.T, c *continuum) {
 	x := &crossing{shop: c.offloaded(t, "rome")}
-	// No pod is on the gateway's node, which is stopped at the end.
+	// No pod is on the gateway's node, which is stopped.
 	busy := x.gatewayOf(t, "milan")
-	x.Run(t, "kubectl", "milan", "--", "cordon", busy)
-	// Nor is the cluster's DNS, which would be gone with it.
-	x.Run(t, "kubectl", "milan", "--", "delete", "pods", "-n", "kube-system", "-l", "k8s-app=kube-dns", "--field-selector", "spec.nodeName="+busy)
-	x.Run(t, "kubectl", "milan", "--", "rollout", "status", "-n", "kube-system", "deployment/coredns", "--timeout=60s")
+	x.vacate(t, "milan", busy)
 	probes := []*watched{x.watch(t, "to-data", "rome-1", "data-watched"), x.watch(t, "to-front", "milan", "front-watched")}
 	x.create(t, whoService("data-watched", "watched-data", nil))
 	x.create(t, whoService("front-watched", "watched-front", nil))
@@ -64,10 +63,7 @@ func networkFaults(t *testing.T, c *continuum) {
 	for _, w := range probes {
 		x.running(t, w.pod)
 	}
-	x.Run(t, "kubectl", "milan", "--", "uncordon", busy)
-	for _, w := range probes {
-		w.well(t, time.Now(), healLimit)
-	}
+	allWell(t, probes)
 	rounds := 1
 	if text := os.Getenv(EnvNetworkRounds); text != "" {
 		var err error
@@ -75,38 +71,70 @@ func networkFaults(t *testing.T, c *continuum) {
 			t.Fatal(err)
 		}
 	}
+	faults := x.faults(busy)
+	longest, took := make([][2]time.Duration, len(faults)), make([]time.Duration, len(faults))
 	for round := range rounds {
-		for _, f := range x.faults(busy) {
+		for i, f := range faults {
+			begin := time.Now()
 			t.Run(f.name, func(t *testing.T) {
-				for _, w := range probes {
-					w.well(t, time.Now(), healLimit)
-				}
-				begin := time.Now()
-				f.strike(t)
-				if f.heal != nil {
-					x.eventually(t, healLimit, "requests go wrong", func() error { return probes[0].wrong(t, begin) })
-					f.heal(t)
-					begin = time.Now()
-				}
-				for _, w := range probes {
-					w.well(t, time.Now(), healLimit)
-				}
-				for _, w := range probes {
-					outage, broken := w.outage(t, begin, f.heal != nil)
-					t.Logf("round %d: %s: requests %s without an answer for %s", round, f.name, w.pod, outage.Round(time.Millisecond))
-					if outage > f.limit {
-						t.Errorf("requests %s without an answer for %s, at most %s", w.pod, outage, f.limit)
-					}
-					if failed := w.failed(t, begin); f.harmless && failed != "" {
-						t.Errorf("a request %s was lost: %s", w.pod, failed)
-					}
-					if broken != "" {
-						t.Errorf("the connection of %s broke: %s", w.pod, broken)
-					}
+				for j, silence := range x.struck(t, f, probes, round) {
+					longest[i][j] = max(longest[i][j], silence)
 				}
 			})
+			took[i] += time.Since(begin)
 		}
 	}
+	for i, f := range faults {
+		t.Logf("longest silence in %d rounds: %s: %s %s, %s %s, limit: %s; it took %s each time", rounds, f.name, probes[0].pod, longest[i][0].Round(time.Millisecond),
+			probes[1].pod, longest[i][1].Round(time.Millisecond), f.limit, (took[i] / time.Duration(rounds)).Round(100*time.Millisecond))
+	}
+}
+
+// struck has a fault happen while requests go well, and holds what it may do to them. It returns for
+// how long there was no answer.
+func (x *crossing) struck(t *testing.T, f fault, probes []*watched, round int) (silences []time.Duration) {
+	begin := time.Now()
+	f.strike(t)
+	if f.heal != nil {
+		x.eventually(t, healLimit, "requests go wrong", func() error { return probes[0].wrong(t, begin) })
+		f.heal(t)
+		begin = time.Now()
+	}
+	allWell(t, probes)
+	for _, w := range probes {
+		outage, broken := w.outage(t, begin, f.heal != nil)
+		silences = append(silences, outage)
+		t.Logf("round %d: %s: requests %s without an answer for %s", round, f.name, w.pod, outage.Round(time.Millisecond))
+		if outage > f.limit {
+			t.Errorf("requests %s without an answer for %s, at most %s", w.pod, outage, f.limit)
+		}
+		if failed := w.failed(t, begin); f.harmless && failed != "" {
+			t.Errorf("a request %s was lost: %s", w.pod, failed)
+		}
+		if broken != "" {
+			t.Errorf("the connection of %s broke: %s", w.pod, broken)
+		}
+	}
+	return silences
+}
+
+// allWell waits until the requests of all go well from now on, which each tells every second.
+func allWell(t *testing.T, probes []*watched) {
+	t.Helper()
+	now := time.Now()
+	for _, w := range probes {
+		w.well(t, now, healLimit)
+	}
+}
+
+// vacate keeps pods of tests off a node that is to be stopped, and the cluster's DNS, which would be
+// gone with it.
+func (x *crossing) vacate(t *testing.T, cluster, node string) {
+	t.Helper()
+	x.Run(t, "kubectl", cluster, "--", "cordon", node)
+	t.Cleanup(func() { x.Run(t, "kubectl", cluster, "--", "uncordon", node) })
+	x.Run(t, "kubectl", cluster, "--", "delete", "pods", "-n", "kube-system", "-l", "k8s-app=kube-dns", "--field-selector", "spec.nodeName="+node)
+	x.Run(t, "kubectl", cluster, "--", "rollout", "status", "-n", "kube-system", "deployment/coredns", "--timeout=60s")
 }
 
 // gatewayOf waits for a provider's gateway to rome.
@@ -152,7 +180,7 @@ func (x *crossing) faults(node string) []fault {
 		{name: "data plane killed", limit: blinkLimit, strike: func(t *testing.T) { x.killWork(t, "milan", gateway(t)) }},
 		{name: "table deleted", limit: blinkLimit, strike: onGateway("nft", "delete", "table", "inet", "pelago")},
 		{name: "interface deleted", limit: outageLimit, strike: onGateway("ip", "link", "delete", "pelago-vx")},
-		{name: "agent deleted", limit: outageLimit, strike: func(t *testing.T) { x.deleteAgent(t, "milan", gateway(t)) }},
+		{name: "agent deleted", limit: outageLimit, strike: func(t *testing.T) { x.deleteAgent(t, "milan", gateway(t)); gateway(t) }},
 		{name: "key changed", limit: blinkLimit, harmless: true, strike: func(t *testing.T) { x.rotate(t, "rome", "milan") }},
 		{name: "gateway node stopped", limit: outageLimit, strike: func(t *testing.T) { x.stop(t, "milan", gateway(t)) }},
 		{name: "link cut", limit: outageLimit, strike: func(t *testing.T) { x.Run(t, "link", "cut", "rome", "milan") }, heal: func(t *testing.T) { x.Run(t, "link", "heal", "rome", "milan") }},
@@ -163,6 +191,8 @@ func (x *crossing) faults(node string) []fault {
 type watched struct {
 	x   *crossing
 	pod string
+	// logs reads what it tells, many times: a kubectl for each would take longer than the faults.
+	logs *kubernetes.Clientset
 }
 
 func pelagoImage(t *testing.T, x *crossing) (string, corev1.PullPolicy) {
@@ -197,19 +227,25 @@ func (x *crossing) serve(t *testing.T, name, node string) {
 func (x *crossing) watch(t *testing.T, name, node, service string) *watched {
 	t.Helper()
 	x.program(t, name, node, false, "watch", fmt.Sprintf("%s.%s.svc.cluster.local:80", service, x.name))
-	return &watched{x, name}
+	config := rest.CopyConfig(x.Configs["rome"])
+	config.QPS = -1
+	logs, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &watched{x, name, logs}
 }
 
 // changes are what it has told.
 func (w *watched) changes() ([]reach.Change, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	out, err := w.x.Try(ctx, "kubectl", "rome", "--", "logs", "-n", w.x.name, w.pod)
+	out, err := w.logs.CoreV1().Pods(w.x.name).GetLogs(w.pod, &corev1.PodLogOptions{}).DoRaw(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var all []reach.Change
-	for line := range strings.Lines(out) {
+	for line := range strings.Lines(string(out)) {
 		var c reach.Change
 		if err := json.Unmarshal([]byte(line), &c); err != nil {
 			return nil, fmt.Errorf("%s says %q: %w", w.pod, line, err)
@@ -338,15 +374,37 @@ func (x *crossing) killWork(t *testing.T, cluster, node string) {
 	t.Fatalf("node %s has no second process of an agent", node)
 }
 
+// deleteAgent deletes the agent of a node, and waits for the next one.
 func (x *crossing) deleteAgent(t *testing.T, cluster, node string) {
 	t.Helper()
-	var pods corev1.PodList
-	if err := x.Clients[cluster].List(t.Context(), &pods, client.InNamespace(v1alpha1.NetworkNamespace), client.MatchingFields{"spec.nodeName": node}); err != nil || len(pods.Items) != 1 {
-		t.Fatalf("node %s has %d agents, %v", node, len(pods.Items), err)
+	agent := func() (*corev1.Pod, error) {
+		var pods corev1.PodList
+		err := x.Clients[cluster].List(t.Context(), &pods, client.InNamespace(v1alpha1.NetworkNamespace), client.MatchingFields{"spec.nodeName": node})
+		if err == nil && len(pods.Items) != 1 {
+			err = fmt.Errorf("node %s has %d agents", node, len(pods.Items))
+		}
+		if err != nil {
+			return nil, err
+		}
+		return &pods.Items[0], nil
 	}
-	if err := x.Clients[cluster].Delete(t.Context(), &pods.Items[0]); err != nil {
+	before, err := agent()
+	if err == nil {
+		err = x.Clients[cluster].Delete(t.Context(), before)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
+	x.eventually(t, time.Minute, "the node has another agent", func() error {
+		now, err := agent()
+		if err == nil && now.UID == before.UID {
+			err = errors.New("it is the same")
+		}
+		if err == nil {
+			err = isReady(now)
+		}
+		return err
+	})
 }
 
 // rotate has a cluster change the key of a tunnel, and waits until it has.

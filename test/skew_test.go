@@ -60,15 +60,19 @@ type build struct{ dir, image string }
 // are run by a user of no rights.
 func (b build) open(t *testing.T) {
 	t.Helper()
-	for _, program := range programs {
-		if err := os.Chmod(filepath.Join(b.dir, program), 0o755); err != nil {
+	files, err := os.ReadDir(b.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if err := os.Chmod(filepath.Join(b.dir, file.Name()), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// programs are those of a build.
-var programs = []string{"pelago", "pelago-manager"}
+// programs are those of this build.
+var programs = []string{"pelago", "pelago-manager", "pelago-agent"}
 
 // built is this build, as make build has made it.
 func built(t *testing.T) build {

@@ -162,6 +162,9 @@ const (
 
 	// ReasonRefused: the provider does not run a pod like this; the message names the field.
 	ReasonRefused = "Refused"
+	// ReasonFamilyMissing: the Service is there, but of another IP family, as the provider's cluster
+	// has none of those that it asks for.
+	ReasonFamilyMissing = "FamilyMissing"
 	// ReasonNotAdmitted: the provider's API server does not admit the pod.
 	ReasonNotAdmitted = "NotAdmitted"
 	// ReasonUnschedulable: no node of the provider had room in time.
@@ -188,6 +191,9 @@ const (
 	// ReasonTunnelDown: nothing comes back through the tunnel; the message says which. Of a
 	// pod's Ready: it runs behind that, and nobody here reaches it.
 	ReasonTunnelDown = "TunnelDown"
+	// ReasonGatewaysBehind, of a pod's Ready: it runs and is ready, and not all gateways on the way
+	// to it know its address yet; the message says whose do not.
+	ReasonGatewaysBehind = "GatewaysBehind"
 	// ReasonViewMoved, of an event: a range of the peer's has lost its view; the message says
 	// why, and which it has now.
 	ReasonViewMoved = "ViewMoved"

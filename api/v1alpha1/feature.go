@@ -16,6 +16,8 @@ const (
 	// FeatureNetwork is NetworkConfigs, and the tunnel that they describe. Only clusters
 	// whose network is on say it.
 	FeatureNetwork = "network/v1"
+	// FeatureServiceFamilies is that Services say which families of addresses they have.
+	FeatureServiceFamilies = featureReflection + "service.ipfamilies/v1"
 	// featureReflection begins the words of the kinds that travel.
 	featureReflection = "reflection."
 )

@@ -110,6 +110,11 @@ type ShadowPodStatus struct {
 	// +kubebuilder:validation:MaxLength=131072
 	Pod string `json:"pod,omitempty"`
 
+	// AddressVersion is a resourceVersion of the pod in ref in which it had the addresses that Pod
+	// tells, 0 if it tells none: the consumer waits for gateways to know it.
+	// +optional
+	AddressVersion int64 `json:"addressVersion,omitempty"`
+
 	// Replaced counts how often the provider lost the pod and made it again.
 	// +optional
 	Replaced int32 `json:"replaced,omitempty"`

@@ -8,6 +8,11 @@ import (
 // whose gateway its node is, by NetworkKey; there is none if it is gateway of nothing.
 const AnnotationTunnels = "pelago.dev/tunnels"
 
+// AnnotationAppliedPods on the Lease of an agent holds, as JSON, the AppliedPods of each peering in which
+// this cluster is the consumer and whose gateway its node is, by NetworkKey. It is told as soon as it
+// changes, and apart from AnnotationTunnels: it changes whenever pods come and go.
+const AnnotationAppliedPods = "pelago.dev/applied-pods"
+
 // AnnotationNetworks on the Lease of an agent lists the networks that its node is connected to, as
 // prefixes separated by spaces: no view may cover them. Without it they are not known. It stays while
 // the agent is away, and goes with the Lease, which ends with its Node.
@@ -39,4 +44,15 @@ type TunnelReport struct {
 	Knows string `json:"knows,omitempty"`
 	// Problem says why there is no tunnel, where there should be one.
 	Problem string `json:"problem,omitempty"`
+}
+
+// AppliedPods is which pods the gateways of a peering know. A resourceVersion stands for all pods as
+// they were then: what a data plane was made of last.
+type AppliedPods struct {
+	// Away is the resourceVersion of the pods on each virtual node, by its name, that the gateway
+	// here knows.
+	Away map[string]int64 `json:"away,omitempty"`
+	// Peer is that of this cluster's pods at the provider that the provider's gateway knows. It is
+	// nil if that has said nothing.
+	Peer *int64 `json:"peer,omitempty"`
 }

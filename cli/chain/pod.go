@@ -355,6 +355,9 @@ func runningStep(f PodFacts) Step {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodReady && c.Message != "" {
 			s.Evidence = Plain(c.Reason, c.Message)
+			if c.Reason == v1alpha1.ReasonGatewaysBehind {
+				s.Evidence = "it runs there and is ready, and waits until it can be reached: " + s.Evidence
+			}
 		}
 	}
 	return s

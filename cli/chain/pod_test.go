@@ -318,6 +318,11 @@ func TestPod(t *testing.T) {
 			[]string{"ChangeRefused: spec.x: leave it out", "delete the pod so that it is made anew"}},
 		{"refused by a provider that is drained", atMilan(refused(v1alpha1.ReasonDrained, "")), offloading("", nil), []NodeFacts{milan(func(n *NodeFacts) { n.Tenant = "rome-2" })}, ready, "",
 			"Pod shop/web is at milan", "", []string{"pelago uncordon tenant rome-2\n"}},
+		{"gateways do not know it yet", atMilan(func(p *corev1.Pod) {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: v1alpha1.ReasonGatewaysBehind, Message: "the gateway of milan does not know it"}}
+		}), offloading("", nil), []NodeFacts{milan(nil)}, ready, "", "Pod shop/web is at milan",
+			"D namespace shop is offloaded\nD it was made under today's terms\nD it is bound to a node\nD node milan is ready\nD namespace shop is there at milan\nD milan runs it\nW it runs and is ready\n",
+			[]string{"it runs there and is ready, and waits until it can be reached: the gateway of milan does not know it"}},
 		{"the peer is away", atMilan(nil), offloading("", nil), []NodeFacts{milan(func(n *NodeFacts) {
 			n.Node.Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: v1alpha1.ReasonPeerUnreachable}
 		})}, ready, "", "Pod shop/web is at milan",

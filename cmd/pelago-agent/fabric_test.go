@@ -28,12 +28,16 @@ func TestAgents(t *testing.T) {
 	}{
 		{"nothing is made without a peer", testNothing},
 		{"pods reach pods by views", testPods},
+		{"pods are reached as soon as they are known", testApplied},
 		{"metrics are shown", testVitals},
+		{"a gateway is missed that its peer has to call", testUncalled}, // before the other one knows where that is
 		{"a second process is killed", testKill},
 		{"a gateway dies", testDeath},
 		{"a key changes", testRotation},
-		{"an API server is silent", testSilence},
+		{"an API server is silent for a gateway", testSilence},
+		{"an API server is away", testAway},
 		{"agents end", testEnd},
+		{"a node is not selected any more", testUnselected},
 		{"agents are uninstalled", testUninstall},
 	} {
 		if !t.Run(c.name, func(t *testing.T) { c.test(t, w) }) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -13,7 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -39,17 +42,23 @@ func pulses(t *testing.T, w *world, from ...*netnstest.Node) (all []*pulse) {
 	t.Helper()
 	for _, n := range from {
 		for _, v4 := range netnstest.Families {
-			c, _ := connects(t, n.Pod, netip.MustParseAddr(w.rome.view(1, 5, v4)))
-			_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
-			p := &pulse{conn: c, stop: make(chan struct{})}
-			p.parts.Go(p.say)
-			p.parts.Go(p.hear)
-			t.Cleanup(func() { _ = c.Close(); p.parts.Wait() })
-			all = append(all, p)
+			all = append(all, pulseTo(t, n, w.rome.view(1, 5, v4)))
 		}
 	}
 	since(t, all, time.Now())
 	return all
+}
+
+// pulseTo is one from a node's pod to an address.
+func pulseTo(t *testing.T, from *netnstest.Node, to string) *pulse {
+	t.Helper()
+	c, _ := connects(t, from.Pod, netip.MustParseAddr(to))
+	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
+	p := &pulse{conn: c, stop: make(chan struct{})}
+	p.parts.Go(p.say)
+	p.parts.Go(p.hear)
+	t.Cleanup(func() { _ = c.Close(); p.parts.Wait() })
+	return p
 }
 
 func (p *pulse) say() {
@@ -215,51 +224,6 @@ func testDeath(t *testing.T, w *world) {
 	t.Logf("longest silence of a connection: %s", end(t, all).Round(time.Millisecond))
 }
 
-// testSilence takes the API server away from a gateway alone, and then from all nodes.
-func testSilence(t *testing.T, w *world) {
-	g := w.rome.gateway(t)
-	all := pulses(t, w, w.rome.Nodes[1-g])
-	began := time.Now()
-	w.rome.api.away(true, w.rome.Nodes[g])
-	until(t, "the other node is gateway", netnstest.Patience, func() bool { return hasGateway(t, w.rome.Nodes[1-g]) })
-	took := time.Since(began)
-	until(t, "the first node has no tunnel", time.Second, func() bool { return !hasTunnel(w.rome.Nodes[g]) })
-	w.rome.alive(t, 1-g, "peering-milan")
-	since(t, all, time.Now())
-	t.Logf("the other node is gateway %s after the API server went from the first", took.Round(time.Millisecond))
-	w.rome.api.away(false, w.rome.Nodes[g])
-	until(t, "the first node is gateway again", 2*netnstest.Patience, func() bool {
-		return hasGateway(t, w.rome.Nodes[g]) && !hasGateway(t, w.rome.Nodes[1-g])
-	})
-	until(t, "the first node has its tunnel again", netnstest.Patience, func() bool { return hasTunnel(w.rome.Nodes[g]) && !hasTunnel(w.rome.Nodes[1-g]) })
-	since(t, all, time.Now())
-	if l, _ := w.rome.lease(g); *l.Spec.LeaseDurationSeconds != 2 {
-		t.Errorf("a gateway's Lease is for %d s", *l.Spec.LeaseDurationSeconds)
-	}
-	t.Logf("longest silence of a connection: %s", end(t, all).Round(time.Millisecond))
-
-	// From all of them: nobody else becomes gateway, and nothing is taken down.
-	before := [2]map[string]int{index(t, w.rome.Nodes[0]), index(t, w.rome.Nodes[1])}
-	gone := time.Now()
-	w.rome.api.away(true, w.rome.Nodes[:]...)
-	until(t, "twice a Lease has passed", 2*netnstest.Patience, func() bool {
-		for i, n := range w.rome.Nodes {
-			if after := index(t, n); len(after) != len(before[i]) {
-				t.Fatalf("without an API server %s has the devices %v, and had %v", n.Name, after, before[i])
-			}
-		}
-		return time.Since(gone) > 4*time.Second
-	})
-	w.rome.api.away(false, w.rome.Nodes[:]...)
-	back := time.Now()
-	all = pulses(t, w, w.rome.Nodes[:]...)
-	t.Logf("all speak %s after the API server is back", time.Since(back).Round(time.Millisecond))
-	if now := w.rome.gateway(t); now != g {
-		t.Errorf("the gateway moved from %d to %d as the API server came back", g, now)
-	}
-	end(t, all)
-}
-
 // testRotation has rome change its key as its manager would.
 func testRotation(t *testing.T, w *world) {
 	next, err := tunnel.NewSecret()
@@ -339,6 +303,60 @@ func testEnd(t *testing.T, w *world) {
 	connects(t, w.rome.Nodes[0].Pod, netip.MustParseAddr(w.rome.view(1, 5, true)))
 }
 
+// testUnselected has the agents' DaemonSet select other nodes than one, whose agent ends: nothing of
+// it is left, and the others go on. It begins anew when the node is selected again.
+func testUnselected(t *testing.T, w *world) {
+	const key = "example.org/network"
+	node := w.rome.gateway(t)
+	other := w.rome.Nodes[1-node]
+	all := pulses(t, w, other)
+	label := func(value any) {
+		t.Helper()
+		text, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{key: value}}})
+		if err == nil {
+			err = w.rome.api.Client(t).Patch(t.Context(), &corev1.Node{ObjectMeta: meta("", other.Name)}, client.RawPatch(types.MergePatchType, text))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	selected := func(selector any) {
+		t.Helper()
+		text, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"nodeSelector": selector}}}})
+		if err == nil {
+			err = w.rome.api.Client(t).Patch(t.Context(), &appsv1.DaemonSet{ObjectMeta: meta(v1alpha1.NetworkNamespace, v1alpha1.AgentName)}, client.RawPatch(types.MergePatchType, text))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	label("yes")
+	selected(map[string]any{key: "yes"})
+	if err := w.rome.agents[node].stop(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	nothing(t, w.rome.Nodes[node])
+	if !hasGateway(t, other) {
+		t.Error("the other node is not gateway")
+	}
+	end(t, all)
+	selected(nil)
+	w.rome.start(node)
+	connects(t, w.rome.Nodes[node].Pod, netip.MustParseAddr(w.rome.view(1, 5, true)))
+}
+
+// nothing holds that a node has nothing of an agent's.
+func nothing(t *testing.T, n *netnstest.Node) {
+	t.Helper()
+	if names := ours(t, n); len(names) > 0 {
+		t.Errorf("%s still has %v", n.Name, names)
+	}
+	rules, err := n.Kernel.RuleList(unix.AF_INET)
+	if err != nil || len(rules) != 3 {
+		t.Errorf("%s still has %v, %v", n.Name, rules, err)
+	}
+}
+
 // testUninstall takes the agents' DaemonSet away, and ends them.
 func testUninstall(t *testing.T, w *world) {
 	if err := w.rome.api.Client(t).Delete(t.Context(), &appsv1.DaemonSet{ObjectMeta: meta(v1alpha1.NetworkNamespace, v1alpha1.AgentName)}); err != nil {
@@ -348,12 +366,6 @@ func testUninstall(t *testing.T, w *world) {
 		if err := w.rome.agents[i].stop(); err != nil {
 			t.Errorf("%s ended with %v", n.Name, err)
 		}
-		if names := ours(t, n); len(names) > 0 {
-			t.Errorf("%s still has %v", n.Name, names)
-		}
-		rules, err := n.Kernel.RuleList(unix.AF_INET)
-		if err != nil || len(rules) != 3 {
-			t.Errorf("%s still has %v, %v", n.Name, rules, err)
-		}
+		nothing(t, n)
 	}
 }

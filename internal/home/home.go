@@ -28,7 +28,7 @@ import (
 var features = []string{
 	v1alpha1.FeatureOffers, v1alpha1.FeaturePeering,
 	v1alpha1.FeatureOfKind("ConfigMap"), v1alpha1.FeatureOfKind("EndpointSlice"), v1alpha1.FeatureOfKind("Ingress"),
-	v1alpha1.FeatureOfKind("PodDisruptionBudget"), v1alpha1.FeatureOfKind("Secret"), v1alpha1.FeatureOfKind("Service"),
+	v1alpha1.FeatureOfKind("PodDisruptionBudget"), v1alpha1.FeatureOfKind("Secret"), v1alpha1.FeatureServiceFamilies, v1alpha1.FeatureOfKind("Service"),
 }
 
 // Where the settings and the authority of the API server are.

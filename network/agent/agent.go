@@ -81,8 +81,10 @@ type Agent struct {
 	tunnels *tunnels
 	names   *dns.Server // nil if nobody answers for names
 	meter   *meter
-	// work and renewal have room for one: there is something to do.
-	work, renewal chan struct{}
+	// work, renewal and telling have room for one: there is something to do.
+	work, renewal, telling chan struct{}
+	saying                 sync.Mutex
+	began                  time.Time
 
 	mu      sync.Mutex
 	sight   sight
@@ -91,6 +93,9 @@ type Agent struct {
 	ready   error
 	// networks is what the Lease is to say of them, nil as long as that is not known.
 	networks *string
+	// away and hosts are whose pods are away and here, as in the last plan.
+	away  map[string][]string
+	hosts map[string]string
 }
 
 // errStarting is why an agent is not ready before its first plan was applied.
@@ -102,7 +107,10 @@ func New(o Options) (*Agent, error) {
 	if o.Keeper == nil {
 		o.Keeper = nobody{}
 	}
-	a := &Agent{options: o, work: make(chan struct{}, 1), renewal: make(chan struct{}, 1), ready: errStarting}
+	a := &Agent{
+		options: o, work: make(chan struct{}, 1), renewal: make(chan struct{}, 1), telling: make(chan struct{}, 1),
+		began: time.Now(), ready: errStarting,
+	}
 	held := &spaces{keeper: o.Keeper}
 	held.adopt(o.Left.Namespaces)
 	var err error
@@ -117,7 +125,7 @@ func New(o Options) (*Agent, error) {
 	if a.meter, err = newMeter(o.Registry, a.plane, a.tunnels); err != nil {
 		return nil, err
 	}
-	if a.cluster, err = newCluster(o, func() { signal(a.work) }, a.saw); err != nil {
+	if a.cluster, err = newCluster(o, func() { signal(a.work) }, func() { signal(a.telling) }, a.saw); err != nil {
 		return nil, err
 	}
 	if o.Names != nil {
@@ -153,9 +161,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { a.renew(inner); return nil })
 	group.Go(func() error { a.look(inner); return nil })
 	group.Go(func() error { a.survey(inner); return nil })
+	group.Go(func() error { a.recite(inner); return nil })
 	group.Go(func() error { return a.answer(inner) })
 	group.Go(func() error {
-		if !a.cluster.wait(inner) {
+		if !a.wait(inner) {
 			return nil
 		}
 		a.labour(inner)
@@ -185,18 +194,37 @@ func (a *Agent) labour(ctx context.Context) {
 	for all := true; ctx.Err() == nil; {
 		began := time.Now()
 		next := a.step(ctx, all)
-		all = false
-		timer := time.NewTimer(next)
+		all = a.idle(ctx, notices, next)
+		pause(ctx, time.Until(began.Add(paceLeast)))
+	}
+}
+
+// idle waits until there is something to do, at most for a time, and reports whether that may
+// be anything.
+func (a *Agent) idle(ctx context.Context, notices <-chan struct{}, most time.Duration) (all bool) {
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	var looks <-chan time.Time
+	if a.tunnels.doubting() {
+		ticker := time.NewTicker(doubtLook)
+		defer ticker.Stop()
+		looks = ticker.C
+	}
+	for {
 		select {
 		case <-ctx.Done():
+			return false
 		case <-a.work:
+			return false
 		case <-notices:
-			all = true
+			return true
 		case <-timer.C:
-			all = true
+			return true
+		case now := <-looks:
+			if a.tunnels.stirred(now) {
+				return false
+			}
 		}
-		timer.Stop()
-		pause(ctx, time.Until(began.Add(paceLeast)))
 	}
 }
 
@@ -217,10 +245,14 @@ func (a *Agent) step(ctx context.Context, all bool) time.Duration {
 	known := a.tenure.known()
 	a.mu.Unlock()
 	if !known {
-		return paceAgain // what an earlier agent has left goes on; the first renewal brings us back
+		return a.linger(ctx) // the first renewal brings us back
 	}
-	k, p, lost, until := a.plan()
-	err := a.apply(ctx, p, k, lost, all)
+	k, p, doubt, until := a.plan()
+	a.knows(k)
+	set, err := a.apply(ctx, p, k, doubt, all)
+	if set {
+		a.applied(k)
+	}
 	if ctx.Err() != nil {
 		return 0
 	}
@@ -238,25 +270,25 @@ func (a *Agent) step(ctx context.Context, all bool) time.Duration {
 	if err != nil {
 		next = paceAgain
 	}
-	if left := time.Until(until); gateway && !lost && left > 0 {
+	if left := time.Until(until); gateway && left > 0 {
 		next = min(next, left+time.Millisecond)
 	}
 	return next
 }
 
-// plan is what follows, whether the gateways here may have been taken over, and until when
+// plan is what follows, whether others may have taken over the gateways here, and until when
 // they have not.
-func (a *Agent) plan() (known, plan.Plan, bool, time.Time) {
+func (a *Agent) plan() (known, plan.Plan, doubt, time.Time) {
 	a.cluster.rations.Begin(time.Now())
 	f := a.cluster.facts()
 	a.mu.Lock()
 	f.alive = a.sight.all()
 	delete(f.alive, f.self)
-	others := len(f.alive) > 0
+	others := len(f.alive)
 	if a.tenure.alive() {
 		f.alive[f.self] = true
 	}
-	lost, until := a.tenure.lost(time.Now(), others), a.tenure.until
+	inDoubt, until := a.tenure.doubt(time.Now(), others > 0), a.tenure.until
 	a.mu.Unlock()
 	f.mtu = a.cluster.mtuHere(f.nodes)
 	k := input(f)
@@ -264,26 +296,26 @@ func (a *Agent) plan() (known, plan.Plan, bool, time.Time) {
 	if len(k.input.Peerings) == 0 {
 		p.Config, p.Problems = dataplane.Config{}, nil // nothing of ours without a peer
 	}
-	return k, p, lost, until
+	return k, p, doubt{inDoubt, others}, until
 }
 
-// apply makes the node what a plan says. Tunnels that others may have go at once.
-func (a *Agent) apply(ctx context.Context, p plan.Plan, k known, lost, all bool) error {
+// apply makes the node what a plan says, and its tunnels what is right in doubt. It reports whether
+// the data plane is what the plan says.
+func (a *Agent) apply(ctx context.Context, p plan.Plan, k known, d doubt, all bool) (set bool, err error) {
 	want, locked := of(p, k.secrets)
-	if lost {
-		want, locked = nil, nil
-	}
-	err := a.tunnels.close(want)
+	want = a.tunnels.hesitate(want, d, time.Now())
+	err = a.tunnels.close(want)
 	for _, key := range locked {
 		a.tunnels.say(key, errNoKey)
 	}
 	if failed := a.plane.Set(ctx, p.Config); failed != nil {
-		return errors.Join(err, failed)
+		return false, errors.Join(err, failed)
 	}
 	made, failed := a.tunnels.open(want, all)
-	err = errors.Join(err, failed)
+	err, set = errors.Join(err, failed), true
 	if made {
-		err = errors.Join(err, a.plane.Set(ctx, p.Config)) // with the new devices
+		failed := a.plane.Set(ctx, p.Config) // with the new devices
+		err, set = errors.Join(err, failed), failed == nil
 	}
-	return errors.Join(err, a.tunnels.probe(ctx, want))
+	return set, errors.Join(err, a.tunnels.probe(ctx, want))
 }

@@ -18,14 +18,14 @@ const (
 	lookEvery   = 500 * time.Millisecond
 	askMost     = 16
 	askPatience = time.Second
-	// renewPause is the least time between two renewals.
-	renewPause = 50 * time.Millisecond
+	// renewPause is the least time from one renewal to the next.
+	renewPause = 100 * time.Millisecond
 )
 
 // renew keeps this node's Lease, and says in it how the tunnels are.
 func (a *Agent) renew(ctx context.Context) {
 	var said told
-	var networks *string // said of them
+	var networks, applied *string // said of them
 	var refused time.Time
 	failing := false
 	for ctx.Err() == nil {
@@ -42,6 +42,9 @@ func (a *Agent) renew(ctx context.Context) {
 			}
 			if connected != networks {
 				c.networks = connected
+			}
+			if text := a.appliedText(); applied == nil || text != *applied {
+				c.applied = &text
 			}
 		}
 		limited, cancel := context.WithTimeout(ctx, t.patience())
@@ -60,7 +63,7 @@ func (a *Agent) renew(ctx context.Context) {
 			}
 			switch {
 			case was.made, was.refused:
-				said, networks = told{}, nil
+				said, networks, applied = told{}, nil, nil
 				if was.refused {
 					refused = began
 				}
@@ -70,6 +73,9 @@ func (a *Agent) renew(ctx context.Context) {
 				}
 				if c.networks != nil {
 					networks = c.networks
+				}
+				if c.applied != nil {
+					applied = c.applied
 				}
 			}
 		}
@@ -82,7 +88,7 @@ func (a *Agent) renew(ctx context.Context) {
 		case <-ctx.Done():
 		case <-timer.C:
 		case <-a.renewal:
-			pause(ctx, renewPause)
+			pause(ctx, time.Until(began.Add(renewPause)))
 		}
 		timer.Stop()
 	}

@@ -49,11 +49,14 @@ type cluster struct {
 	mapper  apimeta.RESTMapper
 	direct  client.Client
 	main    cache.Cache
-	changed func()
-	rations ration.Rations
-	group   *errgroup.Group
-	ready   chan struct{}
-	mtu     linkMTU
+	// changed is called when a plan may be another one, and passed when a pod of a tenant has
+	// changed and that means nothing to a plan.
+	changed, passed func()
+	versions        versions
+	rations         ration.Rations
+	group           *errgroup.Group
+	ready           chan struct{}
+	mtu             linkMTU
 
 	mu      sync.Mutex
 	context context.Context
@@ -124,14 +127,15 @@ func NewClient(config *rest.Config) (client.Client, error) {
 }
 
 // newCluster makes the caches. Leases of other nodes are told to saw, of all else that
-// it is not what it was to changed.
-func newCluster(o Options, changed func(), saw func(string, *coordinationv1.Lease)) (*cluster, error) {
+// it is not what it was to changed, and of pods of tenants that they are, but for what nobody
+// reads, to passed.
+func newCluster(o Options, changed, passed func(), saw func(string, *coordinationv1.Lease)) (*cluster, error) {
 	scheme, err := newScheme()
 	if err != nil {
 		return nil, err
 	}
 	c := &cluster{
-		options: o, scheme: scheme, mapper: newMapper(), changed: changed, ready: make(chan struct{}), follows: map[subject]*follow{},
+		options: o, scheme: scheme, mapper: newMapper(), changed: changed, passed: passed, ready: make(chan struct{}), follows: map[subject]*follow{},
 	}
 	if c.web, err = rest.HTTPClientFor(o.Config); err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
@@ -210,6 +214,8 @@ func (c *cluster) notify(o client.Object) toolscache.ResourceEventHandler {
 	switch o.(type) {
 	case *v1alpha1.NetworkConfig, *v1alpha1.NamespaceMap:
 		return notify(c.rationed)
+	case *corev1.Pod:
+		return c.versions.notify(hostedStream, c.changed, c.passed)
 	}
 	return notify(always(c.changed))
 }
@@ -320,6 +326,7 @@ func (c *cluster) follow(want map[subject]bool) {
 		if !want[s] {
 			f.end()
 			delete(c.follows, s)
+			c.versions.forget(stream{node: s.node})
 		}
 	}
 	for s := range want {
@@ -350,7 +357,11 @@ func (c *cluster) begin(s subject) (*follow, error) {
 	if err != nil {
 		return nil, err
 	}
-	informer, err := c.listen(made, o, notify(always(c.changed)))
+	handler := notify(always(c.changed))
+	if s.node != "" { // what means nothing is said with the next renewal
+		handler = c.versions.notify(func(*corev1.Pod) stream { return stream{node: s.node} }, c.changed, func() {})
+	}
+	informer, err := c.listen(made, o, handler)
 	if err != nil {
 		return nil, err
 	}

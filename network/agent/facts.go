@@ -36,6 +36,8 @@ type facts struct {
 	// for it travel.
 	api       []discoveryv1.EndpointSlice
 	offloaded []v1alpha1.NamespaceOffloading
+	// read is up to where the pods above are read.
+	read map[stream]progress
 }
 
 // pair is the two sides' word of a peering.

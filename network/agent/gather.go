@@ -28,6 +28,7 @@ import (
 // namespaces followed that matter.
 func (c *cluster) facts() facts {
 	f := facts{self: c.options.Node, away: map[string][]corev1.Pod{}, home: map[string][]discoveryv1.EndpointSlice{}, keys: map[string][]byte{}}
+	before := c.versions.begin()
 	var nodes corev1.NodeList
 	var configs v1alpha1.NetworkConfigList
 	var mapped v1alpha1.NamespaceMapList
@@ -66,7 +67,30 @@ func (c *cluster) facts() facts {
 			}
 		}
 	}
+	f.read = f.progress(before)
 	return f
+}
+
+// progress is up to where pods are read: those on the virtual nodes that are followed, and those
+// of all tenants.
+func (f facts) progress(before map[stream]progress) map[stream]progress {
+	pods := map[stream][]*corev1.Pod{}
+	for s := range before {
+		if s.tenant != "" { // it may have none any more
+			pods[s] = nil
+		}
+	}
+	for i := range f.hosted {
+		s := hostedStream(&f.hosted[i])
+		pods[s] = append(pods[s], &f.hosted[i])
+	}
+	for node, away := range f.away {
+		pods[stream{node: node}] = nil
+		for i := range away {
+			pods[stream{node: node}] = append(pods[stream{node: node}], &away[i])
+		}
+	}
+	return read(before, pods)
 }
 
 // subjects are the virtual nodes of providers with a network, the namespaces that these

@@ -1,20 +1,16 @@
 package agent
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -129,28 +125,6 @@ func TestSame(t *testing.T) {
 	} {
 		if got := same(c.of, changed(c.of, c.change)); got != c.want {
 			t.Errorf("%s: the same is %t", c.reason, got)
-		}
-	}
-}
-
-func TestUnwanted(t *testing.T) {
-	thing := schema.GroupResource{Resource: "daemonsets"}
-	for _, c := range []struct {
-		reason string
-		of     appsv1.DaemonSet
-		err    error
-		want   bool
-	}{
-		{"it is there: an update, or a restart", appsv1.DaemonSet{}, nil, false},
-		{"it is going", appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}}}, nil, true},
-		{"it is gone", appsv1.DaemonSet{}, apierrors.NewNotFound(thing, "x"), true},
-		{"the rights are gone", appsv1.DaemonSet{}, apierrors.NewForbidden(thing, "x", nil), true},
-		{"the account is gone", appsv1.DaemonSet{}, apierrors.NewUnauthorized("x"), true},
-		{"nobody answers", appsv1.DaemonSet{}, errors.New("timeout"), false},
-		{"the API server is starting", appsv1.DaemonSet{}, apierrors.NewServiceUnavailable("x"), false},
-	} {
-		if got := unwanted(&c.of, c.err); got != c.want {
-			t.Errorf("%s: unwanted is %t", c.reason, got)
 		}
 	}
 }

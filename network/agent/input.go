@@ -36,6 +36,11 @@ type known struct {
 	// transit are the views of other providers that a provider was told of, by the namespace of
 	// its peering.
 	transit map[string][]netip.Prefix
+	// away are the virtual nodes of each provider, and hosts the tenant of each consumer, by the
+	// keys of their peerings; read is up to where their pods are read.
+	away  map[string][]string
+	hosts map[string]string
+	read  map[stream]progress
 }
 
 func (k *known) wrong(object, format string, args ...any) {
@@ -45,7 +50,8 @@ func (k *known) wrong(object, format string, args ...any) {
 // input makes the input for a plan of what is known of the cluster. It is pure, and alike
 // on all nodes but for the MTU.
 func input(f facts) known {
-	k := known{input: plan.Input{Node: f.self}, secrets: map[string]tunnel.Secret{}, transit: map[string][]netip.Prefix{}}
+	k := known{input: plan.Input{Node: f.self}, secrets: map[string]tunnel.Secret{}, transit: map[string][]netip.Prefix{},
+		away: map[string][]string{}, hosts: map[string]string{}, read: f.read}
 	peerings := f.pairs()
 	behind := map[string][]string{} // virtual nodes, by peering
 	place := map[string]int{}
@@ -84,22 +90,10 @@ func (k *known) node(n *corev1.Node, f facts) plan.Node {
 	return m
 }
 
-// addressesOf are a node's internal addresses, and of a family without any its external ones.
-func addressesOf(n *corev1.Node) (addrs []netip.Addr) {
-	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
-		found := slices.Clone(addrs)
-		for _, a := range n.Status.Addresses {
-			addr, err := netip.ParseAddr(a.Address)
-			if addr = addr.Unmap(); a.Type != kind || err != nil || len(found) == maxAddresses || slices.Contains(found, addr) {
-				continue
-			}
-			if !slices.ContainsFunc(addrs, func(has netip.Addr) bool { return has.Is4() == addr.Is4() }) {
-				found = append(found, addr)
-			}
-		}
-		addrs = found
-	}
-	return addrs
+// addressesOf are those by which other nodes reach a node, as many as count.
+func addressesOf(n *corev1.Node) []netip.Addr {
+	all := plan.AddressesOf(n, plan.Neighbour)
+	return all[:min(len(all), maxAddresses)]
 }
 
 // own takes what this cluster has published of itself in one peering. What is a view of another
@@ -161,10 +155,13 @@ func (k *known) peering(f facts, p *pair, behind map[string][]string) {
 	if p.role == plan.Consumer {
 		nodes := behind[p.namespace[len(v1alpha1.PeeringNamespacePrefix):]]
 		here, there = servedTo(f, p), awayAt(f, nodes, nil)
+		k.away[key] = nodes
 		if door, ok := k.apiDoor(object, f, p); ok {
 			door.From = k.reached(object, awayAt(f, nodes, f.withTokens()), real)
 			out.Doors = append(out.Doors, door)
 		}
+	} else {
+		k.hosts[key] = tenantOf(p)
 	}
 	out.Here = k.reached(object, here, func(a netip.Addr) (netip.Addr, bool) {
 		return a, prefixIn(k.input.Pods, a) || prefixIn(out.Transit, a)
@@ -224,9 +221,14 @@ func (k *known) prefixes(object, what string, texts []string, most int) (prefixe
 	return prefixes
 }
 
+// tenantOf is the tenant of a peering in which this cluster is the provider.
+func tenantOf(p *pair) string {
+	return p.namespace[min(len(p.namespace), len(v1alpha1.TenantNamespacePrefix)):]
+}
+
 // hostedBy are the addresses of a tenant's pods here.
 func hostedBy(f facts, p *pair) (addrs []string) {
-	tenant := p.namespace[min(len(p.namespace), len(v1alpha1.TenantNamespacePrefix)):]
+	tenant := tenantOf(p)
 	for i := range f.hosted {
 		if pod := &f.hosted[i]; pod.Labels[v1alpha1.LabelTenant] == tenant {
 			addrs = append(addrs, podAddresses(pod)...)
@@ -238,7 +240,7 @@ func hostedBy(f facts, p *pair) (addrs []string) {
 // givenTo are the addresses that a tenant has given its Services here, as this cluster sees
 // them.
 func givenTo(f facts, p *pair) (addrs []string) {
-	tenant := p.namespace[min(len(p.namespace), len(v1alpha1.TenantNamespacePrefix)):]
+	tenant := tenantOf(p)
 	for i := range f.given {
 		if s := &f.given[i]; s.Labels[v1alpha1.LabelTenant] == tenant {
 			addrs = append(addrs, sliceAddresses(s)...)

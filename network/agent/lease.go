@@ -61,15 +61,18 @@ type content struct {
 	holder string
 	term   term
 	now    time.Time
-	// tunnels and networks are annotations; nil leaves one as it is, and an empty one removes it.
-	tunnels, networks *string
+	// tunnels, networks and applied are annotations; nil leaves one as it is, and an empty one
+	// removes it.
+	tunnels, networks, applied *string
 }
 
 // patch is what makes a Lease say that.
 func (c content) patch() ([]byte, error) {
 	metadata := map[string]any{}
 	annotations := map[string]any{}
-	for key, text := range map[string]*string{v1alpha1.AnnotationTunnels: c.tunnels, v1alpha1.AnnotationNetworks: c.networks} {
+	for key, text := range map[string]*string{
+		v1alpha1.AnnotationTunnels: c.tunnels, v1alpha1.AnnotationNetworks: c.networks, v1alpha1.AnnotationAppliedPods: c.applied,
+	} {
 		switch {
 		case text == nil:
 		case *text == "":
@@ -98,7 +101,7 @@ func (c content) patch() ([]byte, error) {
 
 // outcome is what became of what a Lease was to say. The zero value is that it says it.
 type outcome struct {
-	// made is that there was no Lease, and the new one says nothing of tunnels and networks, and
+	// made is that there was no Lease, and the new one says nothing of all this, and
 	// refused that it was renewed without these.
 	made, refused bool
 }
@@ -108,11 +111,11 @@ type outcome struct {
 // must not lose its gateways by what it has to say.
 func (l lease) write(ctx context.Context, c content) (outcome, error) {
 	made, err := l.patch(ctx, c)
-	if c.tunnels == nil && c.networks == nil || !apierrors.IsInvalid(err) && !apierrors.IsRequestEntityTooLargeError(err) {
+	if c.tunnels == nil && c.networks == nil && c.applied == nil || !apierrors.IsInvalid(err) && !apierrors.IsRequestEntityTooLargeError(err) {
 		return outcome{made: made}, err
 	}
 	l.log.Info("what this node has to say is refused, and its Lease renewed without", "error", err.Error())
-	c.tunnels, c.networks = nil, nil
+	c.tunnels, c.networks, c.applied = nil, nil, nil
 	made, err = l.patch(ctx, c)
 	return outcome{made: made, refused: true}, err
 }
@@ -147,11 +150,13 @@ type tenure struct {
 	// ever says that it was renewed since this process began, and left that it was given up.
 	ever, left bool
 	until      time.Time
+	// last is when the renewal began that was answered last.
+	last time.Time
 }
 
 // renewed takes that a renewal, which began at a time, was answered.
 func (t *tenure) renewed(began time.Time, holds time.Duration) {
-	t.ever, t.until = true, began.Add(holds)
+	t.ever, t.until, t.last = true, began.Add(holds), began
 }
 
 // alive says whether this node may count itself among those that may be gateway. It does so
@@ -162,7 +167,7 @@ func (t *tenure) alive() bool { return t.ever && !t.left }
 // its Lease yet may be gateway by a renewal of an earlier process.
 func (t *tenure) known() bool { return t.ever || t.left }
 
-// lost says whether others may have taken over what is this node's, if there are any.
-func (t *tenure) lost(now time.Time, others bool) bool {
-	return t.left || t.ever && others && !now.Before(t.until)
+// doubt says whether others may have taken over what is this node's, if there are any.
+func (t *tenure) doubt(now time.Time, others bool) bool {
+	return t.ever && others && !now.Before(t.until)
 }

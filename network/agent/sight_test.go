@@ -101,23 +101,23 @@ func TestTenure(t *testing.T) {
 	left := renewed
 	left.left = true
 	for _, c := range []struct {
-		reason      string
-		of          tenure
-		after       time.Duration
-		others      bool
-		alive, lost bool
+		reason       string
+		of           tenure
+		after        time.Duration
+		others       bool
+		alive, doubt bool
 	}{
-		{"who never renewed is nobody's gateway, and has lost nothing", tenure{}, 0, true, false, false},
+		{"who never renewed is nobody's gateway, and has nothing to doubt", tenure{}, 0, true, false, false},
 		{"within the Lease", renewed, 1999 * time.Millisecond, true, true, false},
 		{"others may have taken over when it has run out", renewed, 2 * time.Second, true, true, true},
 		{"nobody can, where there is nobody else", renewed, time.Hour, false, true, false},
-		{"who has left has left", left, 0, false, false, true},
+		{"who has left has left", left, 0, true, false, false},
 	} {
-		if known := c.of.known(); known != (c.alive || c.lost) {
+		if known := c.of.known(); known != (c.of.ever || c.of.left) {
 			t.Errorf("%s: known %t", c.reason, known)
 		}
-		if alive, lost := c.of.alive(), c.of.lost(begin.Add(c.after), c.others); alive != c.alive || lost != c.lost {
-			t.Errorf("%s: alive %t, lost %t; want %t and %t", c.reason, alive, lost, c.alive, c.lost)
+		if alive, doubt := c.of.alive(), c.of.doubt(begin.Add(c.after), c.others); alive != c.alive || doubt != c.doubt {
+			t.Errorf("%s: alive %t, doubt %t; want %t and %t", c.reason, alive, doubt, c.alive, c.doubt)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -23,8 +24,8 @@ import (
 	"github.com/pelago-dev/pelago/network/tunnel"
 )
 
-// tunnels are those that end on this node, with their probes. All methods but reports and
-// stats are called by one goroutine.
+// tunnels are those that end on this node, with their probes. All methods but reports, stats,
+// tell and peers are called by one goroutine.
 type tunnels struct {
 	spaces    dataplane.Namespaces
 	keeper    Keeper
@@ -32,7 +33,8 @@ type tunnels struct {
 	userspace bool
 	metrics   *health.Metrics
 	log       logr.Logger
-	// changed is called when a tunnel comes to life or dies.
+	// changed is called when a tunnel comes to life or dies, and when a provider tells another
+	// number.
 	changed func()
 
 	mu      sync.Mutex
@@ -40,15 +42,23 @@ type tunnels struct {
 	wrong   map[string]string // why there is no tunnel
 	tuns    map[string]*os.File
 	last    map[string]netip.AddrPort
+	numbers map[string]int64 // that peers are told
+	// doubt is whether others may have what is here, and stances what the tunnels are in it.
+	doubt   doubt
+	stances map[string]stance
+	// left are the tunnels of an earlier process, as that had them.
+	left map[string]wanted
 }
 
 func newTunnels(o Options, held dataplane.Namespaces, metrics *health.Metrics, changed func()) *tunnels {
 	t := &tunnels{
 		spaces: held, keeper: o.Keeper, host: o.Host, userspace: o.Userspace, metrics: metrics, log: o.Log, changed: changed,
 		running: map[string]*running{}, wrong: map[string]string{}, tuns: map[string]*os.File{}, last: map[string]netip.AddrPort{},
+		stances: map[string]stance{},
 	}
 	maps.Copy(t.tuns, o.Left.TUNs)
 	maps.Copy(t.last, o.Left.Last)
+	t.left = t.read(o.Left.Notes)
 	return t
 }
 
@@ -66,10 +76,12 @@ type running struct {
 
 // probing is the prober and the responder of a tunnel, while there are some.
 type probing struct {
-	prober *health.Prober
-	ends   plan.Probe
-	cancel context.CancelFunc
-	parts  *sync.WaitGroup
+	prober    *health.Prober
+	responder *health.Responder
+	ends      plan.Probe
+	cancel    context.CancelFunc
+	parts     *sync.WaitGroup
+	peer      *atomic.Pointer[int64] // what the other side has told
 }
 
 // wanted is a tunnel that shall be, with its key.
@@ -147,6 +159,7 @@ func (t *tunnels) end(key string) error {
 	if r.held != nil {
 		failed = append(failed, t.keeper.Drop(holder.TUN, key))
 	}
+	failed = append(failed, t.keeper.Drop(holder.Note, key))
 	return errors.Join(append(failed, r.close())...)
 }
 
@@ -217,6 +230,9 @@ func (t *tunnels) set(key string, w wanted, r *running, all bool) (fresh bool, e
 	err = r.device.Set(w.Config)
 	if err == nil {
 		err = t.keep(key, r)
+	}
+	if err == nil && (fresh || !same) {
+		err = t.note(key, w)
 	}
 	if fresh && err != nil {
 		if r.tun != nil {
@@ -295,10 +311,13 @@ func (t *tunnels) probe(ctx context.Context, want map[string]wanted) error {
 	var failed []error
 	for key, r := range t.all() {
 		w, ok := want[key]
-		if !ok || r.prober != nil && r.ends == w.probe {
+		if !ok || r.prober != nil && r.ends == w.probe && !r.config.Passive {
 			continue
 		}
 		t.quiet(r)
+		if r.config.Passive {
+			continue // nothing of it passes, and it begins anew when it does
+		}
 		p, err := t.begin(ctx, r, w.probe)
 		if err != nil {
 			failed = append(failed, fmt.Errorf("probing the tunnel of %s: %w", key, err))
@@ -327,9 +346,18 @@ func (t *tunnels) begin(ctx context.Context, r *running, at plan.Probe) (probing
 	}
 	from := []netip.Prefix{netip.PrefixFrom(at.Peer.Addr(), at.Peer.Addr().BitLen())}
 	responder := health.NewResponder(health.ResponderOptions{Peering: at.Peering, Conn: answers, From: from, Metrics: t.metrics})
+	t.mu.Lock()
+	if number, ok := t.numbers[at.Peering]; ok {
+		responder.Tell(uint64(number))
+	}
+	t.mu.Unlock()
+	peer := &atomic.Pointer[int64]{}
 	prober := health.NewProber(health.ProberOptions{
 		Peering: at.Peering, Conn: questions, Peer: at.Peer, Metrics: t.metrics,
 		Kick: func(context.Context) {
+			if t.doubting() {
+				return // who asks takes the peer from another one, who may be right
+			}
 			if err := r.device.Kick(); err != nil {
 				t.log.V(1).Info("a tunnel cannot be kicked", "peering", at.Peering, "error", err.Error())
 			}
@@ -338,9 +366,15 @@ func (t *tunnels) begin(ctx context.Context, r *running, at plan.Probe) (probing
 			t.log.Info("a tunnel has changed", "peering", at.Peering, "alive", h.Alive)
 			t.changed()
 		},
+		Told: func(number uint64) {
+			if n := int64(number); n >= 0 && consumes(at.Peering) {
+				peer.Store(&n)
+				t.changed()
+			}
+		},
 	})
 	inner, cancel := context.WithCancel(ctx)
-	p := probing{prober: prober, ends: at, cancel: cancel, parts: &sync.WaitGroup{}}
+	p := probing{prober: prober, responder: responder, ends: at, cancel: cancel, parts: &sync.WaitGroup{}, peer: peer}
 	for _, run := range []func(context.Context) error{responder.Run, prober.Run} {
 		p.parts.Go(func() {
 			if err := run(inner); err != nil {

@@ -15,6 +15,9 @@ func gatewayState(c Config, g Gateway, tunnelThere bool) state {
 		{"ipv4/conf/all/rp_filter", "0"},
 		{"ipv4/conf/default/rp_filter", "0"},
 		{"ipv4/conf/" + insideName + "/rp_filter", "0"},
+		// Without this the kernel looks for the way back of every packet all the same, where
+		// there are rules. What sources may be, our table says.
+		{"ipv4/conf/" + insideName + "/accept_local", "1"},
 		{"netfilter/nf_conntrack_tcp_be_liberal", "1"},
 		{"netfilter/nf_conntrack_tcp_loose", "1"},
 	}}
@@ -25,7 +28,7 @@ func gatewayState(c Config, g Gateway, tunnelThere bool) state {
 			setting{"ipv6/conf/" + insideName + "/accept_ra", "0"})
 	}
 	if tunnelThere {
-		s.settings = append(s.settings, setting{"ipv4/conf/" + g.Tunnel + "/rp_filter", "0"})
+		s.settings = append(s.settings, setting{"ipv4/conf/" + g.Tunnel + "/rp_filter", "0"}, setting{"ipv4/conf/" + g.Tunnel + "/accept_local", "1"})
 	}
 	if g.ProbeAt.IsValid() {
 		s.addresses = append(s.addresses, address{insideName, single(g.ProbeAt)})
@@ -63,6 +66,7 @@ func gatewayTable(c Config, g Gateway) *table {
 	destination := chain{name: "destination", kind: natChain, hook: prerouting, priority: -100}
 	source := chain{name: "source", kind: natChain, hook: postrouting, priority: 100}
 	policy := chain{name: "policy", kind: filterChain, hook: forwarding, priority: 0, drop: true}
+	policy.add(synOnly(), clampSegments())
 	policy.add(connection(invalid), countedDrop(DropInvalid))
 	policy.add(connection(established), accept())
 	policy.add(cameBy(g.Tunnel), leavesByOther(insideName), countedDrop(DropPath))
@@ -117,9 +121,7 @@ func gatewayTable(c Config, g Gateway) *table {
 		policy.add(cameBy(g.Tunnel), accept())
 		policy.add(cameBy(insideName), accept())
 	}
-	segments := chain{name: "segments", kind: filterChain, hook: forwarding, priority: -150}
-	segments.add(synOnly(), clampSegments())
-	t.chains = []chain{destination, localChain(g), policy, segments, source}
+	t.chains = []chain{destination, localChain(g), policy, source}
 	return t
 }
 

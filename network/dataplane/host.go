@@ -22,6 +22,11 @@ func hostState(c Config) state {
 	for _, o := range sortedBy(c.Others, func(o Other) string { return o.Name }) {
 		s.addNode(c, o, numbers[o.Name])
 	}
+	for _, v4 := range families {
+		if slices.ContainsFunc(s.rules, func(r rule) bool { return r.v4 == v4 }) {
+			s.rules = append(s.rules, rule{v4: v4, priority: leapPriority, does: leap}, rule{v4: v4, priority: landPriority, does: land})
+		}
+	}
 	for _, g := range sortedBy(c.Gateways, func(g Gateway) string { return g.Peering }) {
 		s.addGatewayVeth(c, g)
 	}
@@ -71,7 +76,8 @@ func (s *state) addNode(c Config, o Other, n number) {
 			continue
 		}
 		s.neighbours = append(s.neighbours, neighbour{vxlanName, n.nextHop(v4), hardware(o.Name)})
-		if len(prefixesOf(o.Owns, v4)) > 0 {
+		// Of gateways alone come packets that go by marks.
+		if len(c.Gateways) > 0 && len(prefixesOf(o.Owns, v4)) > 0 {
 			s.routes = append(s.routes, route{prefix: everything(v4), table: n.table(), device: vxlanName, via: n.nextHop(v4)})
 			s.rules = append(s.rules, rule{v4: v4, priority: markPriority, table: n.table(), mark: n.mark()})
 		}
@@ -143,7 +149,10 @@ func hostTable(c Config, numbers map[string]number) *table {
 			}
 		}
 	}
+	// What does not come from a gateway here is done with first: every packet of the node comes by.
 	mark := chain{name: "node", kind: filterChain, hook: prerouting, priority: -50}
+	mark.add(cameByOther(devicePrefix+"*"), accept())
+	mark.add(cameBy(vxlanName), accept())
 	for _, v4 := range families {
 		views := t.prefixSet("views", v4)
 		for _, r := range c.Routes {
@@ -164,6 +173,9 @@ func hostTable(c Config, numbers map[string]number) *table {
 		if node := ofFamily(c.Node.Addresses, v4); node.IsValid() {
 			nat.add(leavesBy(devicePrefix+"*"), cameByOther(vxlanName), snatTo(node))
 		}
+		if len(c.Gateways) == 0 {
+			continue
+		}
 		addresses, ranges := t.markMap("addresses", v4, false, singles[v4]), t.markMap("ranges", v4, true, 0)
 		for _, a := range c.Node.Owns {
 			addresses.addMark(single(a), 0) // no mark, though a range has one
@@ -178,14 +190,18 @@ func hostTable(c Config, numbers map[string]number) *table {
 			}
 		}
 		// The address after the range, and so before it.
-		mark.add(cameBy(devicePrefix+"*"), cameByOther(vxlanName), markBy(ranges))
-		mark.add(cameBy(devicePrefix+"*"), cameByOther(vxlanName), markBy(addresses))
+		mark.add(markBy(ranges))
+		mark.add(markBy(addresses))
 	}
-	unmark := chain{name: "unmark", kind: filterChain, hook: forwarding, priority: -350}
-	unmark.add(marked(), clearMark())
-	segments := chain{name: "segments", kind: filterChain, hook: forwarding, priority: -150}
+	segments := chain{name: "segments", kind: filterChain, hook: forwarding, priority: -350}
+	if len(c.Gateways) > 0 {
+		segments.add(marked(), clearMark())
+	}
 	segments.add(leavesBy(devicePrefix+"*"), synOnly(), clampSegments())
 	segments.add(cameBy(devicePrefix+"*"), synOnly(), clampSegments())
-	t.chains = []chain{mark, nat, segments, unmark}
+	t.chains = []chain{nat, segments}
+	if len(c.Gateways) > 0 {
+		t.chains = append(t.chains, mark)
+	}
 	return t
 }

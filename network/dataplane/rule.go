@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 )
 
 // ourRules returns the rules that have our protocol. One that somebody has added a
@@ -22,9 +23,16 @@ func (s *space) ourRules() (map[rule]netlink.Rule, []netlink.Rule, error) {
 				continue
 			}
 			r := rule{v4: v4, priority: max(k.Priority, 0), table: k.Table, mark: k.Mark, device: k.IifName}
+			plain := k.Mask == nil || *k.Mask == 0xffffffff || k.Mark == 0
+			switch {
+			case k.Goto >= 0:
+				plain = k.Goto == landPriority && k.Invert && k.Mark == markBits && k.Mask != nil && *k.Mask == markMask
+				r.does, r.table, r.mark, k.Invert = leap, 0, 0, false
+			case k.Table == 0:
+				r.does = land
+			}
 			_, twice := found[r]
-			whole := k.Mask == nil || *k.Mask == 0xffffffff || k.Mark == 0
-			if twice || !whole || k.Src != nil || k.Dst != nil || k.OifName != "" || k.Invert || k.Tos != 0 {
+			if twice || !plain || k.Src != nil || k.Dst != nil || k.OifName != "" || k.Invert || k.Tos != 0 {
 				odd = append(odd, k)
 				continue
 			}
@@ -45,6 +53,13 @@ func (s *space) addRules(wanted []rule) error {
 		}
 		k := netlink.NewRule()
 		k.Family, k.Priority, k.Table, k.Mark, k.IifName, k.Protocol = familyOf(w.v4), w.priority, w.table, w.mark, w.device, protocol
+		switch w.does {
+		case leap:
+			mask := uint32(markMask)
+			k.Goto, k.Invert, k.Mark, k.Mask = landPriority, true, markBits, &mask
+		case land:
+			k.Type = nl.FR_ACT_NOP
+		}
 		if err := s.wrote(w, "adding", s.kernel.RuleAdd(k)); err != nil {
 			return err
 		}

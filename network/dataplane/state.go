@@ -21,7 +21,9 @@ const (
 	// Rules of ours go before those of CNIs, of which the AWS one begins at 512: views
 	// overlap nothing, and marks are ours.
 	viewPriority = 90
-	markPriority = 91
+	leapPriority = 91
+	markPriority = 92
+	landPriority = 93
 	insideRules  = 90
 	// lastMetric is that of a route that holds when there is no other.
 	lastMetric = 4278198272
@@ -107,7 +109,18 @@ type rule struct {
 	table    int
 	mark     uint32
 	device   string
+	does     ruleAction
 }
+
+// ruleAction is what a rule does with what it is for; the zero value has it look at its table.
+type ruleAction int
+
+const (
+	// leap is for what has none of our marks, and goes on at land: there is a rule for each mark.
+	leap ruleAction = iota + 1
+	// land is for everything, and does nothing.
+	land
+)
 
 // setting is a sysctl below net.
 type setting struct {

@@ -95,6 +95,12 @@ func (r rule) String() string {
 		family = "-4"
 	}
 	text := fmt.Sprintf("ip %s rule add pref %d", family, r.priority)
+	switch r.does {
+	case leap:
+		return fmt.Sprintf("%s not fwmark %#x/%#x goto %d proto %d", text, markBits, markMask, landPriority, protocol)
+	case land:
+		return fmt.Sprintf("%s nop proto %d", text, protocol)
+	}
 	if r.mark != 0 {
 		text += fmt.Sprintf(" fwmark %#x", r.mark)
 	}

@@ -118,7 +118,7 @@ func (n *worldNode) leftovers(t *testing.T) []string {
 		list, err := n.Place.Kernel.RuleList(familyOf(v4))
 		n.Must(err)
 		for _, r := range list {
-			if r.Priority == viewPriority || r.Priority == markPriority {
+			if r.Priority >= viewPriority && r.Priority <= landPriority {
 				left = append(left, r.String())
 			}
 		}

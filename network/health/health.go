@@ -6,8 +6,11 @@
 //
 // The other side is not trusted. It can only say that it is dead, or slower than it is:
 // an answer counts once, for a question that was asked and with the Prober's random
-// session, so an answer cannot come before its question. It can make us neither keep
-// anything nor send more than it sent.
+// session, so an answer cannot come before its question. It can make us keep nothing
+// but where it asked from last, and send no more than an answer and a number for each question.
+//
+// Beside answers a Responder tells one number to who asks, at once when it changes and
+// again with every answer. What it means is for whoever asked to be told.
 package health
 
 import (
@@ -29,8 +32,14 @@ const (
 	// takes everything back, a tunnel is alive with a latency of up to two seconds.
 	patience  = 250 * time.Millisecond
 	deadAfter = 5
-	kickAfter = 2
-	kickPause = time.Second
+	// SilentWithin is the longest time from the last answer to the report that the tunnel is
+	// silent, which it is sooner than dead: for who would leave a peer to somebody else
+	// rather than ask it. Of one that loses every twentieth packet each way it is said every ten
+	// minutes, of one that loses every hundredth once in eighteen hours.
+	SilentWithin = silentAfter*Interval + patience
+	silentAfter  = 3
+	kickAfter    = 2
+	kickPause    = time.Second
 
 	// A dead tunnel is alive again after aliveAfter answers in a row, to probes sent since
 	// it died. Each time it dies within calm of its coming back, it takes aliveStep more,
@@ -54,6 +63,8 @@ type Report struct {
 	Known bool
 	// Alive says whether the tunnel carries packets both ways.
 	Alive bool
+	// Silent says that some probes in a row, sent since the last answer or the beginning, had none.
+	Silent bool
 	// Since is when Known or Alive became what they are.
 	Since time.Time
 	// Heard is when the last answer came; zero if none did.

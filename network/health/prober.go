@@ -30,6 +30,9 @@ type ProberOptions struct {
 	// Changed, if any, is called when Known or Alive change, and with what they are then:
 	// changes while a call lasts are told in one. A call must end soon after its context.
 	Changed func(context.Context, Report)
+	// Told, if any, is called when the other side's Responder tells another number than
+	// before, which is believed as it is. A call must end soon: answers wait for it.
+	Told func(number uint64)
 	// Metrics, if any.
 	Metrics *Metrics
 }
@@ -145,11 +148,19 @@ func (p *Prober) show() {
 // liveness is what Changed is called about.
 type liveness struct{ known, alive bool }
 
-// listen takes answers until the socket is closed.
+// listen takes answers, and what is told, until the socket is closed.
 func (p *Prober) listen(ctx context.Context) error {
+	var number *uint64
 	err := receive(ctx, p.options.Conn, func(b []byte, from netip.AddrPort) {
 		m, err := decode(b)
-		if err != nil || m.kind != answer || m.session != p.session || plain(from) != plain(p.options.Peer) {
+		if err != nil || m.kind == question || m.session != p.session || plain(from) != plain(p.options.Peer) {
+			return
+		}
+		if m.kind == told {
+			if p.options.Told != nil && (number == nil || *number != m.seq) {
+				number = &m.seq
+				p.options.Told(m.seq)
+			}
 			return
 		}
 		p.mu.Lock()

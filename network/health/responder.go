@@ -32,10 +32,20 @@ type ResponderOptions struct {
 	Metrics *Metrics
 }
 
-// Responder answers the other side's Prober.
+// Responder answers the other side's Prober, and tells it a number.
 type Responder struct {
 	options ResponderOptions
 	limits  map[netip.Addr]*rate.Limiter
+
+	mu     sync.Mutex
+	number *uint64
+	last   asker
+}
+
+// asker is who asked, as far as it can be told something.
+type asker struct {
+	at      netip.AddrPort
+	session session
 }
 
 // NewResponder makes a Responder that Run starts.
@@ -58,6 +68,8 @@ func (r *Responder) Run(ctx context.Context) error {
 		now := time.Now()
 		out, result := r.answer(now, b, from)
 		if result == answered {
+			// First, so that who is answered has been told.
+			r.meet(asker{from, session(out[8:24])})
 			_ = conn.SetWriteDeadline(now.Add(sendWithin))
 			if _, err := conn.WriteToUDPAddrPort(out[:], from); err != nil {
 				result = failed
@@ -69,6 +81,36 @@ func (r *Responder) Run(ctx context.Context) error {
 		return nil
 	}
 	return fmt.Errorf("listening for questions of peering %s: %w", r.options.Peering, err)
+}
+
+// Tell has a number told to who asks: at once to the last one who did, if it is another one
+// than before, and with every answer. It is lost as any datagram may be, and comes again.
+func (r *Responder) Tell(number uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.number != nil && *r.number == number {
+		return
+	}
+	r.number = &number
+	r.tell()
+}
+
+// meet remembers who asked and was answered, and tells it.
+func (r *Responder) meet(who asker) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last = who
+	r.tell()
+}
+
+// tell tells the number to who asked last. The caller holds the lock.
+func (r *Responder) tell() {
+	if r.number == nil || !r.last.at.IsValid() {
+		return
+	}
+	b := message{told, r.last.session, *r.number}.encode()
+	_ = r.options.Conn.SetWriteDeadline(time.Now().Add(sendWithin))
+	_, _ = r.options.Conn.WriteToUDPAddrPort(b[:], r.last.at)
 }
 
 // result is what became of a question.

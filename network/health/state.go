@@ -79,7 +79,8 @@ func (s *State) Heard(now time.Time, seq uint64) (took time.Duration, ok bool) {
 // At reports what is known at a time.
 func (s *State) At(now time.Time) Report {
 	s.pass(now)
-	r := Report{Known: s.known, Alive: s.alive, Since: s.sinceTold, Heard: s.heardTold}
+	silent := s.silent >= silentAfter && s.silentAt[silentAfter-1]+patience <= s.now
+	r := Report{Known: s.known, Alive: s.alive, Silent: silent, Since: s.sinceTold, Heard: s.heardTold}
 	r.Loss = s.loss()
 	r.Latency = s.latency()
 	return r

@@ -80,6 +80,39 @@ func (c *clock) look(milli int) seen {
 	return s
 }
 
+func TestSilent(t *testing.T) {
+	for _, c := range []struct {
+		reason string
+		play   func(*clock)
+		at     int
+		want   bool
+	}{
+		{"nothing was asked", func(*clock) {}, 60_000, false},
+		{"two lost are not silence", func(c *clock) { c.fine(0, 0); c.quiet(500, 1000) }, 1499, false},
+		{"the third is waited for", func(c *clock) { c.fine(0, 0); c.quiet(500, 1500) }, 1749, false},
+		{"three lost are, long before it is dead", func(c *clock) { c.fine(0, 0); c.quiet(500, 1500) }, 1750, true},
+		{"also where there never was an answer", func(c *clock) { c.quiet(0, 1000) }, 1250, true},
+		{"any answer ends it", func(c *clock) { c.fine(0, 0); c.quiet(500, 2000); c.hear(2100, 3) }, 2400, false},
+		{"a second of latency is none", func(c *clock) {
+			for at := 0; at <= 20_000; at += 500 {
+				if c.send(at); at >= 1000 {
+					c.hear(at, c.seq-2)
+				}
+			}
+		}, 20_240, false},
+		{"nor is it to have stood still", func(c *clock) { c.fine(0, 0); c.send(500) }, 60_000, false},
+	} {
+		k := newClock()
+		c.play(k)
+		if got := k.At(k.at(c.at)).Silent; got != c.want {
+			t.Errorf("%s: %t", c.reason, got)
+		}
+	}
+	if SilentWithin >= DeadWithin {
+		t.Errorf("silent after %s, dead after %s", SilentWithin, DeadWithin)
+	}
+}
+
 func TestAlive(t *testing.T) {
 	for _, c := range []struct {
 		reason string

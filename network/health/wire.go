@@ -18,16 +18,19 @@ const (
 // kind tells questions from answers. Nobody answers an answer, so nothing goes round.
 type kind byte
 
+// What is told goes the way of answers, and builds that do not know it drop it.
 const (
 	question kind = 1
 	answer   kind = 2
+	told     kind = 3
 )
 
 // session is a random number of one Prober's life, that only those know whom it asked.
 type session [16]byte
 
 // message is a datagram. On the wire: magic, version, kind, two bytes of zero, session,
-// sequence number with its highest byte first.
+// sequence number with its highest byte first. Of what is told, session is of who asked last,
+// and in place of the sequence number is what is told.
 type message struct {
 	kind    kind
 	session session
@@ -38,7 +41,7 @@ var (
 	errSize    = errors.New("not the size of a probe")
 	errMagic   = errors.New("not a probe")
 	errVersion = errors.New("a probe of another version")
-	errKind    = errors.New("neither question nor answer")
+	errKind    = errors.New("neither question nor answer, and nothing that is told")
 )
 
 // encode fills a datagram.
@@ -61,7 +64,7 @@ func decode(b []byte) (message, error) {
 		return message{}, errVersion
 	}
 	m := message{kind: kind(b[5]), session: session(b[8:24]), seq: binary.BigEndian.Uint64(b[24:])}
-	if m.kind != question && m.kind != answer {
+	if m.kind < question || m.kind > told {
 		return message{}, errKind
 	}
 	return m, nil

@@ -26,7 +26,7 @@ func TestWire(t *testing.T) {
 		{"another program's", 0, 'P', errMagic},
 		{"another version's", 4, 2, errVersion},
 		{"no kind", 5, 0, errKind},
-		{"another kind", 5, 3, errKind},
+		{"another kind", 5, 4, errKind},
 		{"what is reserved is zero", 6, 1, errMagic},
 		{"all of it", 7, 1, errMagic},
 	} {
@@ -36,6 +36,10 @@ func TestWire(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.reason, err, c.want)
 		}
 	}
+	want[5] = 3
+	if got, err := decode(want); err != nil || got != (message{told, m.session, m.seq}) {
+		t.Errorf("%v, %v", got, err)
+	}
 	for _, n := range []int{0, 4, size - 1, size + 1} {
 		if _, err := decode(make([]byte, n)); !errors.Is(err, errSize) {
 			t.Errorf("%d bytes: %v", n, err)
@@ -44,12 +48,14 @@ func TestWire(t *testing.T) {
 }
 
 // FuzzDecode holds that what is understood has one encoding, and that an answer is as
-// large as its question and is none that would be answered.
+// large as its question and is none that would be answered, as nothing is that is told.
 func FuzzDecode(f *testing.F) {
 	q := message{question, session{1}, 1}.encode()
 	a := message{answer, session{0xff}, 1 << 63}.encode()
 	f.Add(q[:])
 	f.Add(a[:])
+	n := message{told, session{1, 15: 9}, 12345}.encode()
+	f.Add(n[:])
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := decode(b)
 		r := NewResponder(ResponderOptions{})

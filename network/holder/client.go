@@ -11,8 +11,8 @@ import (
 
 // Left is what the client before has left. The files are whoever's got them.
 type Left struct {
-	Namespaces, TUNs map[string]*os.File
-	Last             map[string]netip.AddrPort
+	Namespaces, TUNs, Notes map[string]*os.File
+	Last                    map[string]netip.AddrPort
 }
 
 // Client is the side that works. It is safe for concurrent use.
@@ -24,7 +24,11 @@ func Open(file *os.File) (*Client, Left, error) {
 	if err != nil {
 		return nil, Left{}, err
 	}
-	left := Left{Namespaces: map[string]*os.File{}, TUNs: map[string]*os.File{}, Last: map[string]netip.AddrPort{}}
+	left := Left{Last: map[string]netip.AddrPort{}}
+	of := map[Kind]*map[string]*os.File{Namespace: &left.Namespaces, TUN: &left.TUNs, Note: &left.Notes}
+	for _, files := range of {
+		*files = map[string]*os.File{}
+	}
 	for {
 		m, fd, err := receive(conn)
 		switch {
@@ -32,11 +36,7 @@ func Open(file *os.File) (*Client, Left, error) {
 		case m.verb == verbReady:
 			return &Client{conn}, left, nil
 		case m.verb == verbHold && fd >= 0:
-			file, of := os.NewFile(uintptr(fd), m.name), left.TUNs
-			if m.kind == Namespace {
-				of = left.Namespaces
-			}
-			of[m.name] = file
+			(*of[m.kind])[m.name] = os.NewFile(uintptr(fd), m.name)
 		case m.verb == verbLast:
 			left.Last[m.name] = m.last
 		default:
@@ -51,7 +51,7 @@ func Open(file *os.File) (*Client, Left, error) {
 }
 
 func (l Left) close() {
-	for _, files := range []map[string]*os.File{l.Namespaces, l.TUNs} {
+	for _, files := range []map[string]*os.File{l.Namespaces, l.TUNs, l.Notes} {
 		for _, file := range files {
 			_ = file.Close()
 		}

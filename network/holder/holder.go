@@ -1,5 +1,5 @@
 // Package holder keeps open files over the end of the process that uses them: network
-// namespaces and TUN devices live as long as somebody has them open. A small process, that
+// namespaces, TUN devices and notes live as long as somebody has them open. A small process, that
 // does nothing else and so does not die, is the Holder; the one that does the work is its
 // Client, and finds on its start what the one before it left. Between the two lies a pair of
 // sockets that nobody else can reach. It knows nothing of what the files are for.
@@ -25,6 +25,8 @@ type Kind string
 const (
 	Namespace Kind = "namespace"
 	TUN       Kind = "tun"
+	// Note is a file of memory, with what the next client is to know.
+	Note Kind = "note"
 )
 
 // maxHeld is the most that is held, of files and of addresses.

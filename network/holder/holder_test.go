@@ -59,28 +59,29 @@ func TestHolder(t *testing.T) {
 	_, other := pipe(t)
 
 	c, left, end := begin(t, h, never(t))
-	if len(left.Namespaces)+len(left.TUNs)+len(left.Last) > 0 {
+	if len(left.Namespaces)+len(left.TUNs)+len(left.Notes)+len(left.Last) > 0 {
 		t.Errorf("the first client finds %v", left)
 	}
 	for _, err := range []error{
 		c.Hold(Namespace, "peering-milan", write), c.Hold(TUN, "peering-milan", other), c.Hold(TUN, "tenant-turin", other),
-		c.Drop(TUN, "tenant-turin"), c.Drop(TUN, "never-held"), c.Last("peering-milan", at), c.Last("tenant-turin", at), c.Last("tenant-turin", netip.AddrPort{}),
+		c.Hold(Note, "peering-milan", other), c.Drop(TUN, "tenant-turin"), c.Drop(TUN, "never-held"), c.Last("peering-milan", at), c.Last("tenant-turin", at), c.Last("tenant-turin", netip.AddrPort{}),
 	} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	end()
-	if held := h.Held(); !slices.Equal(held, []string{"namespace peering-milan", "tun peering-milan"}) {
+	if held := h.Held(); !slices.Equal(held, []string{"namespace peering-milan", "note peering-milan", "tun peering-milan"}) {
 		t.Fatalf("held are %v", held)
 	}
 	_ = write.Close()
 
 	c, left, end = begin(t, h, never(t))
-	if len(left.Namespaces) != 1 || len(left.TUNs) != 1 || len(left.Last) != 1 || left.Last["peering-milan"] != at {
+	if len(left.Namespaces) != 1 || len(left.TUNs) != 1 || len(left.Notes) != 1 || len(left.Last) != 1 || left.Last["peering-milan"] != at {
 		t.Fatalf("left are %v", left)
 	}
 	left.TUNs["peering-milan"].Close()
+	left.Notes["peering-milan"].Close()
 	again := left.Namespaces["peering-milan"]
 	if _, err := again.WriteString("the same"); err != nil {
 		t.Fatal(err)

@@ -62,7 +62,7 @@ func decode(b []byte) (m message, err error) {
 	case len(words) != 3:
 		return bad("not three words")
 	case m.verb == verbHold || m.verb == verbDrop:
-		if m.kind = Kind(words[1]); m.kind != Namespace && m.kind != TUN {
+		if m.kind = Kind(words[1]); m.kind != Namespace && m.kind != TUN && m.kind != Note {
 			return bad("no kind of file")
 		}
 		m.name = words[2]

@@ -39,6 +39,13 @@ type Config struct {
 	// Keepalive is how often something is sent when there is nothing to say, in whole
 	// seconds; 0 is never.
 	Keepalive time.Duration
+	// Passive has the device say nothing, and forget the keys that it has agreed on: it carries
+	// no packets, asks nobody for a handshake and does not answer to Kick. It answers the
+	// peer's handshakes, which Stats.Handshake tells, zero before the first one.
+	Passive bool
+	// Yield has it answer the peer's handshakes a quarter of a second late, where the engine
+	// lets itself be held back: of two that the peer asks at once the other one is taken.
+	Yield bool
 }
 
 // The bounds of an MTU: what IPv6 needs, and what fits into a datagram.

@@ -21,6 +21,8 @@ func TestDifference(t *testing.T) {
 		fmt.Sprintf("%x", [32]byte(peer)), "PEER", fmt.Sprintf("%x", [32]byte(next)), "NEXT")
 	with := func(f func(*Config)) Config { c := base; f(&c); return c }
 	both := with(func(c *Config) { c.NextPeer = next })
+	passive := with(func(c *Config) { c.Passive, c.PresharedKey = true, shared })
+	speaks := with(func(c *Config) { c.PresharedKey = shared })
 	for _, c := range []struct {
 		reason   string
 		old, new Config
@@ -37,6 +39,14 @@ func TestDifference(t *testing.T) {
 		{"a pre-shared key less", with(func(c *Config) { c.PresharedKey = shared }), base, peer, "public_key=PEER preshared_key=" + strings.Repeat("0", 64)},
 		{"a next key may not be packets' source yet", base, both, peer, "public_key=NEXT"},
 		{"the next key has been gone over to, and the old one goes", both, with(func(c *Config) { c.Peer = next }), next, "public_key=PEER remove=true"},
+		{"what becomes passive forgets its keys, and may neither say nor take anything", speaks, passive, peer,
+			"public_key=PEER remove=true public_key=PEER preshared_key=SHARED"},
+		{"all keys, that of the next one as well", both, with(func(c *Config) { c.Passive, c.NextPeer = true, next }), next,
+			"public_key=PEER remove=true public_key=NEXT remove=true public_key=PEER public_key=NEXT"},
+		{"what is passive stays so", passive, with(func(c *Config) { c.Passive, c.PresharedKey, c.Keepalive = true, shared, 0 }), peer, ""},
+		{"and keeps its keys when it speaks again", passive, speaks, peer,
+			"public_key=PEER allowed_ip=0.0.0.0/0 allowed_ip=::/0 persistent_keepalive_interval=25"},
+		{"passive from the first", Config{}, with(func(c *Config) { c.Passive = true }), peer, "private_key=OWN listen_port=1 public_key=PEER"},
 		{"another peer", base, with(func(c *Config) { c.Peer = next }), next,
 			"public_key=PEER remove=true public_key=NEXT allowed_ip=0.0.0.0/0 allowed_ip=::/0 persistent_keepalive_interval=25"},
 	} {
@@ -63,6 +73,21 @@ func TestKernelChange(t *testing.T) {
 	}}
 	if again, differs := kernelChange(has, config, peer); differs {
 		t.Errorf("the same again: %v", again)
+	}
+	passive := config
+	passive.Passive = true
+	falls, differs := kernelChange(has, passive, peer)
+	if !differs || len(falls.Peers) != 4 || !falls.Peers[0].Remove || !falls.Peers[1].Remove ||
+		len(falls.Peers[2].AllowedIPs)+len(falls.Peers[3].AllowedIPs) > 0 || *falls.Peers[2].PersistentKeepaliveInterval != 0 {
+		t.Errorf("it becomes passive: %v, %v", falls, differs)
+	}
+	fallen := *has
+	fallen.Peers = []wgtypes.Peer{{PublicKey: wgtypes.Key(peer)}, {PublicKey: wgtypes.Key(next)}}
+	if again, differs := kernelChange(&fallen, passive, peer); differs {
+		t.Errorf("it stays passive: %v", again)
+	}
+	if rises, _ := kernelChange(&fallen, config, peer); len(rises.Peers) != 1 || rises.Peers[0].Remove || len(rises.Peers[0].AllowedIPs) != 2 {
+		t.Errorf("it speaks again: %v", rises)
 	}
 	config.Peer, config.NextPeer = next, PublicKey{}
 	if last, _ := kernelChange(has, config, next); len(last.Peers) != 2 || !last.Peers[0].Remove || last.Peers[0].PublicKey != wgtypes.Key(peer) || len(last.Peers[1].AllowedIPs) != 2 {

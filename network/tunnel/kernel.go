@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -153,11 +154,14 @@ func kernelChange(has *wgtypes.Device, c Config, active PublicKey) (change wgtyp
 		change.FirewallMark, differs = &mark, true
 	}
 	known := map[PublicKey]wgtypes.Peer{}
+	// One that becomes passive gets its peers anew, as in userspace.
+	falls := c.Passive && slices.ContainsFunc(has.Peers, func(p wgtypes.Peer) bool { return len(p.AllowedIPs) > 0 })
 	for _, p := range has.Peers {
-		known[PublicKey(p.PublicKey)] = p
-		if !c.accepts(PublicKey(p.PublicKey)) {
+		if falls || !c.accepts(PublicKey(p.PublicKey)) {
 			change.Peers = append(change.Peers, wgtypes.PeerConfig{PublicKey: p.PublicKey, Remove: true})
+			continue
 		}
+		known[PublicKey(p.PublicKey)] = p
 	}
 	for _, key := range c.peers() {
 		p, there := known[key]
@@ -175,7 +179,7 @@ func kernelPeer(c Config, key PublicKey, active bool) wgtypes.PeerConfig {
 	shared := wgtypes.Key(c.PresharedKey.Reveal())
 	never := time.Duration(0)
 	p := wgtypes.PeerConfig{PublicKey: wgtypes.Key(key), PresharedKey: &shared, PersistentKeepaliveInterval: &never, ReplaceAllowedIPs: true}
-	if active {
+	if active && !c.Passive {
 		p.AllowedIPs, p.PersistentKeepaliveInterval = everything, &c.Keepalive
 	}
 	return p

@@ -105,6 +105,9 @@ func TestRoaming(t *testing.T) {
 	moved = time.Now()
 	await(t, "pings to the new address", patience, func() bool { return p.answeredAfter(moved) && back.answeredAfter(moved) })
 	config := rome.config(milan, milan.endpoint(), "198.18.0.66:51820")
+	if rome.stats(romes).Listed {
+		t.Error("a peer that has moved is where it was listed")
+	}
 	rome.set(romes, config) // a new list moves nobody who is well
 	if got := rome.stats(romes); got.Endpoint.String() != "198.18.0.10:51820" || !got.Handshake.Equal(before) {
 		t.Errorf("rome believes milan at %s since a handshake at %s (the first one was at %s)", got.Endpoint, got.Handshake, before)

@@ -19,6 +19,8 @@ type socket struct {
 	// watch says that responding is to be called, in a goroutine, before answers leave.
 	watch      atomic.Bool
 	responding func()
+	// out and in are the packets under way to the peer and from it.
+	out, in *window
 }
 
 // Send sends packets to one address.
@@ -31,6 +33,8 @@ func (s *socket) Send(packets [][]byte, to conn.Endpoint) error {
 		}()
 		return nil
 	}
+	defer s.out.done(len(packets))
+	unrefer(packets)
 	return s.send(packets, to)
 }
 

@@ -39,7 +39,7 @@ func TestSocketLeavesAnAddressThatHasGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := (&socket{Bind: host}).Send([][]byte{{4}}, fromOld{to}); err != nil || host.sent != 1 {
+	if err := (&socket{Bind: host, out: newWindow(stallOut)}).Send([][]byte{{4}}, fromOld{to}); err != nil || host.sent != 1 {
 		t.Errorf("sent %d, %v", host.sent, err)
 	}
 }

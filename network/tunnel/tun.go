@@ -89,6 +89,9 @@ type attached struct {
 	tun.Device
 	mtu    atomic.Int32
 	events chan tun.Event
+	// out and in are the packets under way to the peer and from it.
+	out, in *window
+	trimmer trimmer
 
 	mu     sync.Mutex
 	closed bool // and events with it
@@ -105,7 +108,7 @@ func attach(file *os.File, mtu int) (*attached, error) {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("taking over TUN device %s: %w", file.Name(), err)
 	}
-	a := &attached{Device: device, events: make(chan tun.Event, 1)}
+	a := &attached{Device: device, events: make(chan tun.Event, 1), out: newWindow(stallOut), in: newWindow(stallIn)}
 	a.mtu.Store(int32(mtu))
 	return a, nil
 }

@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -53,6 +54,9 @@ type Stats struct {
 	Received, Sent uint64
 	// Endpoint is where the peer was heard last, or before that where it is sought.
 	Endpoint netip.AddrPort
+	// Listed says that this is one of Config.Endpoints, where others than this device may find
+	// the peer as well.
+	Listed bool
 	// Peer is the key of the other side that is in use: Config.Peer or Config.NextPeer.
 	Peer PublicKey
 	// ListenPort is the UDP port.
@@ -192,6 +196,9 @@ func (d *Device) Kick() error {
 	if d.closed || d.config.Name == "" {
 		return errors.New("kicking a tunnel: it is not set")
 	}
+	if d.config.Passive {
+		return nil
+	}
 	if err := d.look(time.Now()); err != nil {
 		return err
 	}
@@ -211,6 +218,7 @@ func (d *Device) Stats() (Stats, error) {
 	if err != nil {
 		return Stats{}, fmt.Errorf("reading tunnel %s: %w", d.config.Name, err)
 	}
+	stats.Listed = slices.Contains(d.state.Candidates, stats.Endpoint)
 	return stats, nil
 }
 
@@ -281,6 +289,9 @@ func (d *Device) step(ctx context.Context, asking *sync.WaitGroup) time.Duration
 	now := time.Now()
 	if err := d.look(now); err != nil {
 		d.options.Log.V(1).Info("a tunnel cannot be read", "tunnel", d.config.Name, "error", err.Error())
+	}
+	if d.config.Passive {
+		return idle
 	}
 	d.state.Jitter = rand.N(jitter)
 	var a action

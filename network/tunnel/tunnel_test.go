@@ -102,7 +102,7 @@ func TestTunnel(t *testing.T) {
 		want string
 	}{{rome, romes, milan.endpoint()}, {milan, milans, rome.endpoint()}} {
 		stats := s.stats(s.d)
-		if stats.Received < 8<<20 || stats.Sent < 8<<20 || stats.Endpoint.String() != s.want || stats.ListenPort != port || time.Since(stats.Handshake) > time.Minute {
+		if stats.Received < 8<<20 || stats.Sent < 8<<20 || stats.Endpoint.String() != s.want || stats.ListenPort != port || stats.Listed != (s.side == rome) || time.Since(stats.Handshake) > time.Minute {
 			t.Errorf("%s: %+v", s.name, stats)
 		}
 		netnstest.Change(t, s.host, func(k *netlink.Handle) error {

@@ -75,7 +75,8 @@ func (u *userspace) set(c Config) error {
 	if u.tun, err = attach(u.keep, c.MTU); err != nil {
 		return err
 	}
-	u.socket = &socket{Bind: conn.NewStdNetBind(), responding: u.responding}
+	u.socket = &socket{Bind: conn.NewStdNetBind(), responding: u.responding, out: u.tun.out, in: u.tun.in}
+	pace(1)
 	u.device = device.NewDevice(u.tun, u.socket, u.logger(c.Name))
 	u.config, u.active = Config{}, PublicKey{}
 	err = u.change(c)
@@ -139,6 +140,7 @@ func (u *userspace) running() bool {
 func (u *userspace) stop() {
 	if u.device != nil {
 		u.device.Close()
+		pace(-1)
 		u.device, u.tun, u.socket = nil, nil, nil
 	}
 }
@@ -159,7 +161,7 @@ func (u *userspace) change(c Config) error {
 		u.active = c.Peer
 	}
 	lines := difference(u.config, c, u.active)
-	if !was.IsZero() && was != u.active && u.active == u.config.NextPeer { // known, and was never gone over to
+	if !c.Passive && !was.IsZero() && was != u.active && u.active == u.config.NextPeer { // known, and was never gone over to
 		lines += allTo(u.active, c.Keepalive)
 	}
 	if lines != "" {
@@ -169,7 +171,7 @@ func (u *userspace) change(c Config) error {
 			return fmt.Errorf("setting WireGuard: %w", err)
 		}
 	}
-	another := u.config.NextPeer != c.NextPeer
+	another := u.config.NextPeer != c.NextPeer || falls(u.config, c)
 	u.config = c
 	if another {
 		peers, _, err := u.peers()
@@ -179,13 +181,17 @@ func (u *userspace) change(c Config) error {
 		u.idle, u.since = peers[c.NextPeer].Received, peers[c.NextPeer].Handshake
 	}
 	u.watchNext()
-	if rekeyed {
+	if rekeyed && !c.Passive {
 		if peer := u.device.LookupPeer(device.NoisePublicKey(u.active)); peer != nil {
 			_ = peer.SendHandshakeInitiation(false) // else the next packet does
 		}
 	}
 	return nil
 }
+
+// falls says that a device becomes passive. Then its peers are made anew: with their keys and
+// timers goes all that would have them speak.
+func falls(old, c Config) bool { return c.Passive && !old.Passive }
 
 // difference is what WireGuard has to be told, in its configuration protocol. It holds
 // secrets.
@@ -208,21 +214,22 @@ func difference(old, c Config, active PublicKey) string {
 		had = old.peers()
 	}
 	for _, k := range had {
-		if k != c.Peer && k != c.NextPeer {
+		if k != c.Peer && k != c.NextPeer || falls(old, c) {
 			line("public_key", hex.EncodeToString(k[:]))
 			line("remove", true)
 		}
 	}
 	for _, k := range c.peers() {
-		known := !fresh && (k == old.Peer || k == old.NextPeer)
+		known := !fresh && (k == old.Peer || k == old.NextPeer) && !falls(old, c)
+		spoke, speaks := known && !old.Passive, k == active && !c.Passive
 		var p strings.Builder
 		if !known && !c.PresharedKey.IsZero() || known && !old.PresharedKey.Equal(c.PresharedKey) {
 			fmt.Fprintf(&p, "preshared_key=%s\n", key(c.PresharedKey))
 		}
-		if !known && k == active {
+		if speaks && !spoke {
 			p.WriteString("allowed_ip=0.0.0.0/0\nallowed_ip=::/0\n")
 		}
-		if k == active && (!known && c.Keepalive != 0 || known && old.Keepalive != c.Keepalive) {
+		if speaks && (!spoke && c.Keepalive != 0 || spoke && old.Keepalive != c.Keepalive) {
 			fmt.Fprintf(&p, "persistent_keepalive_interval=%d\n", int(c.Keepalive.Seconds()))
 		}
 		if !known || p.Len() > 0 {
@@ -265,20 +272,28 @@ func (u *userspace) stats() (Stats, error) {
 	return s, nil
 }
 
+// yield is how long an answer is held back by Config.Yield. It is much shorter than tryGap,
+// after which the peer asks anew.
+const yield = 250 * time.Millisecond
+
 // settle is how long packets with the peer's old keys may still be under way when it first
 // uses its next key.
 const settle = 30 * time.Millisecond
 
-// responding is called before an answer to somebody's question for a handshake leaves. If
-// it was the peer, with the key that it said it would use next, packets are accepted from
+// responding is called before an answer to somebody's question for a handshake leaves, and
+// returns when it may. If it was the peer, with the key that it said it would use next, packets are accepted from
 // that one before it can send any, and from the old one until the last have come.
 func (u *userspace) responding() {
+	u.mu.Lock()
+	late := u.config.Yield
+	u.mu.Unlock()
+	if late {
+		wait(yield)
+	}
 	if !u.nextAsked() {
 		return // it was somebody else
 	}
-	timer := time.NewTimer(settle)
-	defer timer.Stop()
-	<-timer.C
+	wait(settle)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if next := u.config.NextPeer; u.device != nil && !next.IsZero() && u.active != next {
@@ -286,6 +301,12 @@ func (u *userspace) responding() {
 			_ = u.goOver(next, peers[u.active]) // else stats does
 		}
 	}
+}
+
+func wait(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	<-timer.C
 }
 
 // nextAsked reports whether something came from the peer's next key, which is not active.
@@ -300,10 +321,13 @@ func (u *userspace) nextAsked() bool {
 	return err == nil && peers[next].Received > u.idle
 }
 
-// goOver gives all addresses to another accepted key, from one of which this is known.
+// goOver gives all addresses to another accepted key, from one of which this is known. A
+// passive device has none to give.
 func (u *userspace) goOver(to PublicKey, from Stats) error {
-	if err := u.device.IpcSet(allTo(to, u.config.Keepalive)); err != nil {
-		return fmt.Errorf("going over to the peer's key %s: %w", to, err)
+	if !u.config.Passive {
+		if err := u.device.IpcSet(allTo(to, u.config.Keepalive)); err != nil {
+			return fmt.Errorf("going over to the peer's key %s: %w", to, err)
+		}
 	}
 	u.active, u.idle, u.since = to, from.Received, from.Handshake
 	u.watchNext()
@@ -316,9 +340,10 @@ func allTo(key PublicKey, keepalive time.Duration) string {
 		fmt.Sprintf("persistent_keepalive_interval=%d\n", int(keepalive.Seconds()))
 }
 
-// watchNext has answers held back while the peer may begin to use its next key.
+// watchNext has answers held back as Config.Yield says, and while the peer may begin to use its
+// next key.
 func (u *userspace) watchNext() {
-	u.socket.watch.Store(!u.config.NextPeer.IsZero() && u.active != u.config.NextPeer)
+	u.socket.watch.Store(u.config.Yield || !u.config.NextPeer.IsZero() && u.active != u.config.NextPeer)
 }
 
 // try asks at all addresses with the same question, and the first answer is where the peer

@@ -49,6 +49,7 @@ func (r *reconciler) apply(ctx context.Context, f *facts, peer Peer, p plan) (ti
 	if err := r.status(ctx, f, p); err != nil {
 		return 0, err
 	}
+	p.again = soonest(p.again, r.attend(f, p))
 	absent, err := r.remote(ctx, f, peer, &p)
 	switch {
 	case errors.Is(err, errDenied):
@@ -109,7 +110,8 @@ func (r *reconciler) write(ctx context.Context, f *facts, next corev1.PodStatus)
 	if err != nil {
 		return false, err
 	}
-	err = r.client.Status().Patch(ctx, f.pod.DeepCopy(), patch)
+	written := f.pod.DeepCopy()
+	err = r.client.Status().Patch(ctx, written, patch)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || another(err) {
 		return false, nil // the pod of this UID is gone, and its going brings us back
 	}
@@ -119,7 +121,10 @@ func (r *reconciler) write(ctx context.Context, f *facts, next corev1.PodStatus)
 	if terminal(next.Phase) {
 		r.ledger.ended(client.ObjectKeyFromObject(f.pod), f.pod.UID, f.peering)
 	}
-	f.pod.Status = next
+	if all := addressesOf(&next); all != addressesOf(&f.pod.Status) {
+		r.ledger.addresses(client.ObjectKeyFromObject(f.pod), f.pod.UID, all, versionOf(written))
+	}
+	f.pod.Status, f.pod.ResourceVersion = next, written.ResourceVersion
 	return true, nil
 }
 

@@ -39,8 +39,8 @@ type Options struct {
 	// Views says by which addresses pods of providers are seen here. Without it home pods
 	// have none.
 	Views Views
-	// Tunnels says whether pods of providers can be reached. Without it they are as ready as
-	// their providers say.
+	// Tunnels says whether pods of providers can be reached, and gateways know them. Without it
+	// they are as ready as their providers say.
 	Tunnels Tunnels
 	// Clock tells the time; the real one if nil.
 	Clock clock.PassiveClock
@@ -106,7 +106,7 @@ func registerPods(mgr ctrl.Manager, o Options, w wakers, m *meter, choices choos
 		b = b.WatchesRawSource(o.Views.ViewSource(there))
 	}
 	if o.Tunnels != nil {
-		b = b.WatchesRawSource(o.Tunnels.TunnelSource(there))
+		b = b.WatchesRawSource(o.Tunnels.TunnelSource(there)).WatchesRawSource(o.Tunnels.GatewaySource(r.known))
 	}
 	return watchChoices(b, w, hopingBound).Complete(r)
 }

@@ -46,6 +46,8 @@ type plan struct {
 	warnings []warning
 	// welcome forgets that pods of this owner were sent home.
 	welcome bool
+	// waits is what the pod waits for to be ready, beside its provider; nil is nothing.
+	waits *wait
 	// again is when to look again though nothing happened; 0 is never.
 	again time.Duration
 }
@@ -137,7 +139,9 @@ func present(f facts) plan {
 		if !isReady(&next) {
 			p.warnings, p.again = due(f.memory.warned, warnings(f.shadow, f.now), f.now)
 		}
-		settle = soonest(settle, cut(f, &next))
+		var soon time.Duration
+		p.waits, soon = await(f, &next)
+		settle = soonest(soonest(settle, soon), cut(f, &next))
 		p.status, p.again = changed(f, next), soonest(p.again, settle)
 		return p
 	}

@@ -39,7 +39,9 @@ type facts struct {
 	view      shadow.View         // how the provider's pods are seen, nil without a network
 	viewed    bool                // views are known
 	tunnel    tunnel
-	began     time.Time // when this process first looked at a pod
+	behind    func(here, there int64) (home, provider bool) // see Gateways; nil without a network
+	waits     time.Time                                     // since when the pod waits for gateways, zero if it does not
+	began     time.Time                                     // when this process first looked at a pod
 	memory    entry
 	leaving   bool // nobody waits for the provider for long: something ends here
 	// elsewhere: the pod's owner's next one could go to another place than this node, or
@@ -70,6 +72,7 @@ func (r *reconciler) gather(ctx context.Context, pod *corev1.Pod) (*facts, Peer,
 		at:        shadow.Place{Node: node.Name, Request: node.Labels[v1alpha1.LabelRequest], Address: address(node)},
 		offloaded: namespace.Labels[v1alpha1.LabelOffloaded] == "true",
 		since:     r.began(), began: r.began(), view: r.view(peering), tunnel: r.tunnel(peering),
+		behind: r.knownTo(peering, node.Name), waits: r.waiters.since(key),
 		viewed: r.views == nil || r.views.Known(), // before any is asked for
 	}
 	if owner := metav1.GetControllerOf(pod); !f.offloaded && owner != nil && owner.Kind == "DaemonSet" {

@@ -22,6 +22,9 @@ type entry struct {
 	ended bool
 	// buried is when its removal was asked for last, which the cache may not show yet.
 	buried time.Time
+	// addresses are those that the home pod has, and addressed is a version in which it had them.
+	addresses string
+	addressed int64
 	// rejected is the change that was last told to be refused.
 	rejected string
 	// warned is what events said last of what the provider warns of, by its reasons.
@@ -86,6 +89,16 @@ func (l *ledger) rejects(key types.NamespacedName, uid types.UID, change string,
 	return news
 }
 
+// addresses remembers the version in which a home pod got addresses, the first one.
+func (l *ledger) addresses(key types.NamespacedName, uid types.UID, all string, version int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e, ok := l.entries[key]; ok && e.uid == uid && e.addresses != all {
+		e.addresses, e.addressed = all, version
+		l.entries[key] = e
+	}
+}
+
 // warns remembers that an event said what a provider warns of.
 func (l *ledger) warns(key types.NamespacedName, uid types.UID, w warning, now time.Time) {
 	l.mu.Lock()
@@ -118,6 +131,7 @@ func (l *ledger) put(key types.NamespacedName, e entry) {
 			e.buried = old.buried
 		}
 		e.warned = old.warned
+		e.addresses, e.addressed = old.addresses, old.addressed
 	}
 	if had {
 		l.add(old.peering, -1)

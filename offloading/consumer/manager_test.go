@@ -100,6 +100,7 @@ func TestManager(t *testing.T) {
 	w.view("")
 	w.await("the pod has none again", func() bool { return w.now(p).Status.PodIP == "" })
 	w.tunnelDies()
+	w.gatewaysCome()
 
 	w.delete(early)
 	w.await("the end is asked for", func() bool { return w.shadow(early).DeletionTimestamp != nil })

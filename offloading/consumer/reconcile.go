@@ -33,6 +33,7 @@ type reconciler struct {
 	choices  chooser
 	meter    *meter
 	budget   *budget // of events that providers cause
+	waiters  waiters
 
 	once  sync.Once
 	start time.Time
@@ -54,6 +55,7 @@ func (r *reconciler) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Resu
 	pod := &corev1.Pod{}
 	if err := r.client.Get(ctx, key.NamespacedName, pod); apierrors.IsNotFound(err) {
 		r.ledger.drop(key.NamespacedName)
+		r.waiters.drop(key.NamespacedName)
 		return ctrl.Result{}, nil
 	} else if err != nil {
 		return ctrl.Result{}, err

@@ -21,6 +21,7 @@ type Tunnels interface {
 	Alive(peering string) (alive, known bool)
 	// TunnelSource tells of the peerings of which Alive says something else.
 	TunnelSource(mapper func(peering string) []reconcile.Request) source.Source
+	Gateways
 }
 
 // tunnel is how the tunnel to a provider is.

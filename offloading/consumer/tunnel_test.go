@@ -26,6 +26,12 @@ type fakeTunnels struct {
 	mu      sync.Mutex
 	state   tunnel
 	tell    func()
+	// here and there are up to which versions gateways know pods, if they say so.
+	says     bool
+	here     int64
+	there    int64
+	gateways func()
+	asked    int
 }
 
 // become says how the tunnels are, and tells who listens.
@@ -48,10 +54,15 @@ func (f *fakeTunnels) Alive(string) (alive, known bool) {
 
 // TunnelSource implements Tunnels.
 func (f *fakeTunnels) TunnelSource(mapper func(string) []reconcile.Request) source.Source {
+	return f.source(&f.tell, mapper)
+}
+
+// source has tell called to wake the pods of the peering.
+func (f *fakeTunnels) source(tell *func(), mapper func(string) []reconcile.Request) source.Source {
 	return source.Func(func(_ context.Context, q queue) error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.tell = func() {
+		*tell = func() {
 			for _, r := range mapper(f.peering) {
 				q.Add(r)
 			}

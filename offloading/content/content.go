@@ -48,6 +48,9 @@ type Kind struct {
 	// Decode is the object that a text asks for, without name and namespace; wrong, if not
 	// empty, is why there is none, for its writer. It repeats nothing of Secrets.
 	Decode func(text string, rules Rules) (obj client.Object, wrong string)
+	// Lacks says what the provider's cluster cannot give of what a text asks for, so that its
+	// object is another one; "" if nothing is missing, or it is no text of this kind.
+	Lacks func(text string, rules Rules) string
 	// Merge puts what is wanted into a copy of what is there, and leaves what others own.
 	// Changed says whether the copy differs; replace, that the API server would not take
 	// the change, so the object has to be made anew.
@@ -100,6 +103,8 @@ type form[O client.Object, C any] struct {
 	check func(*C) string
 	// unpack puts content into an empty object, as far as the rules allow.
 	unpack func(*C, Rules, O) string
+	// lacks, if any, says what is asked for in vain.
+	lacks func(*C, Rules) string
 	// put changes what is there into what is wanted; true if that takes a new object.
 	put func(next, want O) bool
 }
@@ -108,7 +113,7 @@ func (f form[O, C]) kind() Kind {
 	return Kind{
 		Name: f.name, Referred: f.referred, Secret: f.secret, Never: f.never,
 		New: func() client.Object { return f.empty() }, NewList: f.list,
-		Encode: f.encode, Decode: f.decode, Merge: f.merge,
+		Encode: f.encode, Decode: f.decode, Lacks: f.missing, Merge: f.merge,
 	}
 }
 
@@ -167,6 +172,17 @@ func (f form[O, C]) decode(text string, rules Rules) (client.Object, string) {
 		return nil, "spec.object: content: " + wrong
 	}
 	return o, ""
+}
+
+func (f form[O, C]) missing(text string, rules Rules) string {
+	if f.lacks == nil {
+		return ""
+	}
+	e, wrong := f.read(text)
+	if wrong != "" {
+		return ""
+	}
+	return f.lacks(&e.Content, rules)
 }
 
 // read takes a text apart, and says what is wrong with it.

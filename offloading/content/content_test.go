@@ -3,6 +3,7 @@ package content
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -203,6 +204,9 @@ func FuzzDecode(f *testing.F) {
 		if o.GetNamespace() != "" || o.GetName() != "" || len(o.GetOwnerReferences())+len(o.GetFinalizers()) > 0 {
 			t.Errorf("%s: it says who it is", k.Name)
 		}
+		if s, ok := o.(*corev1.Service); ok && slices.ContainsFunc(s.Spec.IPFamilies, func(f corev1.IPFamily) bool { return !slices.Contains(generous.Families, f) }) {
+			t.Errorf("families %v, of which the cluster has %v", s.Spec.IPFamilies, generous.Families)
+		}
 		if _, changed, replace := k.Merge(o, o); changed || replace {
 			t.Errorf("%s: merged with itself it changes", k.Name)
 		}
@@ -219,7 +223,7 @@ func FuzzDecode(f *testing.F) {
 }
 
 // generous rules allow all there is.
-var generous = Rules{NodePorts: true, LoadBalancers: true, Budgets: true, IngressHosts: []string{"example"}, IngressClass: "x", Allows: func(netip.Addr) bool { return true }}
+var generous = Rules{NodePorts: true, LoadBalancers: true, Budgets: true, IngressHosts: []string{"example"}, IngressClass: "x", Families: []corev1.IPFamily{corev1.IPv4Protocol}, Allows: func(netip.Addr) bool { return true }}
 
 // seeds are texts for the fuzzer.
 var seeds = []string{
@@ -228,6 +232,7 @@ var seeds = []string{
 	`{"content":{"data":{"a":"x"},"binaryData":{"b":"eA=="},"immutable":true}}`,
 	serviceText(webPort + `,"type":"NodePort","headless":false,"sticky":5,"selector":{"a":"b"}`), shopRule("a.example"),
 	`{"content":{"tls":[{"hosts":["a.example"],"secret":"x"}],"rules":[{"host":"a.example",` + shopPaths + `}]}}`,
+	serviceText(webPort + `,"ipFamilies":["IPv6","IPv4"],"ipFamilyPolicy":"RequireDualStack"`),
 	`{"content":{"minAvailable":1,"selector":{"matchExpressions":[{"key":"a","operator":"In","values":["b"]}]}}}`,
 	`{"content":{"service":"web","type":"IPv4","ports":[{"name":"web","port":80}],"endpoints":[{"address":"10.1.0.7","ready":true}]}}`,
 }

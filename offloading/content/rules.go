@@ -3,6 +3,8 @@ package content
 import (
 	"net/netip"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
@@ -17,6 +19,9 @@ type Rules struct {
 	// and all names below it. IngressClass is the class of every one.
 	IngressHosts []string
 	IngressClass string
+	// Families are those that the provider's cluster has for Services, the first one first;
+	// none if that is not known.
+	Families []corev1.IPFamily
 	// Budgets lets PodDisruptionBudgets be taken: any of them can hold up drains for ever.
 	Budgets bool
 	// Allows says whether an address is the tenant's in the network between the clusters,

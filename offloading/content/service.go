@@ -31,6 +31,8 @@ type serviceContent struct {
 	Sticky                   int32                  `json:"sticky,omitempty"`
 	PublishNotReadyAddresses bool                   `json:"publishNotReadyAddresses,omitempty"`
 	IPFamilyPolicy           *corev1.IPFamilyPolicy `json:"ipFamilyPolicy,omitempty"`
+	// IPFamilies are home's, of which the provider gives those that its cluster has.
+	IPFamilies []corev1.IPFamily `json:"ipFamilies,omitempty"`
 }
 
 type servicePort struct {
@@ -48,12 +50,13 @@ var services = form[*corev1.Service, serviceContent]{
 	pack:   packService,
 	check:  checkService,
 	unpack: unpackService,
+	lacks:  lacksFamilies,
 	put:    putService,
 }
 
 func packService(s *corev1.Service) (serviceContent, string) {
 	c := serviceContent{Type: s.Spec.Type, Headless: s.Spec.ClusterIP == corev1.ClusterIPNone, Selector: s.Spec.Selector,
-		PublishNotReadyAddresses: s.Spec.PublishNotReadyAddresses, IPFamilyPolicy: s.Spec.IPFamilyPolicy}
+		PublishNotReadyAddresses: s.Spec.PublishNotReadyAddresses, IPFamilyPolicy: s.Spec.IPFamilyPolicy, IPFamilies: s.Spec.IPFamilies}
 	for _, p := range s.Spec.Ports {
 		c.Ports = append(c.Ports, servicePort{p.Name, p.Protocol, p.AppProtocol, p.Port, p.TargetPort})
 	}
@@ -85,6 +88,9 @@ func checkService(c *serviceContent) string {
 	case c.Sticky < 0 || c.Sticky > 86400:
 		return "sticky is from 0 to 86400 seconds"
 	}
+	if wrong := checkFamilies(c.IPFamilies); wrong != "" {
+		return "ipFamilies: " + wrong
+	}
 	for _, p := range c.Ports {
 		if p.Port < 1 || p.Port > 65535 || p.TargetPort.Type == intstr.Int && (p.TargetPort.IntVal < 1 || p.TargetPort.IntVal > 65535) {
 			return "ports are from 1 to 65535"
@@ -95,7 +101,8 @@ func checkService(c *serviceContent) string {
 
 func unpackService(c *serviceContent, rules Rules, s *corev1.Service) string {
 	s.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, Selector: c.Selector, SessionAffinity: corev1.ServiceAffinityNone,
-		PublishNotReadyAddresses: c.PublishNotReadyAddresses, IPFamilyPolicy: c.IPFamilyPolicy}
+		PublishNotReadyAddresses: c.PublishNotReadyAddresses}
+	s.Spec.IPFamilies, s.Spec.IPFamilyPolicy = families(c.IPFamilies, c.IPFamilyPolicy, rules.Families)
 	if c.Type == corev1.ServiceTypeNodePort && rules.NodePorts || c.Type == corev1.ServiceTypeLoadBalancer && rules.LoadBalancers {
 		s.Spec.Type = c.Type
 	}
@@ -116,7 +123,7 @@ func unpackService(c *serviceContent, rules Rules, s *corev1.Service) string {
 }
 
 // putService keeps what the provider's API server and load balancers have given. A
-// Service becomes headless, or ceases to be, only by being made anew.
+// Service becomes headless, ceases to be, or loses its first family only by being made anew.
 func putService(next, want *corev1.Service) bool {
 	given := map[servicePortKey]int32{}
 	for _, p := range next.Spec.Ports {
@@ -133,10 +140,8 @@ func putService(next, want *corev1.Service) bool {
 	next.Spec.Type, next.Spec.Selector = want.Spec.Type, want.Spec.Selector
 	next.Spec.SessionAffinity, next.Spec.SessionAffinityConfig = want.Spec.SessionAffinity, want.Spec.SessionAffinityConfig
 	next.Spec.PublishNotReadyAddresses = want.Spec.PublishNotReadyAddresses
-	if want.Spec.IPFamilyPolicy != nil {
-		next.Spec.IPFamilyPolicy = want.Spec.IPFamilyPolicy
-	}
-	return had != wanted
+	anew := putFamilies(next, want)
+	return anew || had != wanted
 }
 
 type servicePortKey struct {

@@ -29,6 +29,11 @@ func TestService(t *testing.T) {
 		{"sticky, dual stack, early", serviceText(webPort + `,"sticky":60,"ipFamilyPolicy":"PreferDualStack","publishNotReadyAddresses":true`), ""},
 		{"as many ports as can be", serviceText(ports(32)), ""},
 		{"a port more", serviceText(ports(33)), "33 ports, at most 32"},
+		{"one family", serviceText(webPort + `,"ipFamilies":["IPv6"],"ipFamilyPolicy":"SingleStack"`), ""},
+		{"both families", serviceText(webPort + `,"ipFamilies":["IPv6","IPv4"],"ipFamilyPolicy":"RequireDualStack"`), ""},
+		{"a family twice", serviceText(webPort + `,"ipFamilies":["IPv6","IPv6"]`), "ipFamilies: the family IPv6 twice"},
+		{"three families", serviceText(webPort + `,"ipFamilies":["IPv4","IPv6","IPv4"]`), "3 families, at most 2"},
+		{"an unknown family", serviceText(webPort + `,"ipFamilies":["IPv5"]`), `"IPv5" is unknown`},
 		{"an address of its own choice", serviceText(webPort + `,"clusterIP":"10.0.0.10"`), "clusterIP"},
 		{"addresses of others (CVE-2020-8554)", serviceText(webPort + `,"externalIPs":["8.8.8.8"]`), "externalIPs"},
 		{"a load balancer's address", serviceText(webPort + `,"loadBalancerIP":"8.8.8.8"`), "loadBalancerIP"},
@@ -70,12 +75,13 @@ func TestService(t *testing.T) {
 func TestEncodeService(t *testing.T) {
 	s := &corev1.Service{Spec: corev1.ServiceSpec{
 		Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.96.1.1", ClusterIPs: []string{"10.96.1.1"}, ExternalIPs: []string{"192.0.2.1"},
+		IPFamilies: []corev1.IPFamily{"IPv6"}, IPFamilyPolicy: new(corev1.IPFamilyPolicySingleStack),
 		LoadBalancerIP: "192.0.2.2", LoadBalancerSourceRanges: []string{"192.0.2.0/24"}, LoadBalancerClass: new("x"), HealthCheckNodePort: 31000,
 		Ports:    []corev1.ServicePort{{Name: "web", Protocol: "TCP", Port: 80, TargetPort: intstr.FromString("http"), NodePort: 30000}},
 		Selector: map[string]string{"app": "web"}, SessionAffinity: corev1.ServiceAffinityClientIP,
 	}}
 	text, wrong := Kinds["Service"].Encode(s)
-	want := `{"content":{"type":"LoadBalancer","ports":[{"name":"web","protocol":"TCP","port":80,"targetPort":"http"}],"selector":{"app":"web"},"sticky":10800}}`
+	want := `{"content":{"type":"LoadBalancer","ports":[{"name":"web","protocol":"TCP","port":80,"targetPort":"http"}],"selector":{"app":"web"},"sticky":10800,"ipFamilyPolicy":"SingleStack","ipFamilies":["IPv6"]}}`
 	if diff := cmp.Diff(want, text); diff != "" || wrong != "" {
 		t.Error(wrong, diff)
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"math"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -102,7 +104,25 @@ func (p *plan) tell(f facts, status *corev1.PodStatus) {
 		status = &bare
 	}
 	p.show(status, node)
+	p.addressed(f)
 }
+
+// addressed says since when the pod has the addresses that are told. That is no reason by itself to
+// write a status, so of those that an earlier build has told it says nothing before they change.
+func (p *plan) addressed(f facts) {
+	if p.status.Pod == f.shadow.Status.Pod && sameRef(p.status.Ref, f.shadow.Status.Ref) {
+		return
+	}
+	before, now := lastStatus(f.shadow).PodIPs, lastStatus(&v1alpha1.ShadowPod{Status: p.status}).PodIPs
+	switch {
+	case len(now) == 0 || f.pod == nil:
+		p.status.AddressVersion = 0
+	case p.status.AddressVersion == 0 || !slices.Equal(before, now) || !sameRef(p.status.Ref, f.shadow.Status.Ref):
+		p.status.AddressVersion, _ = strconv.ParseInt(f.pod.ResourceVersion, 10, 64) // 0, which is not known, if it is no number
+	}
+}
+
+func sameRef(a, b *v1alpha1.PodRef) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
 
 // show puts the status of a pod on a node into the ShadowPod's.
 func (p *plan) show(status *corev1.PodStatus, node string) {
@@ -119,6 +139,7 @@ func (p *plan) show(status *corev1.PodStatus, node string) {
 // pending reports a pod that is lost and will be made again.
 func (p *plan) pending() {
 	p.show(&corev1.PodStatus{Phase: corev1.PodPending, Reason: "Replacing", Message: "the provider has lost the pod and makes it again"}, "")
+	p.status.AddressVersion = 0
 }
 
 // finish reports the end of a pod, and then lets it go: it is never made again.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,6 +32,17 @@ func unknown(there v1alpha1.ClusterInfo, kind string) string {
 		version = "of an unknown version"
 	}
 	return fmt.Sprintf("the provider runs Pelago %.64s, which does not know %s; it stays home until that is upgraded", version, v1alpha1.FeatureOfKind(kind))
+}
+
+// without is an object without what a provider's build would refuse it for.
+func without(there v1alpha1.ClusterInfo, obj client.Object) client.Object {
+	s, ok := obj.(*corev1.Service)
+	if !ok || slices.Contains(there.Features, v1alpha1.FeatureServiceFamilies) {
+		return obj
+	}
+	s = s.DeepCopy()
+	s.Spec.IPFamilies = nil
+	return s
 }
 
 // remote is what a provider says of itself; empty if it has not said it yet.

@@ -245,7 +245,7 @@ func (r *consumer) encode(ctx context.Context, f *facts, peering string, there v
 		return nil
 	}
 	if f.wrong = unknown(there, kind.Name); f.wrong == "" {
-		f.text, f.wrong = kind.Encode(told)
+		f.text, f.wrong = kind.Encode(without(there, told))
 	}
 	return nil
 }
@@ -312,8 +312,12 @@ func (r *consumer) nameOf(kind content.Kind, obj client.Object) *metav1.PartialO
 // tell makes one event on the object, and one on every pod that needs it and has not been
 // told the same yet.
 func (r *consumer) tell(peering string, home v1alpha1.HomeObject, f *facts, message string, pods []*corev1.Pod, n *note) {
+	how := ""
+	if message == toldFamily {
+		how = " as it is"
+	}
 	warn := func(about client.Object) {
-		r.events.Eventf(about, nil, corev1.EventTypeWarning, "NotReflected", "Reflect", "%s %s is not carried to %s: %s", home.Kind, home.Name, peering, message)
+		r.events.Eventf(about, nil, corev1.EventTypeWarning, "NotReflected", "Reflect", "%s %s is not carried to %s%s: %s", home.Kind, home.Name, peering, how, message)
 	}
 	if n.told != message {
 		n.told, n.tellings = message, nil

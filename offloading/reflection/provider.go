@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
@@ -48,6 +49,10 @@ type made struct {
 // knownAgain is when a slice is looked at again that nobody can judge yet.
 const knownAgain = 5 * time.Second
 
+// defaultServiceCIDR is the one that the API server makes of what it was started with. Others have
+// addresses of the same families.
+const defaultServiceCIDR = "kubernetes"
+
 // longestRetry is the most that is waited after the API server has refused an object.
 const longestRetry = 5 * time.Minute
 
@@ -55,6 +60,7 @@ const longestRetry = 5 * time.Minute
 // +kubebuilder:rbac:groups=pelago.dev,resources=shadowobjects/status,verbs=patch
 // +kubebuilder:rbac:groups=pelago.dev,resources=tenants;namespacemaps,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:groups=networking.k8s.io,resources=servicecidrs,verbs=get;list;watch
 //
 // In namespaces that are mapped for tenants, by a RoleBinding made with them:
 //
@@ -155,6 +161,11 @@ func (r *provider) gather(ctx context.Context, s *v1alpha1.ShadowObject, tenant 
 	if c.place, err = r.place(ctx, s, tenant); err != nil || c.place.name == "" {
 		return c, err
 	}
+	if c.kind.Name == kindService {
+		if c.rules.Families, err = r.families(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if c.kind.Name == kindSlice {
 		if c.service, err = r.serviceOf(ctx, c, n); err != nil {
 			return nil, err
@@ -210,6 +221,23 @@ func (r *provider) space(ctx context.Context, name, tenant, home string) (bool, 
 		return false, fmt.Errorf("reading the namespace %s: %w", name, err)
 	}
 	return n.DeletionTimestamp == nil && mappedFor(n) == tenant && (home == "" || n.Labels[v1alpha1.LabelHomeNamespace] == home), nil
+}
+
+// families are those of this cluster's Services, as its API server was told them; none if it does
+// not say.
+func (r *provider) families(ctx context.Context) (all []corev1.IPFamily, err error) {
+	own := &networkingv1.ServiceCIDR{}
+	if err := r.client.Get(ctx, client.ObjectKey{Name: defaultServiceCIDR}, own); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading the ranges of Services: %w", err)
+	}
+	for _, text := range own.Spec.CIDRs {
+		if p, err := netip.ParsePrefix(text); err == nil && p.Addr().Is4() {
+			all = append(all, corev1.IPv4Protocol)
+		} else if err == nil {
+			all = append(all, corev1.IPv6Protocol)
+		}
+	}
+	return all, nil
 }
 
 // apply does what was decided, and says when to look again. What the API server refuses
@@ -299,7 +327,12 @@ func (r *provider) remove(ctx context.Context, tenant, kindName string, ref *v1a
 func (r *provider) report(s *v1alpha1.ShadowObject, d deed, n *made, before bool) {
 	s.Status.ObservedGeneration, s.Status.Ref = s.Generation, n.ref
 	conditions := &s.Status.Conditions
-	if d.reason == v1alpha1.ReasonReady {
+	switch {
+	case d.reason != v1alpha1.ReasonReady:
+	case d.lacks != "":
+		status.True(conditions, s.Generation, v1alpha1.ConditionAccepted, v1alpha1.ReasonFamilyMissing, d.lacks)
+		return
+	default:
 		status.True(conditions, s.Generation, v1alpha1.ConditionAccepted, d.reason, "")
 		return
 	}

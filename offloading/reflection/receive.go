@@ -49,6 +49,7 @@ type deed struct {
 	create, replace, patch bool
 	want, next             client.Object
 	reason, message        string // of Accepted; True if the reason is Ready
+	lacks                  string // what the one that is wanted should have, and has not
 }
 
 // judge says what to do for a ShadowObject, whoever wrote it.
@@ -85,7 +86,7 @@ func judge(c claim) deed {
 	mark(want, c.tenant, home.Namespace)
 	want.SetNamespace(c.place.name)
 	want.SetName(home.Name)
-	d.want, d.reason = want, v1alpha1.ReasonReady
+	d.want, d.reason, d.lacks = want, v1alpha1.ReasonReady, c.kind.Lacks(c.shadow.Spec.Object, c.rules)
 	switch {
 	case c.have == nil:
 		d.create = true

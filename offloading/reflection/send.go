@@ -105,11 +105,19 @@ func (f facts) annotations() map[string]string {
 	return all
 }
 
+// toldFamily is what is told of a Service that is at the provider, and is not quite the same.
+const toldFamily = "that cluster has no Services of its IP families; there it is one of another family, and leads to pods that run there only"
+
 // answer puts into our words why a provider does not take what it was sent. Its own
 // words are not repeated: they might hold what it was sent.
 func answer(kind string, s *v1alpha1.ShadowObject) string {
 	c := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.ConditionAccepted)
-	if c == nil || c.Status != metav1.ConditionFalse || c.ObservedGeneration != s.Generation {
+	switch {
+	case c == nil || c.ObservedGeneration != s.Generation:
+		return ""
+	case c.Status == metav1.ConditionTrue && c.Reason == v1alpha1.ReasonFamilyMissing && kind == kindService:
+		return toldFamily
+	case c.Status != metav1.ConditionFalse:
 		return ""
 	}
 	switch c.Reason {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,6 +30,8 @@ func APIServer(ctx context.Context, kube, dir string, ready func(kubeconfig stri
 	if err != nil {
 		return err
 	}
+	// Services of both families can be tried.
+	wanted.Clusters[0].ServiceRanges = []netip.Prefix{netip.MustParsePrefix(config.DefaultServiceRangeV4), netip.MustParsePrefix(config.DefaultServiceRangeV6)}
 	c := &Cluster{Cluster: wanted.Clusters[0], Dir: dir, Kube: kube, api: ports[0]}
 	if err := c.credentials(); err != nil {
 		return err

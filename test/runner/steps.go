@@ -70,6 +70,9 @@ const (
 // ownSteps matches the cluster tests with steps of their own.
 const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestNetworkMatrix|TestMixedClusters|TestSkew|TestSharding|TestTransit|TestTorture)$"
 
+// silence begins what tests of the network's faults have measured.
+const silence = "longest silence "
+
 // steps is the whole list, in the order of running.
 var steps = []step{
 	{
@@ -103,11 +106,11 @@ var steps = []step{
 	}, {
 		name: "api", kind: kindAPI, lists: []string{listTest}, needs: []string{"tools", "kubernetes"},
 		proves:  "what speaks to an API server works with a real one",
-		command: goTest("-race"), packages: rootPackages(withServer), env: race, goTest: true, limit: 20 * time.Minute,
+		command: goTest("-race", "-p", "4"), packages: rootPackages(withServer), env: race, goTest: true, limit: 20 * time.Minute,
 	}, {
 		name: "api-all", kind: kindAPI, lists: []string{listTestAll}, needs: []string{"tools", "kubernetes"},
 		proves:  "the same, with a crash at every write",
-		command: goTest("-race", "-timeout", "30m"), packages: rootPackages(withServer), env: append(unsampled, race...), goTest: true, limit: 40 * time.Minute,
+		command: goTest("-race", "-p", "4", "-timeout", "30m"), packages: rootPackages(withServer), env: append(unsampled, race...), goTest: true, limit: 40 * time.Minute,
 	}, {
 		name: "cluster", kind: kindCluster, lists: everywhere, needs: []string{"kubernetes"},
 		proves:  "whole clusters behave as users expect",
@@ -123,7 +126,11 @@ var steps = []step{
 	}, {
 		name: "offloading", kind: kindCluster, lists: everywhere, needs: []string{"kubernetes", "image"},
 		proves:  "pods created in one cluster run in the other as if they were at home, whatever breaks meanwhile",
-		command: goTest("-v", "-timeout", "30m", "-parallel", "6", "-run", "^TestOffloading$", "./test"), env: cluster, goTest: true, limit: 31 * time.Minute,
+		command: goTest("-v", "-timeout", "30m", "-parallel", "6", "-run", "^TestOffloading$", "./test"), env: append([]string{"PELAGO_NETWORK_ROUNDS=5"}, cluster...), goTest: true, show: silence, limit: 31 * time.Minute,
+	}, {
+		name: "network-faults", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
+		proves:  "calls between clusters go on through fifty rounds of faults of the network",
+		command: goTest("-v", "-timeout", "40m", "-run", "^TestOffloading$/^NetworkFaults$", "./test"), env: append([]string{"PELAGO_NETWORK_ROUNDS=50"}, cluster...), goTest: true, show: silence, limit: 41 * time.Minute,
 	}, {
 		name: "network", kind: kindCluster, lists: []string{listTest}, needs: []string{"kubernetes", "image"},
 		proves:  "pods of clusters with other plugins, families and ranges reach each other in every way, also slowly and from behind NAT",
@@ -178,8 +185,8 @@ var steps = []step{
 		command: goTest("-v", "-timeout", "15m", "-run", "^TestStart$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 16 * time.Minute,
 	}, {
 		name: "bench-network", kind: kindCluster, lists: []string{listTestAll, listBench},
-		proves:  "paths between pods of two clusters carry as much as paths made by hand, translated or not",
-		command: goTest("-v", "-timeout", "15m", "-run", "^TestNetwork$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 16 * time.Minute,
+		proves:  "paths between pods of two clusters carry as much as paths made by hand, translated or not, and what a tunnel keeps is small",
+		command: goTest("-v", "-timeout", "15m", "-run", "^TestNetwork(Memory)?$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 16 * time.Minute,
 	}, {
 		name: "bench-namespaces", kind: kindCluster, lists: []string{listTestAll, listBench}, needs: []string{"kubernetes", "image"},
 		proves:  "namespaces, their peers and virtual nodes do not take longer each when they are many",

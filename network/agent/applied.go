@@ -1,0 +1,124 @@
+package agent
+
+import (
+	"context"
+	"strings"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/network/health"
+)
+
+// maxApplied bounds what is said of pods that are known, in bytes. Who has more peerings than fit
+// says nothing, and nobody waits for it.
+const maxApplied = 32 << 10
+
+// consumes reports whether this cluster is the consumer in the peering of a key.
+func consumes(key string) bool {
+	return strings.HasPrefix(key, v1alpha1.NetworkKey(v1alpha1.PeeringNamespacePrefix))
+}
+
+// knows takes whose pods a plan is about. Until it is applied nothing is said of new ones but that
+// they are not known.
+func (a *Agent) knows(k known) {
+	a.mu.Lock()
+	a.away, a.hosts = k.away, k.hosts
+	a.mu.Unlock()
+	a.tell()
+}
+
+// applied takes that the data plane is what a plan said, and tells so.
+func (a *Agent) applied(k known) {
+	news := a.cluster.versions.apply(k.read)
+	a.tell()
+	if news && a.appliedText() != "" {
+		signal(a.renewal)
+	}
+}
+
+// tell tells consumers which of their pods their gateway here knows.
+func (a *Agent) tell() {
+	a.saying.Lock() // what is told last is what was found out last
+	defer a.saying.Unlock()
+	a.mu.Lock()
+	hosts := a.hosts
+	a.mu.Unlock()
+	numbers := map[string]int64{}
+	for key, tenant := range hosts {
+		numbers[key] = a.cluster.versions.now(stream{tenant: tenant})
+	}
+	a.tunnels.tell(numbers)
+}
+
+// recite tells consumers of what passed without a plan, until ctx ends.
+func (a *Agent) recite(ctx context.Context) {
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-a.telling:
+			a.tell()
+			pause(ctx, paceLeast)
+		}
+	}
+}
+
+// appliedText is what the Lease is to say of the pods that gateways know, "" if there is no gateway
+// to a provider here.
+func (a *Agent) appliedText() string {
+	a.mu.Lock()
+	away := a.away
+	a.mu.Unlock()
+	all := map[string]v1alpha1.AppliedPods{}
+	for key, peer := range a.tunnels.peers() {
+		nodes, ok := away[key]
+		if !ok {
+			continue
+		}
+		applied := v1alpha1.AppliedPods{Peer: peer}
+		for _, node := range nodes {
+			if applied.Away == nil {
+				applied.Away = map[string]int64{}
+			}
+			applied.Away[node] = a.cluster.versions.now(stream{node: node})
+		}
+		all[key] = applied
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	if out := text(all); len(out) <= maxApplied {
+		return out
+	}
+	return ""
+}
+
+// tell has peers told numbers, by their keys.
+func (t *tunnels) tell(numbers map[string]int64) {
+	t.mu.Lock()
+	t.numbers = numbers
+	responders := map[string]*health.Responder{}
+	for key, r := range t.running {
+		if r.responder != nil {
+			responders[key] = r.responder
+		}
+	}
+	t.mu.Unlock()
+	for key, r := range responders {
+		if number, ok := numbers[key]; ok {
+			r.Tell(uint64(number))
+		}
+	}
+}
+
+// peers are the tunnels there are, with what the other sides have told, nil if that is nothing.
+func (t *tunnels) peers() map[string]*int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := map[string]*int64{}
+	for key, r := range t.running {
+		all[key] = nil
+		if r.peer != nil {
+			all[key] = r.peer.Load()
+		}
+	}
+	return all
+}

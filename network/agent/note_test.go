@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/pelago-dev/pelago/network/holder"
+	"github.com/pelago-dev/pelago/network/plan"
+	"github.com/pelago-dev/pelago/network/tunnel"
+)
+
+// notes is a Keeper of notes, each a copy of the file as another process would have it.
+type notes struct {
+	nobody
+	t    *testing.T
+	held map[string]*os.File
+}
+
+func (n notes) Hold(kind holder.Kind, name string, file *os.File) error {
+	again, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
+	if err != nil || kind != holder.Note {
+		n.t.Fatalf("holding %s: %v", kind, err)
+	}
+	n.held[name] = again
+	return nil
+}
+
+// TestNote holds that the next process knows of a tunnel what this one does, and that what is no
+// note costs its own tunnel alone and is not quoted.
+func TestNote(t *testing.T) {
+	private, err := tunnel.NewSecret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared, err := tunnel.NewSecret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := wanted{
+		Tunnel: plan.Tunnel{Peering: "peering-milan", Config: tunnel.Config{
+			Name: "pelago-x", MTU: 1420, PrivateKey: private, PresharedKey: shared, ListenPort: 7100, Mark: 1, Peer: tunnel.PublicKey{1},
+			NextPeer: tunnel.PublicKey{2}, Endpoints: []string{"198.51.100.1:7100"}, Keepalive: 25 * time.Second, Passive: true,
+		}},
+		probe: plan.Probe{Peering: "peering-milan", At: netip.MustParseAddrPort("169.254.0.4:7077"), Peer: netip.MustParseAddrPort("169.254.0.5:7077")},
+	}
+	k := notes{t: t, held: map[string]*os.File{}}
+	of := &tunnels{keeper: k, log: logr.Discard()}
+	if err := of.note("peering-milan", want); err != nil {
+		t.Fatal(err)
+	}
+	bad, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bad.WriteString(`{"PrivateKey": "c2VjcmV0"}`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readNote("x", bad); err == nil || strings.Contains(err.Error(), "c2Vj") {
+		t.Errorf("a note without a key is read, or quoted: %v", err)
+	}
+	all := of.read(map[string]*os.File{"peering-milan": k.held["peering-milan"], "tenant-turin": bad})
+	got := all["peering-milan"]
+	if len(all) != 1 || !got.Config.PrivateKey.Equal(private) || !got.Config.PresharedKey.Equal(shared) {
+		t.Fatalf("read are %+v", all)
+	}
+	got.Config.PrivateKey, got.Config.PresharedKey, want.Config.PrivateKey, want.Config.PresharedKey = tunnel.Secret{}, tunnel.Secret{}, tunnel.Secret{}, tunnel.Secret{}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("read is %+v, want %+v", got, want)
+	}
+}

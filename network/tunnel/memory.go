@@ -1,0 +1,190 @@
+package tunnel
+
+import (
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/tun"
+)
+
+// The library takes 64 KiB for every packet, has 384 of these waiting in a device, and as many more
+// under way as senders cause: a sender that is faster than the encryption had hundreds of
+// megabytes there. What is here keeps that small from outside: windows bound how much is under
+// way, so that senders wait in the kernel, whose queues are made for that; memory of waiting
+// buffers is given back when they have been used; and the collector is not to wait until there is
+// as much garbage as there are buffers, of which most were never touched.
+
+const (
+	// windowMost is how many packets may be under way in one direction of one device.
+	windowMost = 256
+	// After so long without any that left, the ones under way are taken for dropped: they are
+	// counted where they come in and where they leave, and nowhere between. On the way out that
+	// is when there is no session; on the way in strangers can cause it.
+	stallOut, stallIn = 20 * time.Millisecond, 5 * time.Millisecond
+	// trimEvery is how often buffers are given back at most, and trimAfter how many packets in
+	// that time are traffic.
+	trimEvery = time.Second
+	trimAfter = 64
+	// garbageMost is how much garbage, in bytes, there may be before it is collected, and
+	// deviceBuffers what a device has waiting.
+	garbageMost, deviceBuffers = 16 << 20, 25 << 20
+)
+
+// window counts the packets under way.
+type window struct {
+	stall time.Duration
+	under atomic.Int64
+	freed chan struct{} // has room for one
+}
+
+func newWindow(stall time.Duration) *window {
+	return &window{stall: stall, freed: make(chan struct{}, 1)}
+}
+
+// wait waits until there is room.
+func (w *window) wait() {
+	for w.under.Load() >= windowMost {
+		timer := time.NewTimer(w.stall)
+		select {
+		case <-w.freed:
+		case <-timer.C:
+			w.under.Store(0)
+		}
+		timer.Stop()
+	}
+}
+
+func (w *window) add(n int) { w.under.Add(int64(n)) }
+
+// done takes that so many have left. More may leave than came in, as the library has some of its own.
+func (w *window) done(n int) {
+	if now := w.under.Add(-int64(n)); now < 0 {
+		w.under.CompareAndSwap(now, 0)
+	}
+	select {
+	case w.freed <- struct{}{}:
+	default:
+	}
+}
+
+// trimmer gives the memory of one reader's buffers back when they have been used. The reader has
+// them alone while it asks for packets, and reads none of what is in them.
+type trimmer struct {
+	used int
+	busy bool
+	last time.Time
+}
+
+func (t *trimmer) trim(buffers [][]byte) {
+	now := time.Now()
+	if now.Sub(t.last) < trimEvery {
+		return
+	}
+	was, first := t.busy, t.last.IsZero() // new ones may be memory that others have used
+	t.busy = t.used >= trimAfter
+	t.used, t.last = 0, now
+	if !was && !t.busy && !first {
+		return
+	}
+	for _, b := range buffers {
+		forget(b)
+	}
+	if !first && !t.busy { // the traffic has ended
+		rest()
+	}
+}
+
+var page = unix.Getpagesize()
+
+// forget gives a buffer of the library's back, which is zero then. Such a buffer has its pages to
+// itself, to the last of which it leaves one byte that nobody else has.
+func forget(b []byte) {
+	if len(b) == device.MaxMessageSize && uintptr(unsafe.Pointer(unsafe.SliceData(b)))%uintptr(page) == 0 {
+		_ = unix.Madvise(b, unix.MADV_DONTNEED) // else it stays
+	}
+}
+
+// unrefer has the library's lists of what it sends and writes refer to nothing but that: it uses
+// the same ones again, and what once filled them would stay.
+func unrefer(list [][]byte) { clear(list[len(list):cap(list)]) }
+
+// devices is how many there are in this process.
+var devices atomic.Int64
+
+// pace has the collector work when there is some garbage, however much there is that is
+// none. It follows the devices as they come and go.
+func pace(change int64) {
+	n := devices.Add(change)
+	debug.SetGCPercent(int(max(1, min(100, 100*garbageMost/max(garbageMost, n*deviceBuffers)))))
+}
+
+// resting counts those who have asked for rest since it last began.
+var resting atomic.Int64
+
+// rest gives back what traffic has left, and does not wait for it. What is pooled is garbage only
+// when it was not used between two collections.
+func rest() {
+	if resting.Add(1) > 1 {
+		return // who is at it begins again
+	}
+	go func() {
+		for asked := int64(1); asked > 0; {
+			asked = resting.Load()
+			runtime.GC()
+			debug.FreeOSMemory()
+			asked = resting.Add(-asked)
+		}
+	}()
+}
+
+// Read reads packets for the tunnel, as many as may be under way.
+func (a *attached) Read(buffers [][]byte, sizes []int, offset int) (int, error) {
+	a.out.wait()
+	a.trimmer.trim(buffers)
+	n, err := a.Device.Read(buffers, sizes, offset)
+	a.trimmer.used += n
+	a.out.add(n)
+	return n, err
+}
+
+// Write writes packets of the tunnel.
+func (a *attached) Write(buffers [][]byte, offset int) (int, error) {
+	unrefer(buffers)
+	n, err := a.Device.Write(buffers, offset)
+	a.in.done(len(buffers))
+	return n, err
+}
+
+// bounded receives packets of the tunnel, as many as may be under way.
+func bounded(in *window, receive conn.ReceiveFunc) conn.ReceiveFunc {
+	t := &trimmer{}
+	return func(packets [][]byte, sizes []int, from []conn.Endpoint) (int, error) {
+		in.wait()
+		t.trim(packets)
+		n, err := receive(packets, sizes, from)
+		t.used += n
+		for _, size := range sizes[:n] {
+			if size > device.MessageKeepaliveSize { // others are not passed on
+				in.add(1)
+			}
+		}
+		return n, err
+	}
+}
+
+// Open opens the socket.
+func (s *socket) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
+	receive, port, err := s.Bind.Open(port)
+	for i := range receive {
+		receive[i] = bounded(s.in, receive[i])
+	}
+	return receive, port, err
+}
+
+var _ tun.Device = (*attached)(nil)

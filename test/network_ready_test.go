@@ -1,0 +1,108 @@
+package test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// dialLine connects to each address that it reads, and says what became of that. Who drops the first
+// packet is found out: the next one is sent after a second.
+const dialLine = `while read -r address; do
+if timeout 0.9 bash -c "exec 3<>/dev/tcp/$address" 2>/dev/null; then echo "$address passes"; else echo "$address does not"; fi; done`
+
+// dialer connects from rome's node, without the time that it takes to begin a program there.
+type dialer struct {
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+func newDialer(t *testing.T, c *continuum) *dialer {
+	t.Helper()
+	cmd := c.Command(context.WithoutCancel(t.Context()), "run", "rome", "--", "bash", "-c", dialLine)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
+	return &dialer{in, bufio.NewReader(out)}
+}
+
+// dial connects once.
+func (d *dialer) dial(address string) error {
+	if _, err := fmt.Fprintln(d.in, address); err != nil {
+		return err
+	}
+	line, err := d.out.ReadString('\n')
+	if err != nil {
+		return err
+	}
+	if line = strings.TrimSpace(line); line != address+" passes" {
+		return fmt.Errorf("the first connection: %s", line)
+	}
+	return nil
+}
+
+// readyIsReachable has pods at milan called from rome in the instant in which they are seen to be
+// Ready: every first connection passes.
+func readyIsReachable(t *testing.T, x *crossing) {
+	const many = 20
+	d := newDialer(t, x.continuum)
+	if err := d.dial(fmt.Sprintf("%s/%d", x.data[0].Status.PodIP, webPort)); err != nil {
+		t.Fatalf("a pod that is there for long: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	events, err := x.Clients["rome"].Watch(ctx, &corev1.PodList{}, client.InNamespace(x.name), client.MatchingLabels{"called": "at-once"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Stop()
+	for i := range many {
+		p := whoPod("", fmt.Sprintf("at-once-%d", i), "milan")
+		p.Labels["called"] = "at-once"
+		x.create(t, p)
+	}
+	waited, called := map[string]time.Time{}, map[string]bool{}
+	var longest time.Duration
+	for len(called) < many {
+		event, open := <-events.ResultChan()
+		p, ok := event.Object.(*corev1.Pod)
+		if !open || !ok && event.Type != watch.Bookmark {
+			t.Fatalf("the watch ended after %d of %d pods: %v", len(called), many, event)
+		}
+		if !ok || called[p.Name] || p.Status.PodIP == "" {
+			continue
+		}
+		if waited[p.Name].IsZero() {
+			waited[p.Name] = time.Now()
+		}
+		if isReady(p) != nil {
+			continue
+		}
+		called[p.Name] = true
+		longest = max(longest, time.Since(waited[p.Name]))
+		if err := d.dial(fmt.Sprintf("%s/%d", p.Status.PodIP, webPort)); err != nil {
+			t.Errorf("%s: %v", p.Name, err)
+		}
+	}
+	t.Logf("%d pods were called as soon as they were Ready, at most %s after they had an address", many, longest.Round(time.Millisecond))
+	if err := x.Clients["rome"].DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(x.name), client.MatchingLabels{"called": "at-once"}); err != nil {
+		t.Error(err)
+	}
+}
