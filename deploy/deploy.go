@@ -40,6 +40,18 @@ type chartFile struct {
 	AppVersion string `json:"appVersion"`
 }
 
+// files are those of the chart that are no templates.
+type files struct{}
+
+// Get is the text of a file by its path in the chart, empty if there is none, as Helm has it.
+func (files) Get(name string) string {
+	text, err := chart.ReadFile("chart/" + name)
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
 // Values returns the chart's own values, which those given to Render are laid over.
 func Values() (map[string]any, error) {
 	text, err := chart.ReadFile("chart/values.yaml")
@@ -71,7 +83,7 @@ func Render(values map[string]any, release Release) ([]*unstructured.Unstructure
 	defaulted(&release.Name, "pelago")
 	defaulted(&release.Namespace, "pelago-system")
 	defaulted(&release.Service, "pelago")
-	texts, err := execute(map[string]any{"Values": merge(own, values), "Release": release, "Chart": about})
+	texts, err := execute(map[string]any{"Values": merge(own, values), "Release": release, "Chart": about, "Files": files{}})
 	if err != nil {
 		return nil, err
 	}

@@ -52,7 +52,7 @@ func everything() map[string]any {
 			"nodeSelector": map[string]any{"example.com/gateway": "true"}, "tolerations": []any{map[string]any{"key": "example.com/x"}},
 		},
 		"resourceReader": map[string]any{"address": "quota.example.svc:8443", "secret": "resource-reader"},
-		"metrics":        map[string]any{"serviceMonitor": true},
+		"metrics":        map[string]any{"serviceMonitor": true, "rules": true, "dashboard": true},
 		"networkPolicy":  map[string]any{"enabled": true},
 	}
 }
@@ -79,13 +79,15 @@ func asText(t *testing.T, objects []*unstructured.Unstructured) string {
 	return out.String()
 }
 
-// What is generated has its own check; here it counts by name only.
+// What is generated has its own check, and so has what is for Prometheus and Grafana; here
+// these count by name only.
 func TestRenderGolden(t *testing.T) {
 	for name, values := range map[string]map[string]any{"default": minimal(), "everything": everything()} {
 		t.Run(name, func(t *testing.T) {
 			var generated []string
 			byHand := slices.DeleteFunc(render(t, values, Release{}), func(o *unstructured.Unstructured) bool {
-				is := o.GetKind() == "CustomResourceDefinition" || o.GetKind() == "ClusterRole" || o.GetKind() == "Role"
+				is := o.GetKind() == "CustomResourceDefinition" || o.GetKind() == "ClusterRole" || o.GetKind() == "Role" ||
+					o.GetKind() == "PrometheusRule" || o.GetName() == "pelago-dashboard"
 				if is {
 					generated = append(generated, "# "+o.GetKind()+" "+o.GetName()+"\n")
 				}

@@ -17,6 +17,11 @@ var (
 		"Bytes that the tunnel of a peering has carried on the wire, received or sent, since it was made.", []string{"peering", "direction"}, nil)
 	handshakeDesc = prometheus.NewDesc("pelago_tunnel_handshake_timestamp_seconds",
 		"When the two sides of a tunnel agreed on keys last, Unix time.", []string{"peering"}, nil)
+	packetsDesc = prometheus.NewDesc("pelago_gateway_packets_total",
+		"Packets between the pods here and the gateway of a peering, sent to it or received from it; those that the kernel handles as one count as one.",
+		[]string{"peering", "direction"}, nil)
+	payloadDesc = prometheus.NewDesc("pelago_gateway_bytes_total",
+		"Bytes of these packets, without headers of tunnels.", []string{"peering", "direction"}, nil)
 	dropsDesc = prometheus.NewDesc("pelago_gateway_dropped_packets_total",
 		"Packets that the gateway of a peering has dropped, by reason.", []string{"peering", "reason"}, nil)
 )
@@ -81,6 +86,8 @@ func (m *meter) told(log logr.Logger, problems []plan.Problem, err error) {
 func (m *meter) Describe(out chan<- *prometheus.Desc) {
 	out <- bytesDesc
 	out <- handshakeDesc
+	out <- packetsDesc
+	out <- payloadDesc
 	out <- dropsDesc
 }
 
@@ -95,9 +102,19 @@ func (m *meter) Collect(out chan<- prometheus.Metric) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), collectLimit)
 	defer cancel()
-	drops, err := m.plane.Drops(ctx)
+	passed, err := m.plane.Passed(ctx)
 	if err != nil {
 		return // another scrape asks again
+	}
+	for _, p := range passed {
+		out <- prometheus.MustNewConstMetric(packetsDesc, prometheus.CounterValue, float64(p.Sent), p.Peering, "sent")
+		out <- prometheus.MustNewConstMetric(packetsDesc, prometheus.CounterValue, float64(p.Received), p.Peering, "received")
+		out <- prometheus.MustNewConstMetric(payloadDesc, prometheus.CounterValue, float64(p.SentBytes), p.Peering, "sent")
+		out <- prometheus.MustNewConstMetric(payloadDesc, prometheus.CounterValue, float64(p.ReceivedBytes), p.Peering, "received")
+	}
+	drops, err := m.plane.Drops(ctx)
+	if err != nil {
+		return
 	}
 	for _, d := range drops {
 		out <- prometheus.MustNewConstMetric(dropsDesc, prometheus.CounterValue, float64(d.Packets), d.Peering, string(d.Reason))

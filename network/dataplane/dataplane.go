@@ -147,6 +147,15 @@ type Drop struct {
 	Bytes   uint64
 }
 
+// Passed is what went between a node and one of its gateways: Sent to the gateway, what it
+// has dropped then included, and Received from it. What the kernel handles as one packet counts
+// as one, as segments of TCP do that are cut at the end of the way.
+type Passed struct {
+	Peering                 string
+	Sent, SentBytes         uint64
+	Received, ReceivedBytes uint64
+}
+
 // Reason is why a gateway drops a packet.
 type Reason string
 

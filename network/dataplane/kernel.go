@@ -262,6 +262,27 @@ func (k *Kernel) Drops(ctx context.Context) ([]Drop, error) {
 	return sortedBy(drops, func(d Drop) string { return d.Peering + "\x00" + string(d.Reason) }), nil
 }
 
+// Passed returns what went between this node and its gateways, each of which counts as one
+// however large it is. Counts begin anew with a namespace.
+func (k *Kernel) Passed(ctx context.Context) ([]Passed, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var all []Passed
+	for name, s := range k.gateways {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		inside, err := s.kernel.LinkByName(insideName)
+		if err != nil {
+			return nil, fmt.Errorf("reading what gateway %s has passed: %w", name, err)
+		}
+		if n := inside.Attrs().Statistics; n != nil {
+			all = append(all, Passed{Peering: name, Sent: n.RxPackets, SentBytes: n.RxBytes, Received: n.TxPackets, ReceivedBytes: n.TxBytes})
+		}
+	}
+	return sortedBy(all, func(p Passed) string { return p.Peering }), nil
+}
+
 func namesOfLinks(links []link) []string {
 	names := make([]string, 0, len(links))
 	for _, l := range links {

@@ -75,6 +75,11 @@ func TestLaws(t *testing.T) {
 			"peering/peering.go", "package peering; const a = \"pelago_things\"; const b = \"pelago_others\"",
 			"docs/metrics.md", "`pelago_things` counts things, `pelago_ghosts` ghosts",
 		), []string{"docs/metrics.md: there is no metric pelago_ghosts", "metric pelago_others is not in docs/metrics.md"}},
+		{"metrics", "dashboards and alerts name only what is measured", files(
+			"peering/peering.go", "package peering; const a = \"pelago_things\"; const b = \"pelago_seconds\"",
+			"docs/metrics.md", "`pelago_things` counts things, `pelago_seconds` seconds",
+			"deploy/chart/monitoring/rules.yaml", "expr: rate(pelago_things[5m]) > sum(pelago_seconds_bucket) + pelago_thing",
+		), []string{"deploy/chart/monitoring/rules.yaml: there is no metric pelago_thing"}},
 		{"modules", "plain requirements are fine, indirect ones are not counted", map[string]string{
 			"go.mod": rootModule + "require (\n\ta.org/x v1.0.0\n)\n" + many(40, "// indirect"),
 		}, nil},

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // metricsPage describes every metric.
@@ -14,12 +15,16 @@ const metricsPage = "docs/metrics.md"
 
 var (
 	metricName   = regexp.MustCompile(`^pelago_[a-z0-9_]+$`)
+	metricInExpr = regexp.MustCompile(`\bpelago_[a-z0-9_]+`)
 	metricInPage = regexp.MustCompile("`(pelago_[a-z0-9_]+)`")
 )
 
+// monitoring is where dashboards and alerts are.
+const monitoring = "deploy/chart/monitoring/"
+
 // Metrics finds metrics of the product that docs/metrics.md does not describe, and
-// those it describes that no program has. A metric is a string in the code that is
-// exactly its name.
+// those that it, a dashboard or an alert names and no program has. A metric is a string in
+// the code that is exactly its name.
 func Metrics(tree Tree) []string {
 	product := productPath(tree)
 	defined := map[string]string{}
@@ -58,6 +63,20 @@ func Metrics(tree Tree) []string {
 			found = append(found, fmt.Sprintf("%s: there is no metric %s", metricsPage, name))
 		}
 	}
+	for path, text := range tree.Texts {
+		if !strings.HasPrefix(path, monitoring) {
+			continue
+		}
+		for _, name := range metricInExpr.FindAllString(text, -1) {
+			of := name
+			for _, suffix := range []string{"_bucket", "_sum", "_count"} { // of histograms
+				of = strings.TrimSuffix(of, suffix)
+			}
+			if defined[name] == "" && defined[of] == "" {
+				found = append(found, fmt.Sprintf("%s: there is no metric %s", path, name))
+			}
+		}
+	}
 	slices.Sort(found)
-	return found
+	return slices.Compact(found)
 }

@@ -96,6 +96,10 @@ var steps = []step{
 		proves:  "the product's logic, and the laws of the repository",
 		command: goTest("-race"), packages: rootPackages(withoutServer), env: race, goTest: true, limit: 15 * time.Minute,
 	}, {
+		name: "promtool", kind: kindUnit, lists: everywhere, needs: []string{"tools"},
+		proves:  "alerts fire when they should and only then, and Prometheus understands the dashboard",
+		command: []string{"bash", "-c", `PELAGO_PROMTOOL="$PWD/out/tools/promtool" exec go test -json -count=1 -tags promtool -run '^TestPromtool$' ./deploy`}, goTest: true, limit: 5 * time.Minute,
+	}, {
 		name: "unit-sandbox", kind: kindUnit, lists: everywhere, needs: []string{"tools"},
 		proves:  "the sandbox's logic, and its network, machines and images with real parts",
 		command: goTest("-race", "-p", "1", "-timeout", "14m"), packages: sandboxPackages, dir: "sandbox", env: race, goTest: true, limit: 15 * time.Minute,
