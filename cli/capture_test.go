@@ -129,7 +129,13 @@ func capturing(t *testing.T) *stage {
 	spec := corev1.PodSpec{NodeName: "rome-1", Containers: []corev1.Container{{Name: "agent", Image: "x"}}, AutomountServiceAccountToken: new(bool)}
 	space := v1alpha1.PeeringNamespace("milan")
 	lease := agentOf("rome-1", time.Since(now), map[string]v1alpha1.TunnelReport{v1alpha1.NetworkKey(space): alive()})
-	theirs := config(space, "provider", key2, nil)
+	theirs, ours := config(space, "provider", key2, nil), &v1alpha1.NetworkConfig{}
+	if err := s.c.Get(t.Context(), client.ObjectKey{Namespace: space, Name: v1alpha1.NetworkConsumer}, ours); err != nil {
+		t.Fatal(err)
+	}
+	if ours.Spec.PublicKey = key1; s.c.Update(t.Context(), ours) != nil {
+		t.Fatal("this cluster cannot say where its network is")
+	}
 	agent := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NetworkNamespace, Name: "pelago-agent-x", Labels: labels}, Spec: spec}
 	s.space("shop", nil)
 	s.create(&v1alpha1.Peering{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: v1alpha1.PeeringSpec{ClusterID: id1,
