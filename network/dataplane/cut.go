@@ -116,7 +116,7 @@ func flowOf(c *netlink.ConntrackFlow, views []View) flow {
 
 // passage is what a gateway lets pass.
 type passage struct {
-	gateway           Gateway
+	gateway             Gateway
 	here, there         map[netip.Addr]bool
 	shutHere, shutThere map[netip.Addr]bool
 }
