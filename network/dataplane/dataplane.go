@@ -176,7 +176,8 @@ const (
 	// DropDestination: it came from the tunnel and its destination is not a pod here, or
 	// from here and it is none of the peer.
 	DropDestination Reason = "destination"
-	// DropDenied: Limited, and its destination is not to be reached, or not from there.
+	// DropDenied: its destination is not to be reached, or not from there, or its connection was
+	// ended.
 	DropDenied Reason = "denied"
 	// DropInvalid: it belongs to no connection and cannot begin one, so that it cannot be
 	// translated.

@@ -288,6 +288,7 @@ func testLimited(t *testing.T, w *world) {
 		if _, err := open.Read(make([]byte, 1)); err == nil {
 			t.Errorf("%s: what began when all might goes on", side.name)
 		}
+		_ = open.(*net.TCPConn).SetLinger(0)
 		_ = open.Close()
 		side.cluster.change = nil
 		w.set(side.cluster)
