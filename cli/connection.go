@@ -75,7 +75,16 @@ func (c *Cluster) connectionChain(ctx context.Context, e *Env, namespace, from, 
 		}
 		t.look(s.fabric, reports[t.key], now)
 		f.Links[t.Name] = chain.Link{Up: t.Tunnel == TunnelUp, Problem: cmp.Or(t.Message, "it is "+string(t.Tunnel)), Remedy: cmp.Or(t.remedy, "pelago status "+t.Name),
-			Gateway: t.Gateway, Views: t.Views, SeenAs: t.SeenAs}
+			Gateway: t.Gateway, Views: t.Views, SeenAs: t.SeenAs, Reach: t.Reachability}
+	}
+	for into, pod := range map[*v1alpha1.Reachability]*corev1.Pod{&f.FromSpace: f.From, &f.ToSpace: f.To} {
+		o, err := c.offloadingOf(ctx, pod.Namespace)
+		if err != nil {
+			return nil, err
+		}
+		if o != nil {
+			*into = o.Spec.Reachability
+		}
 	}
 	var slices discoveryv1.EndpointSliceList
 	if err := c.Client.List(ctx, &slices, client.InNamespace(f.To.Namespace)); err != nil {

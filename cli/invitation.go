@@ -35,6 +35,9 @@ type invitation struct {
 	CASHA256  string
 	Token     string
 
+	// reach is what the consumer lets the provider reach, and no part of the line.
+	reach v1alpha1.Reachability
+
 	object string    // name of the Invitation at the provider
 	until  time.Time // when it ends
 }
@@ -150,7 +153,7 @@ func (i invitation) manifests(consume v1alpha1.Consume) []client.Object {
 	peering := &v1alpha1.Peering{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Peering"},
 		ObjectMeta: metav1.ObjectMeta{Name: i.Name, Labels: map[string]string{v1alpha1.LabelManagedBy: managedBy}},
-		Spec:       v1alpha1.PeeringSpec{ClusterID: i.ClusterID, Consume: &consume},
+		Spec:       v1alpha1.PeeringSpec{ClusterID: i.ClusterID, Consume: &consume, Reachability: i.reach},
 	}
 	return []client.Object{secret, peering}
 }

@@ -22,6 +22,7 @@ import (
 // offload is the command's flags.
 type offload struct {
 	pods, mapping, remoteName string
+	reachability              string
 	selectors                 []string
 	restart, dryRun           bool
 	output                    string
@@ -61,6 +62,7 @@ What stays pending: pelago explain pod NAME -n NAMESPACE.`,
 	f.StringVar(&o.mapping, "namespace-mapping-strategy", "", "what the namespace is called there: "+strings.Join(mappingStrategies, ", ")+"; DefaultName if never given")
 	f.StringVar(&o.remoteName, "remote-name", "", "its name there, for SelectedName")
 	f.StringArrayVar(&o.selectors, "cluster-selector", nil, "clusters to use, by labels of their virtual nodes: a=1,b=2 is both, the flag given twice is either; empty means all")
+	f.StringVar(&o.reachability, "reachability", "", "which of its pods providers' may reach, and be reached by: "+reachWords()+"; offloaded-only if never given")
 	f.BoolVar(&o.restart, "restart-workloads", false, "roll Deployments and StatefulSets whose pods were made under other terms")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the object instead of making it")
 	durationFlag(f, &o.timeout, "timeout", waitDefault, "how long to wait until every cluster has answered; it goes on after that")
@@ -71,6 +73,7 @@ What stays pending: pelago explain pod NAME -n NAMESPACE.`,
 			panic(err) // the flag is there, and registered once
 		}
 	}
+	completeReach(c)
 	group.AddCommand(c)
 	return group
 }
@@ -151,6 +154,9 @@ func (o *offload) check(namespace string) (*v1alpha1.NamespaceOffloading, error)
 	if o.output != "" && o.restart {
 		return nil, usage("-o prints one object; leave it out with --restart-workloads")
 	}
+	if err := checkReach(o.reachability); err != nil {
+		return nil, err
+	}
 	selector, err := clusterSelector(o.selectors)
 	if err != nil {
 		return nil, err
@@ -159,6 +165,7 @@ func (o *offload) check(namespace string) (*v1alpha1.NamespaceOffloading, error)
 		PodOffloadingStrategy:    v1alpha1.PodOffloadingStrategy(o.pods),
 		NamespaceMappingStrategy: v1alpha1.NamespaceMappingStrategy(o.mapping),
 		RemoteNamespaceName:      o.remoteName, ClusterSelector: selector,
+		Reachability: v1alpha1.Reachability(o.reachability),
 	}
 	return wanted, nil
 }
@@ -215,6 +222,9 @@ func (o *offload) store(ctx context.Context, e *Env, c *Cluster, wanted *v1alpha
 	before := current.DeepCopy()
 	if o.given("pod-offloading-strategy") {
 		current.Spec.PodOffloadingStrategy = wanted.Spec.PodOffloadingStrategy
+	}
+	if o.given("reachability") {
+		current.Spec.Reachability = wanted.Spec.Reachability
 	}
 	if o.given("cluster-selector") {
 		current.Spec.ClusterSelector = wanted.Spec.ClusterSelector

@@ -126,6 +126,15 @@ func TestOffload(t *testing.T) {
 	if o := s.offloading(name); o.Spec.PodOffloadingStrategy != v1alpha1.PodsRemote || o.Spec.ClusterSelector != nil {
 		t.Errorf("what was not given has changed: %+v", o.Spec)
 	}
+	if got := s.run("offload", "namespace", name, "--reachability", "none"); got.code != 0 || s.offloading(name).Spec.Reachability != v1alpha1.ReachNone {
+		t.Errorf("changing the reachability: %+v", got)
+	}
+	if got := s.run("offload", "namespace", name, "--pod-offloading-strategy", "Remote"); got.code != 0 || s.offloading(name).Spec.Reachability != v1alpha1.ReachNone {
+		t.Errorf("changing something else: %+v", got)
+	}
+	if got := s.run("offload", "namespace", name, "--reachability", "some"); got.code != 2 || !strings.Contains(got.err, "use none, offloaded-only, full") {
+		t.Errorf("a word that is none: %+v", got)
+	}
 	got = s.run("offload", "namespace", name, "--namespace-mapping-strategy", "EnforceSameName")
 	if got.code != 1 || !strings.Contains(got.err, "DefaultName, which cannot be changed; run: pelago unoffload namespace offloaded-shop, then offload it again") {
 		t.Errorf("changing what cannot be changed: %+v", got)

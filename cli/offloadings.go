@@ -42,6 +42,8 @@ type OffloadedReport struct {
 	Offloaded int `json:"offloaded"`
 	Waiting   int `json:"waiting"`
 	Outdated  int `json:"outdated"`
+	// Reachability says which of its pods providers' may reach, and be reached by.
+	Reachability v1alpha1.Reachability `json:"reachability"`
 }
 
 // OffloadedAtReport is an offloaded namespace at one of the clusters selected.
@@ -123,7 +125,8 @@ func (s *snapshot) judgeOffloadings(r *Report) {
 	in := podsBy(s.pods, func(p *corev1.Pod) string { return p.Namespace })
 	for i := range s.offloadings {
 		o := &s.offloadings[i]
-		report := OffloadedReport{Namespace: o.Namespace, Strategy: chain.Strategy(o), Phase: o.Status.Phase, Clusters: []OffloadedAtReport{}}
+		report := OffloadedReport{Namespace: o.Namespace, Strategy: chain.Strategy(o), Phase: o.Status.Phase, Clusters: []OffloadedAtReport{},
+			Reachability: o.Spec.Reachability.OrDefault()}
 		for _, at := range o.Status.Clusters {
 			if !meta.IsStatusConditionTrue(at.Conditions, v1alpha1.ConditionOffloadingRequired) {
 				continue

@@ -22,6 +22,7 @@ type peer struct {
 	consume    consumeFlags
 
 	remote        Access
+	reachability  string
 	bidirectional bool
 	inBand        bool
 
@@ -47,9 +48,15 @@ func newPeer(e *Env) *cobra.Command {
 resources is accepted. The line to run is what "pelago generate peer-command" printed
 there. NAME is what the provider will be called here.
 
+With nothing but NAME and --reachability it changes, of a peering that is there, which pods of
+this cluster the provider's may reach, and be reached by: none, those offloaded (and those
+behind their Services), or all. The provider's owner says the same of his pods, in the Tenant
+there, and the narrower of both holds.
+
 With --remote-kubeconfig the invitation is made there first, so that one command does
 both sides; with --bidirectional each cluster uses the other.`,
 		Example: `  pelago peer milan --cluster-id 8f14e45f-ceea-4e7a-9c1d-0d5f3b6a1c2e --auth-url https://milan.example:30443 --ca-sha256 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae --token tOkEn
+  pelago peer milan --reachability full
   pelago peer --remote-kubeconfig milan.kubeconfig
   pelago peer --remote-kubeconfig milan.kubeconfig --bidirectional`,
 		Args: atMost("NAME"),
@@ -69,17 +76,26 @@ both sides; with --bidirectional each cluster uses the other.`,
 	f.StringArrayVar(&p.consume.resources, "resource", nil, "another resource to ask for, NAME=AMOUNT; repeatable")
 	f.StringVar(&p.remote.Kubeconfig, "remote-kubeconfig", "", "kubeconfig of the provider: make the invitation there first")
 	f.StringVar(&p.remote.Context, "remote-context", "", "context of --remote-kubeconfig")
+	f.StringVar(&p.reachability, "reachability", "", "which pods here take part in the network with the provider: "+reachWords()+"; offloaded-only if never given")
 	f.BoolVar(&p.bidirectional, "bidirectional", false, "let the remote cluster use this one as well")
 	f.BoolVar(&p.inBand, "in-band", false, "reach the provider's API server through the tunnel (not available yet)")
 	f.BoolVar(&p.dryRun, "dry-run", false, "print the objects instead of making them")
 	durationFlag(f, &p.timeout, "timeout", waitDefault, "how long to wait until the peering is ready; Pelago goes on after that")
 	outputFlag(c, &p.output)
+	completeReach(c)
 	return c
 }
 
 func (p *peer) run(ctx context.Context, e *Env, args []string) error {
 	if len(args) > 0 {
 		p.invitation.Name = args[0]
+	}
+	if err := checkReach(p.reachability); err != nil {
+		return err
+	}
+	p.invitation.reach = v1alpha1.Reachability(p.reachability)
+	if i := p.invitation; i == (invitation{Name: i.Name, reach: i.reach}) && i.Name != "" && i.reach != "" && p.remote == (Access{}) {
+		return changeReach(ctx, e, i.Name, i.reach, p.dryRun)
 	}
 	consume, err := p.check()
 	if err != nil {

@@ -91,7 +91,7 @@ func TestPeer(t *testing.T) {
 		s.offer(p.Name)
 		return well()
 	})
-	got := s.run(peerArgs(id1, "--cpu", "4")...)
+	got := s.run(peerArgs(id1, "--cpu", "4", "--reachability", "none")...)
 	if got.code != 0 || got.out != "Peered with milan, which offers 4 cpu, 8Gi memory.\n" {
 		t.Fatalf("peering: %+v", got)
 	}
@@ -101,6 +101,26 @@ func TestPeer(t *testing.T) {
 	p := s.peering("milan")
 	if amount := p.Spec.Consume.Resources["cpu"]; p.Spec.ClusterID != id1 || amount.String() != "4" || p.Spec.Consume.TokenSecret != s.tokens()[0] {
 		t.Errorf("the Peering is %+v", p.Spec)
+	}
+	if p.Spec.Reachability != v1alpha1.ReachNone {
+		t.Errorf("the reachability is %q", p.Spec.Reachability)
+	}
+	if got := s.run("peer", "milan", "--reachability", "full"); got.code != 0 || !strings.Contains(got.out, "all pods may be reached by milan") || s.peering("milan").Spec.Reachability != v1alpha1.ReachFull {
+		t.Errorf("changing the reachability: %+v", got)
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"milan", "--reachability", "some"}, 2, `--reachability "some" is unknown; use none, offloaded-only, full`},
+		{[]string{"milan", "--reachability", "none", "--dry-run"}, 2, "--dry-run"},
+		{[]string{"oslo", "--reachability", "none"}, 1, "oslo"},
+		{[]string{"--reachability", "none"}, 2, "there is no invitation"},
+	} {
+		if got := s.run(append([]string{"peer"}, c.args...)...); got.code != c.code || !strings.Contains(got.err, c.says) {
+			t.Errorf("peer %v: %+v", c.args, got)
+		}
 	}
 	if got := s.run(peerArgs(id1)...); got.code != 0 || !strings.Contains(got.err, "already") {
 		t.Errorf("peering again: %+v", got)

@@ -210,6 +210,7 @@ func (v view) offloaded(namespaces []OffloadedReport) error {
 	}
 	fmt.Fprintln(v.out)
 	var rows [][]screen.Cell
+	var reaches []v1alpha1.Reachability
 	for _, n := range namespaces {
 		phase := screen.Cell{Text: string(n.Phase), Colour: screen.Yellow}
 		switch n.Phase {
@@ -229,8 +230,10 @@ func (v view) offloaded(namespaces []OffloadedReport) error {
 		}
 		rows = append(rows, []screen.Cell{{Text: n.Namespace}, {Text: string(n.Strategy)}, phase, {Text: strings.Join(names, ", ")},
 			{Text: strconv.Itoa(n.Pods)}, {Text: strconv.Itoa(n.Offloaded)}, {Text: strconv.Itoa(n.Outdated)}})
+		reaches = append(reaches, n.Reachability)
 	}
-	return screen.Table(v.out, v.paint, v.width, []string{"NAMESPACE", "STRATEGY", "PHASE", "CLUSTERS", "PODS", "AWAY", "OLDER"}, rows)
+	titles, rows := withReach([]string{"NAMESPACE", "STRATEGY", "PHASE", "CLUSTERS", "PODS", "AWAY", "OLDER"}, rows, reaches)
+	return screen.Table(v.out, v.paint, v.width, titles, rows)
 }
 
 // requests shows each request, if they are to be shown.

@@ -17,6 +17,7 @@ func (v view) networks(networks []NetworkReport) error {
 	}
 	fmt.Fprintln(v.out)
 	var rows [][]screen.Cell
+	var reaches []v1alpha1.Reachability
 	for _, n := range networks {
 		state, gateway, latency, loss := screen.Cell{Text: string(n.Tunnel), Colour: screen.Yellow}, n.Gateway, "-", "-"
 		switch n.Tunnel {
@@ -29,8 +30,10 @@ func (v view) networks(networks []NetworkReport) error {
 			gateway = "-"
 		}
 		rows = append(rows, []screen.Cell{{Text: n.Name}, {Text: strings.ToLower(string(n.Role))}, state, {Text: gateway}, {Text: latency}, {Text: loss}, {Text: seen(n.Views)}})
+		reaches = append(reaches, n.Reachability)
 	}
-	if err := screen.Table(v.out, v.paint, v.width, []string{"NETWORK", "ROLE", "TUNNEL", "GATEWAY", "LATENCY", "LOSS", "SEEN HERE AS"}, rows); err != nil {
+	titles, rows := withReach([]string{"NETWORK", "ROLE", "TUNNEL", "GATEWAY", "LATENCY", "LOSS", "SEEN HERE AS"}, rows, reaches)
+	if err := screen.Table(v.out, v.paint, v.width, titles, rows); err != nil {
 		return err
 	}
 	for _, n := range networks {

@@ -50,7 +50,8 @@ func newTest(e *Env) *cobra.Command {
 others in every way that applications do: by the pod's address, by its Service's address, by
 names, by a port of a node. Each call carries 128 KiB there and back, so that a way that loses
 large packets fails. Shows every way with what came of it, and for those that fail why and what
-to do; it ends with 1 if one does. All is removed at the end. NAME is one provider's peering.`,
+to do; it ends with 1 if one does. Ways that this cluster holds closed by its own choice, with
+spec.reachability of the Peering, are not tried and no failure. All is removed at the end. NAME is one provider's peering.`,
 		Example:           "  pelago test network\n  pelago test network milan -o json",
 		Args:              atMost("NAME"),
 		ValidArgsFunction: e.completePeerings,
@@ -127,22 +128,25 @@ func (o *testNetwork) run(ctx context.Context, e *Env, args []string) (err error
 // try calls every way until it is good or the time to settle is over.
 func (w *testbed) try(ctx context.Context, e *Env, progress *screen.Progress, settle time.Duration, paths []reach.Path, pods []reach.Pod) ([]reach.Result, error) {
 	until := e.Clock.Now().Add(settle)
+	bad := func(r reach.Result) bool { return !r.OK && r.Closed == "" }
 	results := make([]reach.Result, len(paths))
 	for i, p := range paths {
 		results[i] = reach.Judge(p, reach.Answer{Err: "not called yet", At: reach.AtConnect}, pods)
 	}
+	w.choices(ctx, results)
 	for {
-		bad := 0
+		good := 0
 		for _, r := range results {
-			if !r.OK {
-				bad++
+			if !bad(r) {
+				good++
 			}
 		}
-		progress.Step("Calling: %d of %d ways are good", len(results)-bad, len(results))
+		progress.Step("Calling: %d of %d ways are as they should be", good, len(results))
 		err := w.round(ctx, results, pods)
-		done := !slices.ContainsFunc(results, func(r reach.Result) bool { return !r.OK })
+		done := !slices.ContainsFunc(results, bad)
 		switch {
 		case done || ctx.Err() == nil && e.Clock.Now().After(until):
+			w.doubts(results)
 			return results, nil
 		case ctx.Err() != nil:
 			return nil, ended(context.Cause(ctx), "trying the ways", settle, "", "run it again")
@@ -189,7 +193,7 @@ func (w *testbed) round(ctx context.Context, results []reach.Result, pods []reac
 func left(results []reach.Result) map[string][]int {
 	all := map[string][]int{}
 	for i, r := range results {
-		if !r.OK && r.Host != "" {
+		if !r.OK && r.Closed == "" && r.Host != "" {
 			all[r.From] = append(all[r.From], i)
 		}
 	}
@@ -200,7 +204,7 @@ func left(results []reach.Result) map[string][]int {
 func (o *testNetwork) print(e *Env, results []reach.Result) error {
 	var bad []reach.Result
 	for _, r := range results {
-		if !r.OK {
+		if !r.OK && r.Closed == "" {
 			bad = append(bad, r)
 		}
 	}
@@ -226,13 +230,22 @@ func printPaths(w io.Writer, paint screen.Paint, width int, results []reach.Resu
 			row[3] = screen.Cell{Text: "fails", Colour: screen.Red}
 			row[4].Text = "-"
 		}
+		if r.Closed != "" {
+			row[3] = screen.Cell{Text: "closed", Colour: screen.Yellow}
+		}
 		rows = append(rows, row)
 	}
 	if err := screen.Table(w, paint, width, []string{"FROM", "TO", "BY", "RESULT", "CONNECT", "SEEN AS"}, rows); err != nil {
 		return err
 	}
+	told := map[string]bool{}
 	for _, r := range results {
-		if !r.OK {
+		if r.Closed != "" {
+			if !told[r.Closed] {
+				fmt.Fprint(w, "\n", screen.Wrap(r.Closed+". "+r.Remedy, "  ", screen.Width))
+			}
+			told[r.Closed] = true
+		} else if !r.OK {
 			fmt.Fprint(w, "\n", screen.Wrap(fmt.Sprintf("%s to %s by %s: %s. %s", r.From, r.To, r.By, r.Why, r.Remedy), "  ", screen.Width))
 		}
 	}

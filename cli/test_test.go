@@ -141,6 +141,22 @@ func TestTestNetwork(t *testing.T) {
 	})
 	if r := s.tests(broken, "-o", "json", "--settle", "1s"); r.code != 1 || !strings.Contains(r.out, `"ok": false`) || !strings.Contains(r.err, "pelago status milan") {
 		t.Errorf("where one direction is broken: %+v", r)
+	} else if !strings.Contains(r.out, "the peer may hold the way closed") {
+		t.Errorf("what the peer may have chosen is not said: %+v", r)
+	}
+	var own v1alpha1.NetworkConfig
+	if err := s.c.Get(t.Context(), client.ObjectKey{Namespace: v1alpha1.PeeringNamespace("milan"), Name: v1alpha1.NetworkConsumer}, &own); err != nil {
+		t.Fatal(err)
+	}
+	own.Spec.Reachability = v1alpha1.ReachNone
+	if err := s.c.Update(t.Context(), &own); err != nil {
+		t.Fatal(err)
+	}
+	never := execution(func(_ context.Context, _, pod string, command []string) (string, error) {
+		return "", errors.New("nothing is to be called")
+	})
+	if r := s.tests(never); r.code != 0 || strings.Contains(r.out, "fails") || !strings.Contains(r.out, "closed") || strings.Count(r.out, "own choice") != 1 {
+		t.Errorf("where this cluster holds all closed: %+v", r)
 	}
 }
 

@@ -47,6 +47,8 @@ type NetworkReport struct {
 	// by which it is seen, in the other one's words.
 	Views  []v1alpha1.NetworkView `json:"views"`
 	SeenAs []v1alpha1.NetworkView `json:"seenAs"`
+	// Reachability says which pods of this cluster take part, by its own choice.
+	Reachability v1alpha1.Reachability `json:"reachability"`
 	// Through are the prefixes by which this cluster sees other providers, and which: of SeenAs
 	// those are not its own, but lead there.
 	Through map[string]string `json:"-"`
@@ -247,7 +249,10 @@ func (s *snapshot) reports(now time.Time) map[string]told {
 
 // look finds out how a tunnel is, and if it is not well, the first thing that is wrong.
 func (t *tunnel) look(f fabric, report told, now time.Time) {
-	t.Views, t.SeenAs = viewsIn(t.theirs), viewsIn(t.ours)
+	t.Views, t.SeenAs, t.Reachability = viewsIn(t.theirs), viewsIn(t.ours), v1alpha1.ReachOffloadedOnly
+	if t.ours != nil {
+		t.Reachability = t.ours.Spec.Reachability.OrDefault()
+	}
 	fail := func(state TunnelState, reason, message, remedy string) {
 		t.Tunnel = state
 		if t.Message == "" {

@@ -254,4 +254,11 @@ func (s *stage) testTunnels(t *testing.T, peering string) {
 	if got := s.run("status", "-o", "json"); got.code != 0 || !strings.Contains(got.out, `"tunnel": "up"`) {
 		t.Errorf("status in JSON: %+v", got)
 	}
+	ours.Spec.Reachability = v1alpha1.ReachFull
+	if err := s.c.Update(t.Context(), &ours); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.run("status", peering); !strings.Contains(got.out, "REACHABLE") || !strings.Contains(got.out, "  full") {
+		t.Errorf("status of a network in which all pods take part: %+v", got)
+	}
 }

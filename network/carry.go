@@ -94,7 +94,7 @@ func (c *carrier) send(ctx context.Context, peer Peer, b *both) error {
 	ctx, cancel := context.WithTimeout(ctx, remoteLimit)
 	defer cancel()
 	if b.consumerThere {
-		if changes := difference(b.farConsumer.Object["spec"], b.consumer.Spec); len(changes) > 0 && b.consumer.Spec.PublicKey != "" {
+		if changes := difference(b.farConsumer.Object["spec"], public(b.consumer.Spec)); len(changes) > 0 && b.consumer.Spec.PublicKey != "" {
 			if err := patch(ctx, peer.Client(), b.farConsumer, "spec", changes); err != nil {
 				return fmt.Errorf("publishing at the provider: %w", err)
 			}
@@ -117,6 +117,12 @@ func (c *carrier) send(ctx context.Context, peer Peer, b *both) error {
 		}
 	}
 	return nil
+}
+
+// public is what a peer is told of a spec: whom this cluster lets be reached is its own affair.
+func public(s v1alpha1.NetworkConfigSpec) v1alpha1.NetworkConfigSpec {
+	s.Reachability = ""
+	return s
 }
 
 // patch changes fields of the spec or the status of an object at the provider.
@@ -196,7 +202,7 @@ func (c *carrier) take(ctx context.Context, peering string, b *both) (time.Durat
 		}
 	}
 	if b.consumerThere {
-		current := len(difference(b.farConsumer.Object["spec"], b.consumer.Spec)) == 0
+		current := len(difference(b.farConsumer.Object["spec"], public(b.consumer.Spec))) == 0
 		status = receivedStatus(b.farConsumer.Object, b.consumer, current)
 	}
 	newSpec, newStatus := !equality.Semantic.DeepEqual(spec, b.provider.Spec), !equality.Semantic.DeepEqual(status, b.consumer.Status)

@@ -37,6 +37,8 @@ type pair struct {
 	unsure bool
 	// begun is when this process saw first that it is wanted, or that it may be.
 	begun time.Time
+	// reach is what this cluster's owner says of its pods, nothing if he does not.
+	reach v1alpha1.Reachability
 	// spaces are the namespaces whose pods may run at the provider.
 	spaces map[string]bool
 	// consumer and provider are the objects there are.
@@ -171,7 +173,7 @@ func (d *decision) publish(f *facts) {
 		}
 		spec := v1alpha1.NetworkConfigSpec{
 			Pods: texts(slices.Concat(f.property.Pods, d.transit[p])), External: texts(f.property.External), Port: port,
-			Endpoints: d.called(f, p, port),
+			Endpoints: d.called(f, p, port), Reachability: p.reach,
 		}
 		if p.consumes {
 			spec.APIServer = apiServer(f.property.External)

@@ -107,14 +107,14 @@ func (r *decider) gatherPairs(ctx context.Context, f *facts, g *grounds, have ma
 		f.pairs = append(f.pairs, &pair{
 			namespace: v1alpha1.PeeringNamespace(p.Name), consumes: true, peering: p.Name, peer: p.Name,
 			since: p.CreationTimestamp.Time, asked: p.Annotations[v1alpha1.AnnotationRotate], wanted: said != no, unsure: said == unknown,
-			spaces: spaces[v1alpha1.PeeringNamespace(p.Name)],
+			spaces: spaces[v1alpha1.PeeringNamespace(p.Name)], reach: p.Spec.Reachability,
 		})
 	}
 	for i := range tenants.Items {
 		t := &tenants.Items[i]
 		said := features(t.Status.Cluster)
 		p := &pair{
-			namespace: v1alpha1.TenantNamespace(t.Name), peer: t.Name, since: t.CreationTimestamp.Time,
+			namespace: v1alpha1.TenantNamespace(t.Name), peer: t.Name, since: t.CreationTimestamp.Time, reach: t.Spec.Reachability,
 			wanted: said != no && t.DeletionTimestamp == nil,
 			unsure: said == unknown || !status.IsTrue(t.Status.Conditions, v1alpha1.ConditionNamespaceReady),
 		}

@@ -77,6 +77,14 @@ type NamespaceOffloadingSpec struct {
 	// +optional
 	// +kubebuilder:default=Deny
 	ServiceAccountTokens TokenPolicy `json:"serviceAccountTokens,omitempty"`
+
+	// Reachability says which pods of this namespace may reach providers and be reached from
+	// there: none, neither those here nor those that run there; offloaded-only, those that run
+	// there, and those here behind its Services, also if absent; full, all of them. Where the
+	// Peering says none, none is. Home's API server is not meant.
+	//
+	// +optional
+	Reachability Reachability `json:"reachability,omitempty"`
 }
 
 // TokenPolicy says whether tokens of service accounts travel.

@@ -83,6 +83,11 @@ type NetworkConfigSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=47
 	APIServer string `json:"apiServer,omitempty"`
+	// Reachability is that of this side, from its Peering or Tenant, for its own agents. It is
+	// not carried to the other side, and a peer's is not looked at.
+	//
+	// +optional
+	Reachability Reachability `json:"reachability,omitempty"`
 }
 
 // NetworkView says by which prefix one side sees a range of the other.

@@ -28,6 +28,7 @@ type Peering struct {
 // PeeringSpec says what is wanted with a remote cluster.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.consume) || has(self.provide)",message="spec: set consume, provide or both"
+// +kubebuilder:validation:XValidation:rule="!has(self.reachability) || has(self.consume)",message="spec.reachability: is for a provider, and needs spec.consume; for a consumer set spec.reachability of its Tenant"
 type PeeringSpec struct {
 	// ClusterID is the remote cluster's id. It cannot be changed.
 	//
@@ -43,6 +44,14 @@ type PeeringSpec struct {
 	// by Pelago when the consumer has used an invitation.
 	// +optional
 	Provide *Provide `json:"provide,omitempty"`
+
+	// Reachability says which pods of this cluster, as a consumer, may reach the provider's
+	// and be reached from there: none; offloaded-only, those that run there and those behind
+	// Services of their namespaces, also if absent; full, all. The provider's owner says the
+	// same of his pods, and the narrower holds.
+	//
+	// +optional
+	Reachability Reachability `json:"reachability,omitempty"`
 }
 
 // Consume says how to reach the provider and what to ask of it.

@@ -106,6 +106,13 @@ type TenantTerms struct {
 	// +optional
 	DisruptionBudgets *bool `json:"disruptionBudgets,omitempty"`
 
+	// Reachability says which pods of this cluster may reach the consumer's and be reached
+	// from there: none; offloaded-only, those that run here for it, also if absent; full, all.
+	// The consumer says the same of its own, and the narrower holds.
+	//
+	// +optional
+	Reachability Reachability `json:"reachability,omitempty"`
+
 	// AbandonAfter is how long the consumer may be silent before the tenant and all
 	// that belongs to it is removed, e.g. 720h. Never if absent. At least 10m.
 	//

@@ -21,6 +21,8 @@ type ConnectionFacts struct {
 	Links map[string]Link
 	// Slices are those of the namespace of To.
 	Slices []discoveryv1.EndpointSlice
+	// FromSpace and ToSpace are what the namespaces of both say of the reachability of their pods.
+	FromSpace, ToSpace v1alpha1.Reachability
 	// Mapped are the peerings at which the namespace of To is known.
 	Mapped []string
 }
@@ -35,6 +37,8 @@ type Link struct {
 	// Views are by which prefixes this cluster sees the provider's, SeenAs those by which the
 	// provider sees this cluster's.
 	Views, SeenAs []v1alpha1.NetworkView
+	// Reach is which pods of this cluster take part, by its own choice.
+	Reach v1alpha1.Reachability
 }
 
 // Connection walks the way from a pod to another one, and says where it breaks.
@@ -62,6 +66,7 @@ func Connection(f ConnectionFacts) Chain {
 			c.add(carries(peering, f.Links[peering]))
 		}
 	}
+	c.add(chosen(f, from, to))
 	c.add(mayPass(f, from, to))
 	return c
 }
@@ -130,21 +135,54 @@ func carries(peering string, l Link) Step {
 	return s
 }
 
-// mayPass says whether the gateways let the connection begin: what was offloaded may be
-// reached from home, and home's pods by what was offloaded elsewhere if they are behind a Service.
+// chosen says whether this cluster holds the way closed itself.
+func chosen(f ConnectionFacts, from, to string) Step {
+	s := Step{Fact: "this cluster lets its pods take part", State: Broken}
+	for _, peering := range []string{from, to} {
+		if peering != "" && f.Links[peering].Reach == v1alpha1.ReachNone {
+			s.Evidence = fmt.Sprintf("this cluster's own choice closes the way: Peering %s has spec.reachability none", peering)
+			s.Remedy = "if that is not wanted: pelago peer " + peering + " --reachability offloaded-only"
+			return s
+		}
+	}
+	for namespace, said := range map[string]v1alpha1.Reachability{f.From.Namespace: f.FromSpace, f.To.Namespace: f.ToSpace} {
+		if said == v1alpha1.ReachNone {
+			s.Evidence = fmt.Sprintf("this cluster's own choice closes the way: the NamespaceOffloading of %s has spec.reachability none", namespace)
+			s.Remedy = "if that is not wanted: pelago offload namespace " + namespace + " --reachability offloaded-only"
+			return s
+		}
+	}
+	s.State, s.Evidence = Done, "by spec.reachability of the Peering and of the namespaces"
+	return s
+}
+
+// mayPass says whether the gateway here lets the connection begin: what was offloaded may be
+// reached from home, and home's pods by what was offloaded elsewhere if they are behind a Service,
+// or all of them by this cluster's choice. What the peer's gateway holds closed is not known here.
 func mayPass(f ConnectionFacts, from, to string) Step {
 	s := Step{Fact: "the gateways let it begin", State: Done}
+	peer := to
+	if from != "" {
+		peer = from
+	}
 	switch {
 	case from == "":
 		s.Evidence = f.To.Name + " was offloaded from here"
+	case to == "" && f.Links[from].Reach == v1alpha1.ReachFull:
+		s.Evidence = "this cluster lets " + from + " reach all of its pods"
 	case !slices.Contains(f.Mapped, from):
 		s.State, s.Evidence = Broken, fmt.Sprintf("namespace %s is not offloaded to %s", f.To.Namespace, from)
 		s.Remedy = "pelago offload namespace " + f.To.Namespace
+	case f.ToSpace == v1alpha1.ReachFull:
+		s.Evidence = "namespace " + f.To.Namespace + " lets all of its pods be reached"
 	case !behindService(f):
 		s.State, s.Evidence = Broken, "no Service selects "+f.To.Name+", so nothing at "+from+" may reach it"
-		s.Remedy = fmt.Sprintf("make one in namespace %s that selects it", f.To.Namespace)
+		s.Remedy = fmt.Sprintf("make one in namespace %s that selects it, or let all of its pods be reached: pelago offload namespace %[1]s --reachability full", f.To.Namespace)
 	default:
 		s.Evidence = "a Service selects " + f.To.Name
+	}
+	if s.State == Done {
+		s.Evidence += fmt.Sprintf("; the peer may let less pass, by the Tenant's spec.reachability at %s, which is not known here", peer)
 	}
 	return s
 }

@@ -66,6 +66,12 @@ func TestConnection(t *testing.T) {
 		{"the tunnel is down", link(func(l *Link) { l.Up, l.Problem, l.Remedy = false, "nothing comes back", "see UDP" }), "the tunnel to milan", "nothing comes back"},
 		{"nothing offloaded there", both(back, func(f *ConnectionFacts) { f.Mapped = nil }), "let it begin", "not offloaded to milan"},
 		{"no Service", both(back, func(f *ConnectionFacts) { f.Slices = nil }), "let it begin", "no Service selects web"},
+		{"the peer's own choice is not known", func(*ConnectionFacts) {}, "", "the peer may let less pass, by the Tenant's spec.reachability at milan"},
+		{"this cluster lets none be reached by the provider", link(func(l *Link) { l.Reach = v1alpha1.ReachNone }), "lets its pods take part", "own choice closes the way: Peering milan"},
+		{"nor the other way round", both(back, link(func(l *Link) { l.Reach = v1alpha1.ReachNone })), "lets its pods take part", "pelago peer milan --reachability"},
+		{"the namespace lets none be reached", func(f *ConnectionFacts) { f.ToSpace = v1alpha1.ReachNone }, "lets its pods take part", "the NamespaceOffloading of shop"},
+		{"no Service, and the namespace lets all be reached", both(back, func(f *ConnectionFacts) { f.Slices, f.ToSpace = nil, v1alpha1.ReachFull }), "", "namespace shop lets all of its pods"},
+		{"no Service, and the cluster lets all be reached", both(back, both(link(func(l *Link) { l.Reach = v1alpha1.ReachFull }), func(f *ConnectionFacts) { f.Slices, f.Mapped = nil, nil })), "", "lets milan reach all of its pods"},
 		{"two providers", turin, "", "10.91.0.7"},
 		{"two providers, and no way through home", both(turin, func(f *ConnectionFacts) {
 			l := f.Links["turin"]

@@ -104,6 +104,8 @@ type Result struct {
 	OK     bool   `json:"ok"`
 	Client string `json:"client,omitempty"`
 	Micros int64  `json:"micros,omitempty"`
+	// Closed says whose choice holds the way closed, which is then not tried.
+	Closed string `json:"closed,omitempty"`
 	// Why it is not, and what to do.
 	Why    string `json:"why,omitempty"`
 	Remedy string `json:"remedy,omitempty"`

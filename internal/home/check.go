@@ -233,6 +233,7 @@ func checkResource(item string) string {
 func (m *mistakes) terms(t v1alpha1.TenantTerms) {
 	oneOf(m, "tenant.state", t.State, v1alpha1.TenantActive, v1alpha1.TenantCordoned, v1alpha1.TenantDrained)
 	oneOf(m, "tenant.podSecurity", t.PodSecurity, v1alpha1.PodSecurityPrivileged, v1alpha1.PodSecurityBaseline, v1alpha1.PodSecurityRestricted)
+	oneOf(m, "tenant.reachability", t.Reachability, v1alpha1.Reachabilities()...)
 	if t.AbandonAfter != nil && t.AbandonAfter.Duration < minAbandon {
 		m.add("tenant.abandonAfter: %s is too short; give at least %s", t.AbandonAfter.Duration, shortDuration(minAbandon))
 	}

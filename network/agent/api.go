@@ -72,18 +72,24 @@ func (f facts) withTokens() map[string]bool {
 	return all
 }
 
+// door is a consumer's API server: where he has it, and as a list, by which address it is seen here.
+type door struct {
+	at   []netip.AddrPort
+	view []string
+}
+
 // theirAPI is by which address this cluster sees a consumer's API server. The consumer says what
 // he likes: only an address of his external range that has a view counts.
-func (k *known) theirAPI(p *pair, key string, table *ipam.Table) []string {
+func (k *known) theirAPI(p *pair, key string, table *ipam.Table) door {
 	if p.role != plan.Provider || p.peer.Spec.APIServer == "" {
-		return nil
+		return door{}
 	}
 	at, err := netip.ParseAddrPort(p.peer.Spec.APIServer)
 	view, ok := table.View(key, at.Addr())
 	external := k.prefixes("peering "+key, "its peer's external range", p.peer.Spec.External, maxRanges)
 	if err != nil || !ok || !prefixIn(external, at.Addr()) {
 		k.wrong("peering "+key, "its peer's API server %s is no HOST:PORT in its external range", short(p.peer.Spec.APIServer))
-		return nil
+		return door{}
 	}
-	return []string{view.String()}
+	return door{[]netip.AddrPort{at}, []string{view.String()}}
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -64,8 +65,8 @@ type cluster struct {
 }
 
 // subject is what is followed beside: the pods of a virtual node, or the slices of a
-// namespace, or of one Service in it.
-type subject struct{ node, namespace, service string }
+// namespace, or of one Service in it, or the pods of a namespace.
+type subject struct{ node, namespace, service, pods string }
 
 // follow is a cache of one subject.
 type follow struct {
@@ -335,7 +336,7 @@ func (c *cluster) follow(want map[subject]bool) {
 		}
 		f, err := c.begin(s)
 		if err != nil {
-			c.options.Log.Error(err, "following", "node", s.node, "namespace", s.namespace, "service", s.service)
+			c.options.Log.Error(err, "following", "node", s.node, "namespace", cmp.Or(s.namespace, s.pods), "service", s.service)
 			continue
 		}
 		c.follows[s] = f
@@ -352,6 +353,9 @@ func (c *cluster) begin(s subject) (*follow, error) {
 			of = of.Add(requirement(discoveryv1.LabelServiceName, selection.Equals, s.service))
 		}
 		o, by = &discoveryv1.EndpointSlice{}, cache.ByObject{Namespaces: map[string]cache.Config{s.namespace: {}}, Label: of}
+	}
+	if s.pods != "" {
+		by = cache.ByObject{Namespaces: map[string]cache.Config{s.pods: {}}}
 	}
 	made, err := c.cache(map[client.Object]cache.ByObject{o: by})
 	if err != nil {

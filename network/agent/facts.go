@@ -32,6 +32,8 @@ type facts struct {
 	// by namespace.
 	maps []v1alpha1.NamespaceMap
 	home map[string][]discoveryv1.EndpointSlice
+	// inside are the pods of namespaces that say more or less of these than usual.
+	inside map[string][]corev1.Pod
 	// api are the slices of the API server here, and offloaded say which namespaces let tokens
 	// for it travel.
 	api       []discoveryv1.EndpointSlice

@@ -27,7 +27,7 @@ import (
 // facts are what is known now, but for who is alive. It also has those virtual nodes and
 // namespaces followed that matter.
 func (c *cluster) facts() facts {
-	f := facts{self: c.options.Node, away: map[string][]corev1.Pod{}, home: map[string][]discoveryv1.EndpointSlice{}, keys: map[string][]byte{}}
+	f := facts{self: c.options.Node, away: map[string][]corev1.Pod{}, home: map[string][]discoveryv1.EndpointSlice{}, inside: map[string][]corev1.Pod{}, keys: map[string][]byte{}}
 	before := c.versions.begin()
 	var nodes corev1.NodeList
 	var configs v1alpha1.NetworkConfigList
@@ -58,6 +58,10 @@ func (c *cluster) facts() facts {
 		if s.node != "" {
 			if err := on.cache.List(context.Background(), &pods); err == nil {
 				f.away[s.node] = pods.Items
+			}
+		} else if s.pods != "" {
+			if err := on.cache.List(context.Background(), &pods); err == nil {
+				f.inside[s.pods] = pods.Items
 			}
 		} else if err := on.cache.List(context.Background(), &home); err == nil {
 			if s == apiSubject {
@@ -116,6 +120,10 @@ func (f facts) subjects() map[subject]bool {
 			all[subject{namespace: namespace}] = true
 		}
 	}
+	for namespace := range f.spaces() {
+		all[subject{pods: namespace}] = len(pairs) > 0
+	}
+	maps.DeleteFunc(all, func(_ subject, wanted bool) bool { return !wanted })
 	return all
 }
 
@@ -175,7 +183,7 @@ func trim(obj any) (any, error) {
 		}
 		return m, nil
 	case *v1alpha1.NamespaceOffloading:
-		return &v1alpha1.NamespaceOffloading{ObjectMeta: meta, Spec: v1alpha1.NamespaceOffloadingSpec{ServiceAccountTokens: o.Spec.ServiceAccountTokens}}, nil
+		return &v1alpha1.NamespaceOffloading{ObjectMeta: meta, Spec: v1alpha1.NamespaceOffloadingSpec{ServiceAccountTokens: o.Spec.ServiceAccountTokens, Reachability: o.Spec.Reachability}}, nil
 	case *v1alpha1.NetworkConfig:
 		return &v1alpha1.NetworkConfig{ObjectMeta: meta, Spec: o.Spec, Status: v1alpha1.NetworkConfigStatus{Views: o.Status.Views}}, nil
 	}

@@ -151,22 +151,23 @@ func (k *known) peering(f facts, p *pair, behind map[string][]string) {
 		_, real, ok := table.Real(a)
 		return real, ok
 	}
-	here, there := hostedBy(f, p), append(givenTo(f, p), k.theirAPI(p, key, table)...)
+	api := k.theirAPI(p, key, table)
+	here, there := hostedBy(f, p), givenTo(f, p)
 	if p.role == plan.Consumer {
 		nodes := behind[p.namespace[len(v1alpha1.PeeringNamespacePrefix):]]
-		here, there = servedTo(f, p), awayAt(f, nodes, nil)
+		spaces, tokens := f.spaces(), f.withTokens()
+		here, there = servedTo(f, p), awayAt(f, nodes, func(namespace string) bool { return spaces[namespace] != v1alpha1.ReachNone })
 		k.away[key] = nodes
 		if door, ok := k.apiDoor(object, f, p); ok {
-			door.From = k.reached(object, awayAt(f, nodes, f.withTokens()), real)
+			door.From = k.reached(object, awayAt(f, nodes, func(namespace string) bool { return tokens[namespace] }), real)
 			out.Doors = append(out.Doors, door)
 		}
 	} else {
 		k.hosts[key] = tenantOf(p)
 	}
-	out.Here = k.reached(object, here, func(a netip.Addr) (netip.Addr, bool) {
-		return a, prefixIn(k.input.Pods, a) || prefixIn(out.Transit, a)
-	})
-	out.There = k.reached(object, there, real)
+	within := func(a netip.Addr) (netip.Addr, bool) { return a, prefixIn(k.input.Pods, a) || prefixIn(out.Transit, a) }
+	out.Here, out.There = k.reached(object, here, within), k.reached(object, append(there, api.view...), real)
+	k.reach(f, p, &out, api, within, real)
 	k.input.Peerings = append(k.input.Peerings, out)
 }
 
@@ -249,12 +250,12 @@ func givenTo(f facts, p *pair) (addrs []string) {
 	return addrs
 }
 
-// awayAt are the addresses by which this cluster sees its pods on virtual nodes: those of
-// some namespaces, or all if in is nil.
-func awayAt(f facts, nodes []string, in map[string]bool) (addrs []string) {
+// awayAt are the addresses by which this cluster sees its pods on virtual nodes, of some
+// namespaces.
+func awayAt(f facts, nodes []string, in func(namespace string) bool) (addrs []string) {
 	for _, node := range nodes {
 		for i := range f.away[node] {
-			if pod := &f.away[node][i]; in == nil || in[pod.Namespace] {
+			if pod := &f.away[node][i]; in(pod.Namespace) {
 				addrs = append(addrs, podAddresses(pod)...)
 			}
 		}
@@ -263,15 +264,22 @@ func awayAt(f facts, nodes []string, in map[string]bool) (addrs []string) {
 }
 
 // servedTo are the addresses behind the Services in the namespaces that a provider has part
-// in.
+// in, and those of all pods where a namespace says so.
 func servedTo(f facts, p *pair) (addrs []string) {
+	spaces := f.spaces()
 	for i := range f.maps {
 		if f.maps[i].Namespace != p.namespace {
 			continue
 		}
 		for namespace := range f.maps[i].Spec.Namespaces {
+			if spaces[namespace] == v1alpha1.ReachNone {
+				continue
+			}
 			for j := range f.home[namespace] {
 				addrs = append(addrs, sliceAddresses(&f.home[namespace][j])...)
+			}
+			if spaces[namespace] == v1alpha1.ReachFull {
+				addrs = append(addrs, inside(f, namespace)...)
 			}
 		}
 	}
@@ -326,6 +334,11 @@ func (k *known) places(f facts, place map[string]int) {
 	}
 	for i := range f.hosted {
 		at(f.hosted[i].Spec.NodeName, podAddresses(&f.hosted[i]), nil)
+	}
+	for _, pods := range f.inside {
+		for i := range pods {
+			at(pods[i].Spec.NodeName, podAddresses(&pods[i]), ranges)
+		}
 	}
 	for _, slices := range f.home {
 		for i := range slices {

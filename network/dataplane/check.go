@@ -127,7 +127,7 @@ func checkGateway(wrong wrongFunc, c Config, g Gateway) {
 	checkDisjoint(wrong, field+": pods and transit", slices.Concat(c.Pods, g.Transit))
 	checkDisjoint(wrong, field+": views", views)
 	checkDisjoint(wrong, field+": ranges", reals)
-	lists := [][]netip.Addr{g.Here, g.There}
+	lists := [][]netip.Addr{g.Here, g.There, g.ShutHere, g.ShutThere}
 	doors := map[netip.AddrPort]bool{}
 	for _, d := range g.Doors {
 		at, to := d.At.Addr(), d.To.Addr()
@@ -136,6 +136,14 @@ func checkGateway(wrong wrongFunc, c Config, g Gateway) {
 		}
 		doors[d.At] = true
 		lists = append(lists, d.From)
+	}
+	for i, at := range g.Calls {
+		if !plain(at.Addr()) || at.Port() == 0 || slices.Contains(g.Calls[:i], at) {
+			wrong("%s: a call of %s is none, or there twice", field, at)
+		}
+	}
+	if g.Closed && !g.Limited {
+		wrong("%s: it is closed and not limited", field)
 	}
 	for _, list := range lists {
 		seen := make(map[netip.Addr]bool, len(list))

@@ -109,11 +109,21 @@ type Gateway struct {
 	// tunnel alone.
 	ProbeAt, ProbePeer netip.Addr
 	// Limited lets new connections pass only to an address in Here, from the peer, and
-	// to an address in There, from us.
+	// to an address in There, from us. Where it is not, this holds of Transit alone, and all
+	// pods of this cluster may be at this end.
 	Limited bool
 	// FromHere and FromThere, of a gateway that is Limited, also let them begin only at an
-	// address in Here, from us, and at one in There, from the peer.
+	// address in Here, from us, and at one in There, from the peer. Of one that is not
+	// Limited, FromHere lets them begin at pods only, from us.
 	FromHere, FromThere bool
+	// Closed lets nothing pass but what goes through Doors, and from Here to Calls.
+	// Connections that were there before end.
+	Closed bool
+	// Calls are the doors of the peer, by its real addresses.
+	Calls []netip.AddrPort
+	// ShutHere and ShutThere are addresses of this cluster, and real ones of the peer, of
+	// which nothing passes either but through doors.
+	ShutHere, ShutThere []netip.Addr
 	// Here are the addresses of this cluster that the peer may reach.
 	Here []netip.Addr
 	// There are the real addresses of the peer that this cluster may reach.
@@ -166,7 +176,8 @@ const (
 	// DropDestination: it came from the tunnel and its destination is not a pod here, or
 	// from here and it is none of the peer.
 	DropDestination Reason = "destination"
-	// DropDenied: Limited, and its destination is not to be reached, or not from there.
+	// DropDenied: its destination is not to be reached, or not from there, or its connection was
+	// ended.
 	DropDenied Reason = "denied"
 	// DropInvalid: it belongs to no connection and cannot begin one, so that it cannot be
 	// translated.

@@ -35,6 +35,8 @@ type filter struct {
 	port   atomic.Uint32
 	known  *knownTable
 	watch  *watcher // nil while nobody watches
+	// had is the structure that apply found.
+	had []string
 }
 
 // knownTable is our table as it was at a generation.
@@ -122,6 +124,7 @@ func (f *filter) tryApply(wanted *table) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	f.had = have.read.lines
 	b := &batch{conn: f.conn, table: &nftables.Table{Name: tableName, Family: nftables.TableFamilyINet}}
 	switch {
 	case wanted == nil && !have.read.there:

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 )
@@ -65,64 +66,153 @@ func gatewayTable(c Config, g Gateway) *table {
 	}
 	destination := chain{name: "destination", kind: natChain, hook: prerouting, priority: -100}
 	source := chain{name: "source", kind: natChain, hook: postrouting, priority: 100}
-	policy := chain{name: "policy", kind: filterChain, hook: forwarding, priority: 0, drop: true}
-	policy.add(synOnly(), clampSegments())
-	policy.add(connection(invalid), countedDrop(DropInvalid))
-	policy.add(connection(established), accept())
-	policy.add(cameBy(g.Tunnel), leavesByOther(insideName), countedDrop(DropPath))
-	policy.add(cameBy(insideName), leavesByOther(g.Tunnel), countedDrop(DropPath))
+	var ends []*endSets
 	for _, v4 := range families {
-		peer, pods := t.prefixSet("peer", v4), t.prefixSet("pods", v4)
+		s := t.endSets(c, g, v4)
+		ends = append(ends, s)
 		for _, v := range sortedBy(g.Views, func(v View) string { return v.View.String() }) {
-			peer.addPrefix(v.Real)
 			if v.View != v.Real && v.View.Addr().Is4() == v4 {
 				destination.add(cameBy(insideName), translate(v.View, v.Real, false))
 				source.add(leavesBy(insideName), translate(v.Real, v.View, true))
 			}
 		}
-		for _, p := range slices.Concat(c.Pods, g.Transit) {
-			pods.addPrefix(p)
-		}
 		if external := ofFamily(g.External, v4); external.IsValid() {
-			source.add(cameBy(insideName), leavesBy(g.Tunnel), sourceNotIn(pods), snatTo(external))
+			source.add(cameBy(insideName), leavesBy(g.Tunnel), sourceNotIn(s.pods), snatTo(external))
 		}
-		here, there := t.addressSet("here", v4, g.Here), t.addressSet("there", v4, g.There)
-		policy.add(cameBy(g.Tunnel), sourceNotIn(peer), countedDrop(DropSource))
-		for i, d := range sortedBy(g.Doors, func(d Door) string { return d.At.String() }) {
-			if d.At.Addr().Is4() != v4 {
-				continue
-			}
-			from := t.addressSet(fmt.Sprintf("door%d-", i), v4, d.From)
+		for _, d := range s.doors {
 			destination.add(cameBy(g.Tunnel), destinationIs(d.At), dnatTo(d.To))
-			policy.add(cameBy(g.Tunnel), sourceIn(from), destinationIs(d.To), translated(), accept())
 		}
-		policy.add(cameBy(g.Tunnel), destinationNotIn(pods), countedDrop(DropDestination))
-		policy.add(cameBy(insideName), destinationNotIn(peer), countedDrop(DropDestination))
+	}
+	t.chains = []chain{destination, localChain(g), policyChain(g, ends), source}
+	return t
+}
+
+// endSets are the addresses of one family that may be at either end of a connection.
+type endSets struct {
+	peer, pods, transit, here, there, shutHere, shutThere *set
+
+	doors []Door
+	from  []*set // by door
+	calls []netip.AddrPort
+}
+
+func (t *table) endSets(c Config, g Gateway, v4 bool) *endSets {
+	s := &endSets{peer: t.prefixSet("peer", v4), pods: t.prefixSet("pods", v4), here: t.addressSet("here", v4, g.Here), there: t.addressSet("there", v4, g.There)}
+	for _, v := range g.Views {
+		s.peer.addPrefix(v.Real)
+	}
+	for _, p := range slices.Concat(c.Pods, g.Transit) {
+		s.pods.addPrefix(p)
+	}
+	if !g.Limited && len(g.Transit) > 0 {
+		s.transit = t.prefixSet("transit", v4)
+		for _, p := range g.Transit {
+			s.transit.addPrefix(p)
+		}
+	}
+	if g.shuts() {
+		s.shutHere, s.shutThere = t.addressSet("shut-here", v4, g.ShutHere), t.addressSet("shut-there", v4, g.ShutThere)
+	}
+	for i, d := range sortedBy(g.Doors, func(d Door) string { return d.At.String() }) {
+		if d.At.Addr().Is4() == v4 {
+			s.doors, s.from = append(s.doors, d), append(s.from, t.addressSet(fmt.Sprintf("door%d-", i), v4, d.From))
+		}
+	}
+	for _, a := range sortedBy(g.Calls, netip.AddrPort.String) {
+		if a.Addr().Is4() == v4 {
+			s.calls = append(s.calls, a)
+		}
+	}
+	return s
+}
+
+// shuts says whether some addresses are out of reach, whatever others may.
+func (g Gateway) shuts() bool { return len(g.ShutHere)+len(g.ShutThere) > 0 }
+
+// policyChain lets pass what may. Established connections pass first of all, unless some of
+// them may not: those through doors may always.
+func policyChain(g Gateway, ends []*endSets) chain {
+	policy := chain{name: "policy", kind: filterChain, hook: forwarding, priority: 0, drop: true}
+	policy.add(synOnly(), clampSegments())
+	policy.add(connection(invalid), countedDrop(DropInvalid))
+	policy.add(ended(), countedDrop(DropDenied))
+	strict := g.Closed || g.shuts()
+	if !strict {
+		policy.add(connection(established), accept())
+	}
+	policy.add(cameBy(g.Tunnel), leavesByOther(insideName), countedDrop(DropPath))
+	policy.add(cameBy(insideName), leavesByOther(g.Tunnel), countedDrop(DropPath))
+	for _, s := range ends {
+		policy.doors(g, s, strict)
+	}
+	if g.Closed {
+		policy.add(countedDrop(DropDenied))
+		return policy
+	}
+	if strict {
+		for _, s := range ends {
+			policy.add(cameBy(g.Tunnel), destinationIn(s.shutHere), countedDrop(DropDenied))
+			policy.add(cameBy(g.Tunnel), sourceIn(s.shutThere), countedDrop(DropDenied))
+			policy.add(cameBy(insideName), destinationIn(s.shutThere), countedDrop(DropDenied))
+			policy.add(cameBy(insideName), sourceIn(s.shutHere), countedDrop(DropDenied))
+		}
+		policy.add(connection(established), accept())
+	}
+	for _, s := range ends {
+		policy.add(cameBy(g.Tunnel), destinationNotIn(s.pods), countedDrop(DropDestination))
+		policy.add(cameBy(insideName), destinationNotIn(s.peer), countedDrop(DropDestination))
 		if g.Limited {
-			// What is in the middle of a connection from the other side: the gateway
-			// has moved here, and has not seen its beginning.
-			in, out := []statement{destinationIn(here)}, []statement{destinationIn(there)}
-			inMiddle, outMiddle := []statement{middleOfTCP(), sourceIn(there)}, []statement{middleOfTCP(), sourceIn(here)}
-			if g.FromThere {
-				in, outMiddle = append(in, sourceIn(there)), append(outMiddle, destinationIn(there))
-			}
-			if g.FromHere {
-				out, inMiddle = append(out, sourceIn(here)), append(inMiddle, destinationIn(here))
-			}
-			policy.passes(cameBy(g.Tunnel), in)
-			policy.passes(cameBy(g.Tunnel), inMiddle)
-			policy.passes(cameBy(insideName), out)
-			policy.passes(cameBy(insideName), outMiddle)
+			policy.limited(g, s)
+		} else {
+			policy.full(g, s)
 		}
 	}
 	if g.Limited {
 		policy.add(countedDrop(DropDenied))
 	} else {
-		policy.add(cameBy(g.Tunnel), accept())
-		policy.add(cameBy(insideName), accept())
+		for _, r := range openRules(g) {
+			policy.add(r...)
+		}
 	}
-	t.chains = []chain{destination, localChain(g), policy, source}
-	return t
+	return policy
+}
+
+// doors lets pass what goes through doors of either side, of established connections too where
+// these do not pass by themselves.
+func (c *chain) doors(g Gateway, s *endSets, strict bool) {
+	c.add(cameBy(g.Tunnel), sourceNotIn(s.peer), countedDrop(DropSource))
+	for i, d := range s.doors {
+		if strict { // also of those who may not any more: their tokens were taken back
+			c.add(cameBy(g.Tunnel), connection(established), destinationIs(d.To), translated(), accept())
+			c.add(cameBy(insideName), connection(established), sourceIs(d.To), translated(), accept())
+		}
+		c.add(cameBy(g.Tunnel), sourceIn(s.from[i]), destinationIs(d.To), translated(), accept())
+	}
+	if !strict {
+		return
+	}
+	for _, at := range s.calls {
+		c.add(cameBy(insideName), sourceIn(s.here), destinationIs(at), accept())
+		c.add(cameBy(g.Tunnel), connection(established), sourceIs(at), accept())
+	}
+}
+
+// limited lets connections begin at and go to the addresses in sets alone.
+func (c *chain) limited(g Gateway, s *endSets) {
+	// What is in the middle of a connection from the other side: the gateway
+	// has moved here, and has not seen its beginning.
+	in, out := []statement{destinationIn(s.here)}, []statement{destinationIn(s.there)}
+	inMiddle, outMiddle := []statement{middleOfTCP(), sourceIn(s.there)}, []statement{middleOfTCP(), sourceIn(s.here)}
+	if g.FromThere {
+		in, outMiddle = append(in, sourceIn(s.there)), append(outMiddle, destinationIn(s.there))
+	}
+	if g.FromHere {
+		out, inMiddle = append(out, sourceIn(s.here)), append(inMiddle, destinationIn(s.here))
+	}
+	c.passes(cameBy(g.Tunnel), in)
+	c.passes(cameBy(g.Tunnel), inMiddle)
+	c.passes(cameBy(insideName), out)
+	c.passes(cameBy(insideName), outMiddle)
 }
 
 // passes accepts what came by a device and is so.

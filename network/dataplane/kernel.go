@@ -192,7 +192,7 @@ func (k *Kernel) applyGateway(c Config, g Gateway) error {
 	own := link{name: insideName, peering: g.Peering, hardware: gatewayHardware(g), mtu: g.MTU}
 	steps := []func() error{
 		func() error { return s.correct(inside, own, own.hardware, own.mtu) },
-		func() error { return k.applyTable(s, wanted.table, false) },
+		func() error { return k.applyPolicy(s, g, wanted.table) },
 		func() error { return s.applySettings(wanted.settings) },
 		func() error { return s.raise("lo", insideName) },
 		func() error { return s.addRules(wanted.rules) },

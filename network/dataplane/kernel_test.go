@@ -275,7 +275,20 @@ func testLimited(t *testing.T, w *world) {
 				t.Errorf("%s: the other pod is reached", side.name)
 			}
 		}
-		exchange(t, open, []byte("what is open stays open"))
+		stays, _, err := w.rome.nodes[1].Pod.Dial(podAt(w.rome.view, 2, 5, true), patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		allowed = nil
+		w.set(side.cluster)
+		exchange(t, stays, []byte("what a set has let begin stays open"))
+		_ = stays.Close()
+		_ = open.SetDeadline(time.Now().Add(silence))
+		_, _ = open.Write([]byte("?"))
+		if _, err := open.Read(make([]byte, 1)); err == nil {
+			t.Errorf("%s: what began when all might goes on", side.name)
+		}
+		_ = open.(*net.TCPConn).SetLinger(0)
 		_ = open.Close()
 		side.cluster.change = nil
 		w.set(side.cluster)

@@ -43,6 +43,7 @@ func TestTwoPeers(t *testing.T) {
 		first := config.Node.Name == w.rome.nodes[0].Name
 		for i := range config.Gateways {
 			config.Gateways[i].Transit = slices.Concat(config.Gateways[i].Transit, viewsOnly(both(osloAtRome, 42)))
+			config.Gateways[i].Here, config.Gateways[i].There = podsAt(osloAtRome), podsAt(42)
 		}
 		for _, v := range both(osloAtRome, 42) {
 			r := Route{Prefix: v.View, Gateway: "oslo"}
@@ -54,7 +55,7 @@ func TestTwoPeers(t *testing.T) {
 		if !first {
 			config.Gateways = append(config.Gateways, Gateway{
 				Peering: "oslo", Tunnel: tunnelName, MTU: tunnelMTU, Views: both(osloAtRome, 42),
-				Transit: viewsOnly(both(w.rome.view, 42)),
+				Transit: viewsOnly(both(w.rome.view, 42)), Here: podsAt(w.rome.view), There: podsAt(42),
 			})
 		}
 	}
@@ -87,6 +88,14 @@ func TestTwoPeers(t *testing.T) {
 			}
 		}
 	}
+}
+
+// podsAt are the pods of a cluster that others may reach through this one, as it sees them.
+func podsAt(n int) (addrs []netip.Addr) {
+	for _, v4 := range families {
+		addrs = append(addrs, podAt(n, 1, 5, v4), podAt(n, 2, 5, v4))
+	}
+	return addrs
 }
 
 func viewsOnly(views []View) (out []netip.Prefix) {

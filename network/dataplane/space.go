@@ -20,6 +20,8 @@ type space struct {
 	file   *os.File
 	kernel *netlink.Handle
 	filter *filter
+	// cuts are those of a gateway.
+	cuts cuts
 	// writes counts what was changed, in all namespaces of a Kernel.
 	writes *atomic.Int64
 	watch  *watcher

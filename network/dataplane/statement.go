@@ -156,14 +156,21 @@ func snatTo(a netip.Addr) statement {
 	}}
 }
 
-// destinationIs holds for TCP to an address and port.
-func destinationIs(to netip.AddrPort) statement {
-	v4 := to.Addr().Is4()
-	what, payload := load(v4, false)
-	exprs := []expr.Any{payload, &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: to.Addr().AsSlice()}}
+// destinationIs holds for TCP to an address and port, sourceIs for TCP from there.
+func destinationIs(to netip.AddrPort) statement { return endIs(to, false) }
+func sourceIs(from netip.AddrPort) statement    { return endIs(from, true) }
+
+func endIs(at netip.AddrPort, source bool) statement {
+	v4 := at.Addr().Is4()
+	what, payload := load(v4, source)
+	port, offset := "dport", uint32(2)
+	if source {
+		port, offset = "sport", 0
+	}
+	exprs := []expr.Any{payload, &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: at.Addr().AsSlice()}}
 	exprs = append(append(exprs, protocolIs(unix.IPPROTO_TCP)...),
-		transport(2, 2), &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: binary.BigEndian.AppendUint16(nil, to.Port())})
-	return statement{text: fmt.Sprintf("%s %s tcp dport %d", what, to.Addr(), to.Port()), v4: &v4, exprs: exprs}
+		transport(offset, 2), &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: binary.BigEndian.AppendUint16(nil, at.Port())})
+	return statement{text: fmt.Sprintf("%s %s tcp %s %d", what, at.Addr(), port, at.Port()), v4: &v4, exprs: exprs}
 }
 
 func dnatTo(to netip.AddrPort) statement {
@@ -184,6 +191,14 @@ func translated() statement {
 		&expr.Ct{Register: register, Key: expr.CtKeySTATUS},
 		mask(native(destinationTranslated)),
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: register, Data: native(0)},
+	}}
+}
+
+// ended holds for connections that were ended.
+func ended() statement {
+	return statement{text: fmt.Sprintf("ct mark %#x", endedMark), exprs: []expr.Any{
+		&expr.Ct{Register: register, Key: expr.CtKeyMARK},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: native(endedMark)},
 	}}
 }
 

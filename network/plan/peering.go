@@ -89,7 +89,7 @@ func (b *build) readPeerings(peerings []Peering) {
 	for _, p := range b.peerings {
 		b.readTransit(p)
 		b.readTunnel(p, views)
-		p.Here, p.There = b.readLimits(p, p.Limited, p.Here), b.readLimits(p, p.Limited, p.There)
+		b.readReach(p)
 		b.readDoors(p)
 	}
 }
@@ -228,11 +228,38 @@ func (b *build) readTunnel(p *peer, views []claim) {
 	})
 }
 
-// readLimits leaves out what is no address. Who is not limited needs none.
-func (b *build) readLimits(p *peer, limited bool, addrs []netip.Addr) []netip.Addr {
-	if !limited {
-		return nil
+// readReach reads who may be at either end. Who is not limited needs to know it of transit only,
+// and who is closed of doors only.
+func (b *build) readReach(p *peer) {
+	p.ShutHere, p.ShutThere = b.readLimits(p, p.ShutHere), b.readLimits(p, p.ShutThere)
+	switch {
+	case p.Closed:
+		p.Limited, p.Transit = true, nil
+		p.Here, p.There, p.ShutHere, p.ShutThere = b.readLimits(p, p.Here), nil, nil, nil
+	case p.Limited:
+		p.Here, p.There = b.readLimits(p, p.Here), b.readLimits(p, p.There)
+	case len(p.Transit) > 0:
+		through := slices.DeleteFunc(slices.Clone(p.Here), func(a netip.Addr) bool { return !contains(p.Transit, a) })
+		p.Here, p.There = b.readLimits(p, through), b.readLimits(p, p.There)
+	default:
+		p.Here, p.There = nil, nil
 	}
+	p.Calls = slices.DeleteFunc(slices.Clone(p.Calls), func(at netip.AddrPort) bool {
+		why := unusable(at.Addr())
+		if at.Port() == 0 {
+			why = "has no port"
+		}
+		if why != "" {
+			b.wrong(peeringObject(p.Key), "its peer's door %s %s", at, why)
+		}
+		return why != ""
+	})
+	slices.SortFunc(p.Calls, netip.AddrPort.Compare)
+	p.Calls = slices.Compact(p.Calls)
+}
+
+// readLimits leaves out what is no address.
+func (b *build) readLimits(p *peer, addrs []netip.Addr) []netip.Addr {
 	sorted := slices.Clone(addrs)
 	slices.SortFunc(sorted, netip.Addr.Compare)
 	return slices.DeleteFunc(slices.Compact(sorted), func(a netip.Addr) bool {
@@ -266,7 +293,7 @@ func (b *build) readDoors(p *peer) {
 	})
 	slices.SortFunc(p.Doors, func(a, b dataplane.Door) int { return a.At.Compare(b.At) })
 	for i := range p.Doors {
-		p.Doors[i].From = b.readLimits(p, true, p.Doors[i].From)
+		p.Doors[i].From = b.readLimits(p, p.Doors[i].From)
 	}
 }
 
@@ -276,7 +303,8 @@ func (b *build) gateway(p *peer, mtu int) dataplane.Gateway {
 	g := dataplane.Gateway{
 		Peering: p.Key, Tunnel: tunnelDevice(p.Key), MTU: mtu, External: b.external, Transit: p.Transit,
 		Probe: ProbePort, ProbeAt: at, ProbePeer: to, Limited: p.Limited, Here: p.Here, There: p.There, Doors: p.Doors,
-		FromHere: p.Limited && p.Role == Provider, FromThere: p.Limited && p.Role == Consumer,
+		FromHere: p.Role == Provider, FromThere: p.Role == Consumer,
+		Closed: p.Closed, Calls: p.Calls, ShutHere: p.ShutHere, ShutThere: p.ShutThere,
 	}
 	for _, v := range p.Views {
 		g.Views = append(g.Views, dataplane.View{View: v.View, Real: v.Real})

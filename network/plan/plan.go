@@ -108,10 +108,20 @@ type Peering struct {
 	// real addresses of the peer's, from this cluster. At the provider they also begin only
 	// at Here, which are the consumer's pods, and at the consumer from the peer only at There,
 	// which are the same ones: at one end of every connection is a pod that runs there for it.
+	// Without Limited all pods of this cluster may be at this end, and the lists count for
+	// Transit alone.
 	Limited     bool
 	Here, There []netip.Addr
+	// Closed lets nothing pass but what goes through doors: Here is then who may call those
+	// of the peer.
+	Closed bool
+	// ShutHere and ShutThere are addresses, as in Here and There, that nothing reaches and that
+	// reach nothing but by doors, whatever else may pass.
+	ShutHere, ShutThere []netip.Addr
 	// Doors are what the peer may reach here that is no pod, at addresses of External.
 	Doors []dataplane.Door
+	// Calls are the doors of the peer, by its real addresses.
+	Calls []netip.AddrPort
 	// ListenPort is the UDP port of the tunnel on whichever node is gateway, the same on
 	// all of them; no two peerings have one. 0 is any, for who is not called.
 	ListenPort uint16

@@ -127,6 +127,9 @@ func terms(invitation *v1alpha1.TenantTerms, defaults v1alpha1.TenantTerms) v1al
 	if own.DisruptionBudgets != nil {
 		merged.DisruptionBudgets = own.DisruptionBudgets
 	}
+	if own.Reachability != "" {
+		merged.Reachability = own.Reachability
+	}
 	if own.AbandonAfter != nil {
 		merged.AbandonAfter = own.AbandonAfter
 	}

@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/cli/reach"
+	"github.com/pelago-dev/pelago/cli/screen"
+)
+
+// reaches are the words for reachability.
+func reaches() (words []string) {
+	for _, r := range v1alpha1.Reachabilities() {
+		words = append(words, string(r))
+	}
+	return words
+}
+
+func reachWords() string { return strings.Join(reaches(), ", ") }
+
+// checkReach refuses words that mean nothing; none given is none wanted.
+func checkReach(word string) error {
+	if word == "" || slices.Contains(reaches(), word) {
+		return nil
+	}
+	return usage("--reachability %q is unknown; use %s", word, reachWords())
+}
+
+func completeReach(c *cobra.Command) {
+	if err := c.RegisterFlagCompletionFunc("reachability", cobra.FixedCompletions(reaches(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the flag is there, and registered once
+	}
+}
+
+// changeReach changes which pods of this cluster a provider's may reach, and be reached by.
+func changeReach(ctx context.Context, e *Env, name string, to v1alpha1.Reachability, dryRun bool) error {
+	if dryRun {
+		return usage("--dry-run shows what an invitation makes; to see what a peering has: kubectl get peering %s -o yaml", name)
+	}
+	c, err := e.open()
+	if err != nil {
+		return err
+	}
+	p, err := c.peering(ctx, name)
+	if err != nil {
+		return err
+	}
+	if p.Spec.Consume == nil {
+		return fmt.Errorf("%s is a consumer, and what it may reach here is said by its Tenant: kubectl patch tenant %s --type merge -p '{\"spec\":{\"reachability\":%q}}'", p.Name, tenantOf(p), to)
+	}
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"reachability":%q}}`, to))
+	if err := c.Client.Patch(ctx, p, patch, fieldOwner); err != nil {
+		return describe(fmt.Errorf("changing the reachability of peering %s: %w", p.Name, err), c)
+	}
+	fmt.Fprintf(e.Out, "Of this cluster %s may be reached by %s, and reach it: %s.\n", map[v1alpha1.Reachability]string{
+		v1alpha1.ReachNone: "no pods", v1alpha1.ReachOffloadedOnly: "pods that are offloaded, and those behind their Services,", v1alpha1.ReachFull: "all pods"}[to], p.Name, to)
+	e.note("It holds in a few seconds. The owner of %s may let fewer of his pods take part.", p.Name)
+	return nil
+}
+
+// withReach adds a column of which pods may be reached, if that is not everywhere as usual.
+func withReach(titles []string, rows [][]screen.Cell, said []v1alpha1.Reachability) ([]string, [][]screen.Cell) {
+	if !slices.ContainsFunc(said, func(r v1alpha1.Reachability) bool { return r.OrDefault() != v1alpha1.ReachOffloadedOnly }) {
+		return titles, rows
+	}
+	for i, r := range said {
+		rows[i] = append(rows[i], screen.Cell{Text: string(r)})
+	}
+	return append(titles, "REACHABLE"), rows
+}
+
+// choices finds the ways that this cluster holds closed by its own choice.
+func (w *testbed) choices(ctx context.Context, results []reach.Result) {
+	closed := map[string]bool{}
+	for _, peering := range w.providers() {
+		var n v1alpha1.NetworkConfig
+		key := client.ObjectKey{Namespace: v1alpha1.PeeringNamespace(peering), Name: v1alpha1.NetworkConsumer}
+		closed[peering] = w.cluster.Client.Get(ctx, key, &n) == nil && n.Spec.Reachability.OrDefault() == v1alpha1.ReachNone
+	}
+	for i := range results {
+		r := &results[i]
+		if w.at[r.From] == w.at[r.To] {
+			continue
+		}
+		for _, pod := range []string{r.From, r.To} {
+			if peering := w.at[pod]; closed[peering] {
+				r.Closed = fmt.Sprintf("This cluster's own choice closes the ways to and from %s: Peering %[1]s has spec.reachability none", peering)
+				r.Remedy = "If that is not wanted: pelago peer " + peering + " --reachability offloaded-only"
+				break
+			}
+		}
+	}
+}
+
+// doubts says of ways between clusters that fail that the other one may hold them closed, which
+// it does not tell.
+func (w *testbed) doubts(results []reach.Result) {
+	for i := range results {
+		r := &results[i]
+		if peer := cmp.Or(w.at[r.To], w.at[r.From]); !r.OK && r.Closed == "" && w.at[r.From] != w.at[r.To] {
+			r.Remedy += fmt.Sprintf("; the peer may hold the way closed: its owner sees it in spec.reachability of the Tenant at %s", peer)
+		}
+	}
+}
+
+// tenantOf is the name of the Tenant behind a Peering in which this cluster is the provider.
+func tenantOf(p *v1alpha1.Peering) string {
+	if p.Spec.Provide == nil {
+		return p.Name
+	}
+	return p.Spec.Provide.Tenant
+}
