@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 )
@@ -49,6 +50,14 @@ func gatewayState(c Config, g Gateway, tunnelThere bool) state {
 			s.routes = append(s.routes, route{prefix: everything(v4), table: tunnelTable, device: g.Tunnel})
 		}
 		s.rules = append(s.rules, rule{v4: v4, priority: insideRules, table: tunnelTable, device: insideName})
+		if len(prefixesOf(g.Mapped, v4)) > 0 {
+			s.rules = append(s.rules, rule{v4: v4, priority: answerRules, table: tunnelTable, mark: answerMark})
+			family := "ipv6"
+			if v4 {
+				family = "ipv4"
+			}
+			s.settings = append(s.settings, setting{family + "/fwmark_reflect", "1"})
+		}
 	}
 	s.table = gatewayTable(c, g)
 	return s
@@ -68,6 +77,7 @@ func gatewayTable(c Config, g Gateway) *table {
 	policy := chain{name: "policy", kind: filterChain, hook: forwarding, priority: 0, drop: true}
 	policy.add(synOnly(), clampSegments())
 	policy.add(connection(invalid), countedDrop(DropInvalid))
+	mapped := mappedDoors(t, &policy, g)
 	policy.add(connection(established), accept())
 	policy.add(cameBy(g.Tunnel), leavesByOther(insideName), countedDrop(DropPath))
 	policy.add(cameBy(insideName), leavesByOther(g.Tunnel), countedDrop(DropPath))
@@ -88,13 +98,15 @@ func gatewayTable(c Config, g Gateway) *table {
 		}
 		here, there := t.addressSet("here", v4, g.Here), t.addressSet("there", v4, g.There)
 		policy.add(cameBy(g.Tunnel), sourceNotIn(peer), countedDrop(DropSource))
-		for i, d := range sortedBy(g.Doors, func(d Door) string { return d.At.String() }) {
+		for i, d := range doorsOf(g) {
 			if d.At.Addr().Is4() != v4 {
 				continue
 			}
-			from := t.addressSet(fmt.Sprintf("door%d-", i), v4, d.From)
-			destination.add(cameBy(g.Tunnel), destinationIs(d.At), dnatTo(d.To))
-			policy.add(cameBy(g.Tunnel), sourceIn(from), destinationIs(d.To), translated(), accept())
+			destination.add(cameBy(g.Tunnel), destinationIs(d.At, d.UDP), dnatTo(d.To))
+			if !mapped[d.At.Addr()] {
+				from := t.addressSet(fmt.Sprintf("door%d-", i), v4, d.From)
+				policy.add(cameBy(g.Tunnel), sourceIn(from), destinationIs(d.To, d.UDP), translated(), accept())
+			}
 		}
 		policy.add(cameBy(g.Tunnel), destinationNotIn(pods), countedDrop(DropDestination))
 		policy.add(cameBy(insideName), destinationNotIn(peer), countedDrop(DropDestination))
@@ -123,6 +135,48 @@ func gatewayTable(c Config, g Gateway) *table {
 	}
 	t.chains = []chain{destination, localChain(g), policy, source}
 	return t
+}
+
+// doorsOf are a gateway's doors, in order.
+func doorsOf(g Gateway) []Door {
+	return sortedBy(g.Doors, func(d Door) string { return fmt.Sprint(d.At, d.UDP) })
+}
+
+// mappedDoors adds the doors whose connections go with them, and returns at which addresses
+// these are. What was begun to one of these addresses passes only while there is such a door,
+// for who has begun it, and else both ends are told. All other connections are past it with one look.
+func mappedDoors(t *table, policy *chain, g Gateway) map[netip.Addr]bool {
+	mapped := map[netip.Addr]bool{}
+	for _, v4 := range families {
+		all := prefixesOf(g.Mapped, v4)
+		if len(all) == 0 {
+			continue
+		}
+		set, from := t.prefixSet("mapped", v4), map[netip.Addr]*set{}
+		for _, p := range all {
+			set.addPrefix(p)
+		}
+		policy.add(began(set, true), connection(established), accept())
+		for _, d := range doorsOf(g) {
+			at := d.At.Addr()
+			if at.Is4() != v4 || !slices.ContainsFunc(all, func(p netip.Prefix) bool { return p.Contains(at) }) {
+				continue
+			}
+			if mapped[at] = true; from[at] == nil {
+				from[at] = t.addressSet(fmt.Sprintf("mapped%d-", len(from)), v4, d.From)
+			}
+			this := []statement{beganAt(d), ledTo(d.To)}
+			if d.Most > 0 {
+				policy.add(append(slices.Clone(this), cameBy(g.Tunnel), connection(fresh), beganBy(from[at]), moreThan(d.Most), countedDrop(DropFull))...)
+			}
+			policy.add(append(slices.Clone(this), cameBy(g.Tunnel), leavesBy(insideName), beganBy(from[at]), accept())...)
+			policy.add(append(slices.Clone(this), cameBy(insideName), leavesBy(g.Tunnel), beganBy(from[at]), accept())...)
+		}
+		policy.add(began(set, false), cameBy(g.Tunnel), isTCP(), reset(DropDenied, answerMark))
+		policy.add(began(set, false), cameBy(insideName), isTCP(), reset(DropDenied, 0))
+		policy.add(began(set, false), countedDrop(DropDenied))
+	}
+	return mapped
 }
 
 // passes accepts what came by a device and is so.
