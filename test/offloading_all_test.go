@@ -47,6 +47,7 @@ func TestOffloadingAll(t *testing.T) {
 		{"Several", severalProviders},
 		{"NetworkBreaks", func(t *testing.T, c *continuum) { networkBreaks(t, c, true) }},
 		{"NetworkService", networkService},
+		{"IPMapping", ipMapping},
 		{"Monitoring", monitoring},
 		{"LongPartition", longPartition},
 		{"DeletedWhileAway", deletedWhileAway},
