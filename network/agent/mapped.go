@@ -11,6 +11,7 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/network/dataplane"
+	"github.com/pelago-dev/pelago/network/plan"
 )
 
 const (
@@ -55,6 +56,10 @@ func (k *known) mappedDoors(object string, f facts, p *pair, nodes []string, rea
 			k.wrong(object, "the mapping %s/%s has no address of its own yet", m.Namespace, m.Name)
 			continue
 		}
+		if to = to.Unmap(); k.ours(to) {
+			k.wrong(object, "the mapping %s/%s leads to a pod or node of this cluster", m.Namespace, m.Name)
+			continue
+		}
 		taken[at] = true
 		if _, known := from[m.Namespace]; !known {
 			from[m.Namespace] = k.reached(object, awayAt(f, nodes, map[string]bool{m.Namespace: true}), real)
@@ -68,6 +73,13 @@ func (k *known) mappedDoors(object string, f facts, p *pair, nodes []string, rea
 		}
 	}
 	return doors
+}
+
+// ours says whether an address is a pod's or a node's here, which no mapping leads to, whoever has
+// said that it may.
+func (k *known) ours(a netip.Addr) bool {
+	return prefixIn(k.input.Pods, a) || prefixIn(k.input.External, a) ||
+		slices.ContainsFunc(k.input.Nodes, func(n plan.Node) bool { return slices.Contains(n.Addresses, a) || prefixIn(n.Ranges, a) })
 }
 
 // mapped says whether a mapping was found to be right as it is now.

@@ -58,6 +58,11 @@ func TestInputMapped(t *testing.T) {
 		{reason: "a younger one with the same address", facts: func(f *facts) {
 			f.mappings = append(f.mappings, mappingOf("shop", "evil", "10.43.0.4", "192.0.2.51"))
 		}, want: usual, problem: "shop/evil has no address of its own"},
+		{reason: "a pod, whoever found that right", facts: func(f *facts) { f.mappings[0].Spec.Address = "10.42.1.5" }, problem: "leads to a pod or node"},
+		{reason: "a node", facts: func(f *facts) { f.mappings[0].Spec.Address = "192.168.0.2" }, problem: "leads to a pod or node"},
+		{reason: "what stands for something", facts: func(f *facts) { f.mappings[0].Spec.Address = "10.43.0.2" }, problem: "leads to a pod or node"},
+		{reason: "the metadata of clouds", facts: func(f *facts) { f.mappings[0].Spec.Address = "169.254.169.254" }, problem: "its door from"},
+		{reason: "loopback", facts: func(f *facts) { f.mappings[0].Spec.Address = "127.0.0.1" }, problem: "its door from"},
 		{reason: "the address that stands for nodes", facts: func(f *facts) { f.mappings[0].Status.Address = "10.43.0.1" }, problem: "is not at an address of the external range"},
 		{reason: "an address of a pod", facts: func(f *facts) { f.mappings[0].Status.Address = "10.42.1.5" }, problem: "is not at an address of the external range"},
 	} {

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pelago-dev/pelago/network/dataplane"
-	"github.com/pelago-dev/pelago/network/netns"
 	"github.com/pelago-dev/pelago/network/netnstest"
 )
 
@@ -41,11 +40,17 @@ func testMapped(t *testing.T, w *world) {
 		w.seen(t, client, called, netip.MustParseAddr(c.as))
 		w.denied(t, other, called)
 		if c.v4 {
-			if err := askUDP(client, called); err != nil {
+			from := dialUDP(t, client, called)
+			if err := askUDP(from); err != nil {
 				t.Errorf("a listed port of UDP: %v", err)
 			}
-			if err := askUDP(other, called); err == nil {
+			if err := askUDP(dialUDP(t, other, called)); err == nil {
 				t.Error("a pod that may not gets an answer by UDP")
+			}
+			rome.Doors = rome.Doors[:1]
+			w.rome.apply(t)
+			if err := askUDP(from); err == nil {
+				t.Error("a client of UDP gets answers by a door that has gone")
 			}
 		}
 		rome.Doors[0].At = netip.AddrPortFrom(at, 1) // another port is listed
@@ -155,15 +160,17 @@ func serveUDP(t *testing.T, p *netnstest.Place) {
 	}()
 }
 
-func askUDP(from *netnstest.Place, to netip.Addr) error {
-	var c net.Conn
-	if err := netns.In(from.File, func() (err error) {
+func dialUDP(t *testing.T, from *netnstest.Place, to netip.Addr) (c net.Conn) {
+	t.Helper()
+	from.In(func() (err error) {
 		c, err = net.Dial("udp", netip.AddrPortFrom(to, netnstest.Port).String())
 		return err
-	}); err != nil {
-		return err
-	}
-	defer func() { _ = c.Close() }()
+	})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func askUDP(c net.Conn) error {
 	if err := c.SetDeadline(time.Now().Add(netnstest.Silence)); err != nil {
 		return err
 	}
