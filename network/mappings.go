@@ -243,7 +243,7 @@ func children(o *v1alpha1.IPMapping, to netip.Addr) (*corev1.Service, *discovery
 		Addresses: []string{to.String()}, Conditions: discoveryv1.EndpointConditions{Ready: new(true), Serving: new(true), Terminating: new(false)},
 	}}
 	for _, p := range o.Spec.Ports {
-		protocol := cmp.Or(p.Protocol, corev1.ProtocolTCP)
+		protocol := corev1.Protocol(cmp.Or(p.Protocol, v1alpha1.IPMappingTCP))
 		service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: p.Name, Protocol: protocol, Port: p.Port})
 		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &protocol, Port: &p.Port})
 	}

@@ -54,7 +54,7 @@ func (b *board) learn(g mapping.Ground) {
 func (b *board) add(name, address string) *v1alpha1.IPMapping {
 	b.t.Helper()
 	o := &v1alpha1.IPMapping{ObjectMeta: at(b.namespace, name), Spec: v1alpha1.IPMappingSpec{
-		Address: address, Ports: []v1alpha1.IPMappingPort{{Name: "sql", Port: 5432}, {Name: "dns", Protocol: corev1.ProtocolUDP, Port: 53}},
+		Address: address, Ports: []v1alpha1.IPMappingPort{{Name: "sql", Port: 5432}, {Name: "dns", Protocol: v1alpha1.IPMappingUDP, Port: 53}},
 	}}
 	if err := b.client.Create(ctx, o); err != nil {
 		b.t.Fatal(err)
@@ -151,8 +151,15 @@ func TestMapping(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.look("db")
-	if third := b.add("third", "192.0.2.52"); third.Status.Address != "10.255.255.6" {
+	third := b.add("third", "192.0.2.52")
+	if third.Status.Address != "10.255.255.6" {
 		t.Errorf("a third one has %s", third.Status.Address)
+	}
+	if err := b.client.Delete(ctx, third); err != nil {
+		t.Fatal(err)
+	}
+	if third = b.add("third", "192.0.2.52"); third.Status.Address != "10.255.255.7" {
+		t.Errorf("one that is made anew under its name has %s", third.Status.Address)
 	}
 }
 
@@ -233,7 +240,7 @@ func TestMappingKind(t *testing.T) {
 	}{
 		{"the usual one", usual(func(*v1alpha1.IPMapping) {}), ""},
 		{"of IPv6", address("2001:db8::7"), ""},
-		{"a port of both protocols", port(v1alpha1.IPMappingPort{Name: "sql-udp", Protocol: corev1.ProtocolUDP, Port: 5432}), ""},
+		{"a port of both protocols", port(v1alpha1.IPMappingPort{Name: "sql-udp", Protocol: v1alpha1.IPMappingUDP, Port: 5432}), ""},
 		{"a name of a host", address("db.example.org"), "is no address"},
 		{"a prefix", address("192.0.2.0/24"), "is no address"},
 		{"loopback", address("127.0.0.1"), "cannot be mapped"},
@@ -244,8 +251,8 @@ func TestMappingKind(t *testing.T) {
 		{"IPv4 in IPv6", address("::ffff:169.254.169.254"), "is no address"},
 		{"no port", usual(func(o *v1alpha1.IPMapping) { o.Spec.Ports = []v1alpha1.IPMappingPort{} }), "spec.ports"},
 		{"port 0", port(v1alpha1.IPMappingPort{Name: "x"}), "spec.ports[1].port"},
-		{"SCTP", port(v1alpha1.IPMappingPort{Name: "x", Protocol: corev1.ProtocolSCTP, Port: 7}), "protocol"},
-		{"a port twice", port(v1alpha1.IPMappingPort{Name: "x", Protocol: corev1.ProtocolTCP, Port: 5432}), "Duplicate"},
+		{"SCTP", port(v1alpha1.IPMappingPort{Name: "x", Protocol: "SCTP", Port: 7}), "protocol"},
+		{"a port twice", port(v1alpha1.IPMappingPort{Name: "x", Protocol: v1alpha1.IPMappingTCP, Port: 5432}), "Duplicate"},
 		{"a name twice", port(v1alpha1.IPMappingPort{Name: "sql", Port: 7}), "a name of its own"},
 		{"a port's name that a Service cannot have", port(v1alpha1.IPMappingPort{Name: "SQL", Port: 7}), "name"},
 		{"a name that a Service cannot have", usual(func(o *v1alpha1.IPMapping) { o.Name = "db.example" }), "that of a Service"},

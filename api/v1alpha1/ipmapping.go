@@ -1,7 +1,6 @@
 package v1alpha1
 
 import (
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -59,14 +58,23 @@ type IPMappingPort struct {
 	//
 	// +optional
 	// +kubebuilder:default=TCP
-	// +kubebuilder:validation:Enum=TCP;UDP
-	Protocol corev1.Protocol `json:"protocol,omitempty"`
+	Protocol IPMappingProtocol `json:"protocol,omitempty"`
 	// Port number, the same everywhere.
 	//
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port"`
 }
+
+// IPMappingProtocol is what a port speaks.
+// +kubebuilder:validation:Enum=TCP;UDP
+type IPMappingProtocol string
+
+// The protocols of ports.
+const (
+	IPMappingTCP IPMappingProtocol = "TCP"
+	IPMappingUDP IPMappingProtocol = "UDP"
+)
 
 // IPMappingStatus is how a mapping is.
 type IPMappingStatus struct {

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -67,7 +66,7 @@ func (k *known) mappedDoors(object string, f facts, p *pair, nodes []string, rea
 		for _, port := range m.Spec.Ports[:min(len(m.Spec.Ports), maxMappedPorts)] {
 			number := uint16(max(0, min(port.Port, 65535)))
 			doors = append(doors, dataplane.Door{
-				At: netip.AddrPortFrom(at, number), To: netip.AddrPortFrom(to, number), UDP: port.Protocol == corev1.ProtocolUDP,
+				At: netip.AddrPortFrom(at, number), To: netip.AddrPortFrom(to, number), UDP: port.Protocol == v1alpha1.IPMappingUDP,
 				Most: maxMapped, From: from[m.Namespace],
 			})
 		}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -18,7 +17,7 @@ import (
 
 func mappingOf(namespace, name, at, to string) v1alpha1.IPMapping {
 	m := v1alpha1.IPMapping{ObjectMeta: labelled(namespace, name), Spec: v1alpha1.IPMappingSpec{
-		Address: to, Ports: []v1alpha1.IPMappingPort{{Name: "sql", Protocol: corev1.ProtocolTCP, Port: 5432}, {Name: "dns", Protocol: corev1.ProtocolUDP, Port: 53}},
+		Address: to, Ports: []v1alpha1.IPMappingPort{{Name: "sql", Protocol: v1alpha1.IPMappingTCP, Port: 5432}, {Name: "dns", Protocol: v1alpha1.IPMappingUDP, Port: 53}},
 	}}
 	m.Generation = 2
 	m.Status = v1alpha1.IPMappingStatus{Address: at, Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: 2}}}
