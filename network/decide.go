@@ -237,6 +237,7 @@ func (d *decision) allocate(f *facts) {
 		}
 	}
 	pic.there = ipam.NewTable(there)
+	pic.ground = ground(f, d.results)
 	pic.describe(d.results, there)
 	d.picture = pic
 }

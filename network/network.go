@@ -260,6 +260,9 @@ func (n *Network) Register(mgr ctrl.Manager) error {
 	if err := n.registerCarrier(mgr, r); err != nil {
 		return fmt.Errorf("setting up the carrier of network configs: %w", err)
 	}
+	if err := n.registerMapper(mgr); err != nil {
+		return fmt.Errorf("setting up the controller of mappings: %w", err)
+	}
 	return nil
 }
 

@@ -45,6 +45,8 @@ type grounds struct {
 // property is what this cluster has, and what is wrong with that.
 type property struct {
 	ipam.Own
+	// hosts are the addresses of nodes and of the API server, one by one.
+	hosts []netip.Prefix
 	// problem says, with the reason, why not all of it is published.
 	reason, problem string
 }
@@ -69,9 +71,17 @@ func own(g grounds) property {
 			p.Nodes = append(p.Nodes, near(a)) // with its router and neighbours
 		}
 	}
-	for _, a := range g.servers {
-		p.Nodes = append(p.Nodes, single(a))
+	for _, n := range g.nodes {
+		for _, of := range n.Status.Addresses {
+			if a, err := netip.ParseAddr(of.Address); err == nil && a.Zone() == "" {
+				p.hosts = append(p.hosts, single(a.Unmap()))
+			}
+		}
 	}
+	for _, a := range g.servers {
+		p.Nodes, p.hosts = append(p.Nodes, single(a)), append(p.hosts, single(a))
+	}
+	p.hosts = sorted(p.hosts)
 	p.Nodes = sorted(p.Nodes)
 	for _, a := range g.reached {
 		p.Reached = append(p.Reached, single(a))

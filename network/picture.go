@@ -10,6 +10,7 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/network/ipam"
+	"github.com/pelago-dev/pelago/network/mapping"
 )
 
 // picture is what is known at one moment, by key of the peering. It never changes.
@@ -23,6 +24,8 @@ type picture struct {
 	// of which that is not known yet, with the time until which they are worth waiting for.
 	apis   map[string]netip.AddrPort
 	coming map[string]time.Time
+	// ground is what mappings follow from.
+	ground mapping.Ground
 	// words are all that is answered of a peering, so that changes are seen.
 	words map[string]string
 }
@@ -48,6 +51,7 @@ func (p *picture) describe(views, there map[string]ipam.Result) {
 	for key := range p.coming {
 		note(key, "coming")
 	}
+	note(groundKey, p.ground)
 }
 
 var nothing = &picture{views: ipam.NewTable(nil), there: ipam.NewTable(nil)}

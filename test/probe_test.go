@@ -48,6 +48,8 @@ func probe(args []string, in io.Reader, out io.Writer) error {
 		r.Dial = dial(address)
 	case "serve":
 		return serve(address, in, out)
+	case "outside":
+		return outside(address, in, out)
 	case "ping":
 		r, err = ping(address, args[2:])
 	case "send":

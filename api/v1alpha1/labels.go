@@ -91,6 +91,9 @@ const (
 	// AnnotationGiven on the Service in front of a tunnel names the annotations that it has of
 	// the settings, separated by spaces.
 	AnnotationGiven = "pelago.dev/given"
+	// AnnotationExternal on the EndpointSlice of an IPMapping is the address of this cluster's
+	// external range that stands for its endpoint elsewhere.
+	AnnotationExternal = "pelago.dev/external-address"
 	// AnnotationKeys on the Secret NetworkKeysName says of its keys when they were made.
 	AnnotationKeys = "pelago.dev/keys"
 

@@ -94,6 +94,8 @@ type Network struct {
 	Reserved []string `json:"reserved,omitempty"`
 	// AsIs are networks that are not private, in which a peer's range may be its own view.
 	AsIs []string `json:"asIs,omitempty"`
+	// Mappable are the networks of which IPMappings may give addresses to peers; none if empty.
+	Mappable []string `json:"mappable,omitempty"`
 	// Endpoints, HOST or HOST:PORT, are where peers reach the gateways here, in place of the
 	// addresses of nodes.
 	Endpoints []string `json:"endpoints,omitempty"`

@@ -36,7 +36,7 @@ func (m *mistakes) network(n Network) {
 		texts []string
 	}{
 		{"pods", n.Pods}, {"services", n.Services}, {"external", n.External},
-		{"pools", n.Pools}, {"reserved", n.Reserved}, {"asIs", n.AsIs},
+		{"pools", n.Pools}, {"reserved", n.Reserved}, {"asIs", n.AsIs}, {"mappable", n.Mappable},
 	} {
 		m.prefixes("network."+list.field, list.texts)
 	}

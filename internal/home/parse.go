@@ -90,7 +90,7 @@ func (c Config) clone() Config {
 		c.Offer.Price = c.Offer.Price.DeepCopy()
 	}
 	n := &c.Network
-	for _, list := range []*[]string{&n.Pods, &n.Services, &n.External, &n.Pools, &n.Reserved, &n.AsIs, &n.Endpoints} {
+	for _, list := range []*[]string{&n.Pods, &n.Services, &n.External, &n.Pools, &n.Reserved, &n.AsIs, &n.Mappable, &n.Endpoints} {
 		*list = slices.Clone(*list)
 	}
 	n.ServiceAnnotations = maps.Clone(n.ServiceAnnotations)

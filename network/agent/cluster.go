@@ -37,7 +37,7 @@ import (
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch,roleName=pelago-agent
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch,roleName=pelago-agent
 // +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=list;watch,roleName=pelago-agent
-// +kubebuilder:rbac:groups=pelago.dev,resources=networkconfigs;namespacemaps;namespaceoffloadings,verbs=list;watch,roleName=pelago-agent
+// +kubebuilder:rbac:groups=pelago.dev,resources=networkconfigs;namespacemaps;namespaceoffloadings;ipmappings,verbs=list;watch,roleName=pelago-agent
 // +kubebuilder:rbac:groups="",resources=secrets,resourceNames=pelago-network-keys,verbs=get;list;watch,namespace=pelago-network,roleName=pelago-agent
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create,roleName=pelago-agent
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create,roleName=pelago-agent
@@ -87,6 +87,7 @@ var kinds = map[schema.GroupVersionKind]apimeta.RESTScope{
 	v1alpha1.GroupVersion.WithKind("NetworkConfig"):                    apimeta.RESTScopeNamespace,
 	v1alpha1.GroupVersion.WithKind("NamespaceMap"):                     apimeta.RESTScopeNamespace,
 	v1alpha1.GroupVersion.WithKind("NamespaceOffloading"):              apimeta.RESTScopeNamespace,
+	v1alpha1.GroupVersion.WithKind("IPMapping"):                        apimeta.RESTScopeNamespace,
 	authenticationv1.SchemeGroupVersion.WithKind("TokenReview"):        apimeta.RESTScopeRoot,
 	authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"): apimeta.RESTScopeRoot,
 }
@@ -148,7 +149,7 @@ func newCluster(o Options, changed, passed func(), saw func(string, *coordinatio
 	given := having(v1alpha1.LabelTenant).Add(requirement(discoveryv1.LabelManagedBy, selection.Equals, v1alpha1.GroupVersion.Group))
 	there := map[string]cache.Config{o.Namespace: {}}
 	if c.main, err = c.cache(map[client.Object]cache.ByObject{
-		&corev1.Node{}: {}, &v1alpha1.NetworkConfig{}: {}, &v1alpha1.NamespaceMap{}: {}, &v1alpha1.NamespaceOffloading{}: {},
+		&corev1.Node{}: {}, &v1alpha1.NetworkConfig{}: {}, &v1alpha1.NamespaceMap{}: {}, &v1alpha1.NamespaceOffloading{}: {}, &v1alpha1.IPMapping{}: {},
 		&coordinationv1.Lease{}:      {Namespaces: there},
 		&corev1.Secret{}:             {Namespaces: there, Field: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.NetworkKeysName)},
 		&corev1.Pod{}:                {Label: tenants},
@@ -158,7 +159,7 @@ func newCluster(o Options, changed, passed func(), saw func(string, *coordinatio
 		return nil, err
 	}
 	for _, o := range []client.Object{
-		&corev1.Node{}, &v1alpha1.NetworkConfig{}, &v1alpha1.NamespaceMap{}, &v1alpha1.NamespaceOffloading{},
+		&corev1.Node{}, &v1alpha1.NetworkConfig{}, &v1alpha1.NamespaceMap{}, &v1alpha1.NamespaceOffloading{}, &v1alpha1.IPMapping{},
 		&corev1.Secret{}, &corev1.Pod{}, &discoveryv1.EndpointSlice{},
 	} {
 		if _, err := c.listen(c.main, o, c.notify(o)); err != nil {

@@ -38,6 +38,8 @@ type facts struct {
 	// for it travel.
 	api       []discoveryv1.EndpointSlice
 	offloaded []v1alpha1.NamespaceOffloading
+	// mappings are what owners give to pods that may run elsewhere.
+	mappings []v1alpha1.IPMapping
 	// read is up to where the pods above are read.
 	read map[stream]progress
 }

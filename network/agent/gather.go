@@ -16,6 +16,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,13 +37,14 @@ func (c *cluster) facts() facts {
 	var pods corev1.PodList
 	var given discoveryv1.EndpointSliceList
 	var offloaded v1alpha1.NamespaceOffloadingList
-	for _, list := range []client.ObjectList{&nodes, &configs, &mapped, &secrets, &pods, &given, &offloaded} {
+	var mappings v1alpha1.IPMappingList
+	for _, list := range []client.ObjectList{&nodes, &configs, &mapped, &secrets, &pods, &given, &offloaded, &mappings} {
 		if err := c.main.List(context.Background(), list); err != nil { // the cache is not there
 			c.options.Log.V(1).Info("a cache cannot be read", "error", err.Error())
 		}
 	}
 	f.nodes, f.configs, f.maps, f.hosted, f.given = nodes.Items, configs.Items, mapped.Items, pods.Items, given.Items
-	f.offloaded = offloaded.Items
+	f.offloaded, f.mappings = offloaded.Items, mappings.Items
 	for _, s := range secrets.Items {
 		if s.Name == v1alpha1.NetworkKeysName {
 			f.keys = s.Data
@@ -184,6 +186,13 @@ func trim(obj any) (any, error) {
 		return m, nil
 	case *v1alpha1.NamespaceOffloading:
 		return &v1alpha1.NamespaceOffloading{ObjectMeta: meta, Spec: v1alpha1.NamespaceOffloadingSpec{ServiceAccountTokens: o.Spec.ServiceAccountTokens, Reachability: o.Spec.Reachability}}, nil
+	case *v1alpha1.IPMapping:
+		meta.Generation = o.Generation
+		m := &v1alpha1.IPMapping{ObjectMeta: meta, Spec: o.Spec, Status: v1alpha1.IPMappingStatus{Address: o.Status.Address}}
+		if c := apimeta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady); c != nil {
+			m.Status.Conditions = []metav1.Condition{{Type: c.Type, Status: c.Status, ObservedGeneration: c.ObservedGeneration}}
+		}
+		return m, nil
 	case *v1alpha1.NetworkConfig:
 		return &v1alpha1.NetworkConfig{ObjectMeta: meta, Spec: o.Spec, Status: v1alpha1.NetworkConfigStatus{Views: o.Status.Views}}, nil
 	}
@@ -230,6 +239,9 @@ func same(before, after any) bool {
 	case *v1alpha1.NamespaceOffloading:
 		b, ok := after.(*v1alpha1.NamespaceOffloading)
 		return ok && reflect.DeepEqual(a.Spec, b.Spec)
+	case *v1alpha1.IPMapping:
+		b, ok := after.(*v1alpha1.IPMapping)
+		return ok && a.Generation == b.Generation && reflect.DeepEqual(a.Status, b.Status)
 	case *v1alpha1.NetworkConfig:
 		b, ok := after.(*v1alpha1.NetworkConfig)
 		return ok && reflect.DeepEqual(a.Spec, b.Spec) && reflect.DeepEqual(a.Status, b.Status)

@@ -162,6 +162,7 @@ func (k *known) peering(f facts, p *pair, behind map[string][]string) {
 			door.From = k.reached(object, awayAt(f, nodes, func(namespace string) bool { return tokens[namespace] }), real)
 			out.Doors = append(out.Doors, door)
 		}
+		out.Doors = append(out.Doors, k.mappedDoors(object, f, p, nodes, real)...)
 	} else {
 		k.hosts[key] = tenantOf(p)
 	}

@@ -128,14 +128,23 @@ func checkGateway(wrong wrongFunc, c Config, g Gateway) {
 	checkDisjoint(wrong, field+": views", views)
 	checkDisjoint(wrong, field+": ranges", reals)
 	lists := [][]netip.Addr{g.Here, g.There, g.ShutHere, g.ShutThere}
-	doors := map[netip.AddrPort]bool{}
+	checkDisjoint(wrong, field+": mapped", g.Mapped)
+	type place struct {
+		at  netip.AddrPort
+		udp bool
+	}
+	doors, from := map[place]bool{}, map[netip.Addr][]netip.Addr{}
 	for _, d := range g.Doors {
 		at, to := d.At.Addr(), d.To.Addr()
-		if !plain(at) || !plain(to) || at.Is4() != to.Is4() || d.At.Port() == 0 || d.To.Port() == 0 || doors[d.At] {
+		if !plain(at) || !plain(to) || at.Is4() != to.Is4() || d.At.Port() == 0 || d.To.Port() == 0 || doors[place{d.At, d.UDP}] {
 			wrong("%s: a door from %s to %s is none, or there twice", field, d.At, d.To)
 		}
-		doors[d.At] = true
+		doors[place{d.At, d.UDP}] = true
 		lists = append(lists, d.From)
+		if before, known := from[at]; known && !slices.Equal(before, d.From) {
+			wrong("%s: doors at %s are for different sources", field, at)
+		}
+		from[at] = d.From
 	}
 	for i, at := range g.Calls {
 		if !plain(at.Addr()) || at.Port() == 0 || slices.Contains(g.Calls[:i], at) {

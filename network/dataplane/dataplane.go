@@ -131,15 +131,22 @@ type Gateway struct {
 	// Doors are what the peer may reach here that is no pod. They are open whether or not
 	// it is Limited.
 	Doors []Door
+	// Mapped are prefixes of the external range whose doors take their connections along when
+	// they go, or when who began one may not any more: both ends are told at the next packet.
+	Mapped []netip.Prefix
 }
 
-// Door stands, in the external range of this cluster, for something over TCP that is no
-// pod. What is no node of this cluster either sees the node of the gateway as its client.
+// Door stands, in the external range of this cluster, for something that is no pod. What is
+// no node of this cluster either sees the node of the gateway as its client.
 type Door struct {
 	// At is what the peer calls, of the external range, and To what that stands for; both are of
 	// one family.
 	At, To netip.AddrPort
-	// From are the real addresses of the peer that may.
+	// UDP says that it is for that, and not for TCP.
+	UDP bool
+	// Most is how many connections it may have at a time, 0 for any number.
+	Most uint32
+	// From are the real addresses of the peer that may. Doors at one address have the same.
 	From []netip.Addr
 }
 
@@ -186,9 +193,11 @@ const (
 	DropLocal Reason = "local"
 	// DropPath: it would leave by the device it came in by.
 	DropPath Reason = "path"
+	// DropFull: the door that it is for has as many connections as it may.
+	DropFull Reason = "full"
 )
 
 // Reasons returns all reasons to drop, in order.
 func Reasons() []Reason {
-	return []Reason{DropDenied, DropDestination, DropInvalid, DropLocal, DropPath, DropSource}
+	return []Reason{DropDenied, DropDestination, DropFull, DropInvalid, DropLocal, DropPath, DropSource}
 }

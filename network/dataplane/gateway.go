@@ -50,6 +50,14 @@ func gatewayState(c Config, g Gateway, tunnelThere bool) state {
 			s.routes = append(s.routes, route{prefix: everything(v4), table: tunnelTable, device: g.Tunnel})
 		}
 		s.rules = append(s.rules, rule{v4: v4, priority: insideRules, table: tunnelTable, device: insideName})
+		if len(prefixesOf(g.Mapped, v4)) > 0 {
+			s.rules = append(s.rules, rule{v4: v4, priority: answerRules, table: tunnelTable, mark: answerMark})
+			family := "ipv6"
+			if v4 {
+				family = "ipv4"
+			}
+			s.settings = append(s.settings, setting{family + "/fwmark_reflect", "1"})
+		}
 	}
 	s.table = gatewayTable(c, g)
 	return s
@@ -79,11 +87,11 @@ func gatewayTable(c Config, g Gateway) *table {
 		if external := ofFamily(g.External, v4); external.IsValid() {
 			source.add(cameBy(insideName), leavesBy(g.Tunnel), sourceNotIn(s.pods), snatTo(external))
 		}
-		for _, d := range s.doors {
-			destination.add(cameBy(g.Tunnel), destinationIs(d.At), dnatTo(d.To))
-		}
 	}
-	t.chains = []chain{destination, localChain(g), policyChain(g, ends), source}
+	for _, d := range doorsOf(g) {
+		destination.add(cameBy(g.Tunnel), destinationIs(d.At, d.UDP), dnatTo(d.To))
+	}
+	t.chains = []chain{destination, localChain(g), policyChain(t, g, ends), source}
 	return t
 }
 
@@ -113,8 +121,8 @@ func (t *table) endSets(c Config, g Gateway, v4 bool) *endSets {
 	if g.shuts() {
 		s.shutHere, s.shutThere = t.addressSet("shut-here", v4, g.ShutHere), t.addressSet("shut-there", v4, g.ShutThere)
 	}
-	for i, d := range sortedBy(g.Doors, func(d Door) string { return d.At.String() }) {
-		if d.At.Addr().Is4() == v4 {
+	for i, d := range doorsOf(g) {
+		if d.At.Addr().Is4() == v4 && !g.maps(d.At.Addr()) {
 			s.doors, s.from = append(s.doors, d), append(s.from, t.addressSet(fmt.Sprintf("door%d-", i), v4, d.From))
 		}
 	}
@@ -131,12 +139,13 @@ func (g Gateway) shuts() bool { return len(g.ShutHere)+len(g.ShutThere) > 0 }
 
 // policyChain lets pass what may. Established connections pass first of all, unless some of
 // them may not: those through doors may always.
-func policyChain(g Gateway, ends []*endSets) chain {
+func policyChain(t *table, g Gateway, ends []*endSets) chain {
 	policy := chain{name: "policy", kind: filterChain, hook: forwarding, priority: 0, drop: true}
 	policy.add(synOnly(), clampSegments())
 	policy.add(connection(invalid), countedDrop(DropInvalid))
 	policy.add(ended(), countedDrop(DropDenied))
 	strict := g.Closed || g.shuts()
+	mappedDoors(t, &policy, g, strict)
 	if !strict {
 		policy.add(connection(established), accept())
 	}
@@ -183,17 +192,17 @@ func (c *chain) doors(g Gateway, s *endSets, strict bool) {
 	c.add(cameBy(g.Tunnel), sourceNotIn(s.peer), countedDrop(DropSource))
 	for i, d := range s.doors {
 		if strict { // also of those who may not any more: their tokens were taken back
-			c.add(cameBy(g.Tunnel), connection(established), destinationIs(d.To), translated(), accept())
-			c.add(cameBy(insideName), connection(established), sourceIs(d.To), translated(), accept())
+			c.add(cameBy(g.Tunnel), connection(established), destinationIs(d.To, d.UDP), translated(), accept())
+			c.add(cameBy(insideName), connection(established), sourceIs(d.To, d.UDP), translated(), accept())
 		}
-		c.add(cameBy(g.Tunnel), sourceIn(s.from[i]), destinationIs(d.To), translated(), accept())
+		c.add(cameBy(g.Tunnel), sourceIn(s.from[i]), destinationIs(d.To, d.UDP), translated(), accept())
 	}
 	if !strict {
 		return
 	}
 	for _, at := range s.calls {
-		c.add(cameBy(insideName), sourceIn(s.here), destinationIs(at), accept())
-		c.add(cameBy(g.Tunnel), connection(established), sourceIs(at), accept())
+		c.add(cameBy(insideName), sourceIn(s.here), destinationIs(at, false), accept())
+		c.add(cameBy(g.Tunnel), connection(established), sourceIs(at, false), accept())
 	}
 }
 
@@ -213,6 +222,51 @@ func (c *chain) limited(g Gateway, s *endSets) {
 	c.passes(cameBy(g.Tunnel), inMiddle)
 	c.passes(cameBy(insideName), out)
 	c.passes(cameBy(insideName), outMiddle)
+}
+
+// doorsOf are a gateway's doors, in order.
+func doorsOf(g Gateway) []Door {
+	return sortedBy(g.Doors, func(d Door) string { return fmt.Sprint(d.At, d.UDP) })
+}
+
+// maps says whether an address stands for something that an owner maps.
+func (g Gateway) maps(a netip.Addr) bool { return containedIn(g.Mapped, a) }
+
+// mappedDoors adds the doors whose connections go with them. What was begun to one of their
+// addresses passes only while there is such a door, for who has begun it, and else both ends are
+// told. All other connections are past it with one look, unless some of these may not be.
+func mappedDoors(t *table, policy *chain, g Gateway, strict bool) {
+	for _, v4 := range families {
+		all := prefixesOf(g.Mapped, v4)
+		if len(all) == 0 {
+			continue
+		}
+		set, from := t.prefixSet("mapped", v4), map[netip.Addr]*set{}
+		for _, p := range all {
+			set.addPrefix(p)
+		}
+		if !strict {
+			policy.add(began(set, true), connection(established), accept())
+		}
+		for _, d := range doorsOf(g) {
+			at := d.At.Addr()
+			if at.Is4() != v4 || !containedIn(all, at) {
+				continue
+			}
+			if from[at] == nil {
+				from[at] = t.addressSet(fmt.Sprintf("mapped%d-", len(from)), v4, d.From)
+			}
+			this := []statement{beganAt(d), ledTo(d.To)}
+			if d.Most > 0 {
+				policy.add(append(slices.Clone(this), cameBy(g.Tunnel), connection(fresh), beganBy(from[at]), moreThan(d.Most), countedDrop(DropFull))...)
+			}
+			policy.add(append(slices.Clone(this), cameBy(g.Tunnel), leavesBy(insideName), beganBy(from[at]), accept())...)
+			policy.add(append(slices.Clone(this), cameBy(insideName), leavesBy(g.Tunnel), beganBy(from[at]), accept())...)
+		}
+		policy.add(began(set, false), cameBy(g.Tunnel), isTCP(), reset(DropDenied, answerMark))
+		policy.add(began(set, false), cameBy(insideName), isTCP(), reset(DropDenied, 0))
+		policy.add(began(set, false), countedDrop(DropDenied))
+	}
 }
 
 // passes accepts what came by a device and is so.

@@ -25,6 +25,10 @@ const (
 	markPriority = 92
 	landPriority = 93
 	insideRules  = 90
+	// answerRules and answerMark, in a gateway's namespace, lead what answers to the tunnel, by
+	// itself, back there.
+	answerRules = 91
+	answerMark  = 0x70e77
 	// lastMetric is that of a route that holds when there is no other.
 	lastMetric = 4278198272
 )

@@ -27,6 +27,9 @@ const (
 	tcpFlagsAt         = 13
 	tcpSyn, tcpRst     = 0x02, 0x04
 	counterObject      = 1
+	// replies is the direction of a connection's answers. The kernel reads the first byte of what
+	// package nftables writes as a number of 32 bits.
+	replies = 1 << 24
 	// destinationTranslated is a bit of a connection's status.
 	destinationTranslated = 1 << 5
 	optionMaxSegment      = 2
@@ -38,6 +41,7 @@ type state32 uint32
 const (
 	invalid     state32 = 1
 	established state32 = 2 | 4 // and related
+	fresh       state32 = 8
 )
 
 func isFamily(v4 bool) []expr.Any {
@@ -156,21 +160,24 @@ func snatTo(a netip.Addr) statement {
 	}}
 }
 
-// destinationIs holds for TCP to an address and port, sourceIs for TCP from there.
-func destinationIs(to netip.AddrPort) statement { return endIs(to, false) }
-func sourceIs(from netip.AddrPort) statement    { return endIs(from, true) }
+// destinationIs holds for TCP, or UDP, to an address and port, sourceIs for what comes from there.
+func destinationIs(to netip.AddrPort, udp bool) statement { return endIs(to, udp, false) }
+func sourceIs(from netip.AddrPort, udp bool) statement    { return endIs(from, udp, true) }
 
-func endIs(at netip.AddrPort, source bool) statement {
-	v4 := at.Addr().Is4()
+func endIs(at netip.AddrPort, udp, source bool) statement {
+	v4, proto, name := at.Addr().Is4(), byte(unix.IPPROTO_TCP), "tcp"
+	if udp {
+		proto, name = unix.IPPROTO_UDP, "udp"
+	}
 	what, payload := load(v4, source)
 	port, offset := "dport", uint32(2)
 	if source {
 		port, offset = "sport", 0
 	}
 	exprs := []expr.Any{payload, &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: at.Addr().AsSlice()}}
-	exprs = append(append(exprs, protocolIs(unix.IPPROTO_TCP)...),
+	exprs = append(append(exprs, protocolIs(proto)...),
 		transport(offset, 2), &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: binary.BigEndian.AppendUint16(nil, at.Port())})
-	return statement{text: fmt.Sprintf("%s %s tcp %s %d", what, at.Addr(), port, at.Port()), v4: &v4, exprs: exprs}
+	return statement{text: fmt.Sprintf("%s %s %s %s %d", what, at.Addr(), name, port, at.Port()), v4: &v4, exprs: exprs}
 }
 
 func dnatTo(to netip.AddrPort) statement {
@@ -200,6 +207,80 @@ func ended() statement {
 		&expr.Ct{Register: register, Key: expr.CtKeyMARK},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: native(endedMark)},
 	}}
+}
+
+// original reads the source, or destination, of the first packet of a connection, as that was
+// before any translation.
+func original(key expr.CtKey) expr.Any { return &expr.Ct{Register: register, Key: key} }
+
+// began holds for packets of connections, of both directions, that were begun to what is in a
+// set, or not.
+func began(s *set, not bool) statement {
+	op := ""
+	if not {
+		op = "!= "
+	}
+	return statement{text: fmt.Sprintf("ct original %s daddr %s@%s", familyWord(s.v4), op, s.name), v4: &s.v4, exprs: []expr.Any{
+		original(expr.CtKeyDST), &expr.Lookup{SourceRegister: register, SetName: s.name, Invert: not},
+	}}
+}
+
+// beganBy holds for those that were begun by what is in a set.
+func beganBy(s *set) statement {
+	return statement{text: fmt.Sprintf("ct original %s saddr @%s", familyWord(s.v4), s.name), v4: &s.v4, exprs: []expr.Any{
+		original(expr.CtKeySRC), &expr.Lookup{SourceRegister: register, SetName: s.name},
+	}}
+}
+
+// beganAt holds for those that were begun to an address and port.
+func beganAt(d Door) statement {
+	v4, proto, name := d.At.Addr().Is4(), byte(unix.IPPROTO_TCP), "tcp"
+	if d.UDP {
+		proto, name = unix.IPPROTO_UDP, "udp"
+	}
+	return statement{text: fmt.Sprintf("ct original %s daddr %s ct protocol %s ct original proto-dst %d", familyWord(v4), d.At.Addr(), name, d.At.Port()), v4: &v4, exprs: []expr.Any{
+		original(expr.CtKeyDST), &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: d.At.Addr().AsSlice()},
+		original(expr.CtKeyPROTOCOL), &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{proto}},
+		original(expr.CtKeyPROTODST), &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: binary.BigEndian.AppendUint16(nil, d.At.Port())},
+	}}
+}
+
+// ledTo holds for connections that a door has led to where it leads now.
+func ledTo(to netip.AddrPort) statement {
+	v4 := to.Addr().Is4()
+	return statement{text: fmt.Sprintf("ct reply %s saddr %s ct reply proto-src %d", familyWord(v4), to.Addr(), to.Port()), v4: &v4, exprs: []expr.Any{
+		&expr.Ct{Register: register, Key: expr.CtKeySRC, Direction: replies},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: to.Addr().AsSlice()},
+		&expr.Ct{Register: register, Key: expr.CtKeyPROTOSRC, Direction: replies},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: binary.BigEndian.AppendUint16(nil, to.Port())},
+	}}
+}
+
+// moreThan holds for what begins a connection when there are as many as may be.
+func moreThan(most uint32) statement {
+	return statement{text: fmt.Sprintf("ct count over %d", most), exprs: []expr.Any{&expr.Connlimit{Count: most, Flags: expr.NFT_CONNLIMIT_F_INV}}}
+}
+
+func isTCP() statement {
+	return statement{text: "meta l4proto tcp", exprs: protocolIs(unix.IPPROTO_TCP)}
+}
+
+// reset ends a connection of TCP: who has sent the packet is told. Its mark is that of the
+// answer, too, which leaves by it.
+func reset(reason Reason, mark uint32) statement {
+	return statement{text: fmt.Sprintf("counter name %q meta mark set %#x reject with tcp reset", reason, mark), exprs: []expr.Any{
+		&expr.Objref{Type: counterObject, Name: string(reason)},
+		&expr.Immediate{Register: register, Data: native(mark)},
+		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: register},
+		&expr.Reject{Type: unix.NFT_REJECT_TCP_RST},
+	}}
+}
+
+func familyWord(v4 bool) string {
+	if v4 {
+		return "ip"
+	}
+	return "ip6"
 }
 
 func masquerade() statement {
@@ -239,8 +320,11 @@ func clearMark() statement {
 
 func connection(bits state32) statement {
 	text := "ct state invalid"
-	if bits == established {
+	switch bits {
+	case established:
 		text = "ct state established,related"
+	case fresh:
+		text = "ct state new"
 	}
 	return statement{text: text, exprs: []expr.Any{
 		&expr.Ct{Register: register, Key: expr.CtKeySTATE},

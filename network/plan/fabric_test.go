@@ -38,6 +38,7 @@ func TestFabric(t *testing.T) {
 		{"only what is allowed is reached", testLimited},
 		{"a pod is reached by an address in another node's range", testBorrowed},
 		{"doors lead to what is no pod", testDoors},
+		{"what owners map is reached, and no longer than it is", testMapped},
 		{"another node becomes gateway", testMove},
 		{"nobody is gateway", testNobody},
 		{"nothing is left", testNothing},

@@ -52,6 +52,7 @@ func (b *build) readExternal(ranges []netip.Prefix) {
 			b.external, b.externalRanges = append(b.external, p.Addr()), append(b.externalRanges, p)
 		default:
 			b.external, b.externalRanges = append(b.external, p.Addr().Next()), append(b.externalRanges, p)
+			b.mapped = append(b.mapped, ipam.Mappable(p)...)
 		}
 	}
 }
@@ -274,7 +275,11 @@ func (b *build) readLimits(p *peer, addrs []netip.Addr) []netip.Addr {
 // readDoors leaves out doors that cannot be: those of no address of the external range, or
 // of the one that stands for all sources, and those that lead nowhere.
 func (b *build) readDoors(p *peer) {
-	seen := map[netip.AddrPort]bool{}
+	type place struct {
+		at  netip.AddrPort
+		udp bool
+	}
+	seen, from := map[place]bool{}, map[netip.Addr][]netip.Addr{}
 	p.Doors = slices.DeleteFunc(slices.Clone(p.Doors), func(d dataplane.Door) bool {
 		why := unusable(d.To.Addr())
 		switch at := d.At.Addr(); {
@@ -282,18 +287,22 @@ func (b *build) readDoors(p *peer) {
 			why = "is not at an address of the external range"
 		case at.Is4() != d.To.Addr().Is4() || d.At.Port() == 0 || d.To.Port() == 0:
 			why = "has no port, or is of another family"
-		case seen[d.At]:
+		case seen[place{d.At, d.UDP}]:
 			why = "is there twice"
 		}
-		seen[d.At] = true
+		seen[place{d.At, d.UDP}] = true
 		if why != "" {
 			b.wrong(peeringObject(p.Key), "its door from %s to %s %s", d.At, d.To, why)
 		}
 		return why != ""
 	})
-	slices.SortFunc(p.Doors, func(a, b dataplane.Door) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(p.Doors, func(a, b dataplane.Door) int { return a.At.Compare(b.At) })
 	for i := range p.Doors {
-		p.Doors[i].From = b.readLimits(p, p.Doors[i].From)
+		d := &p.Doors[i]
+		if _, known := from[d.At.Addr()]; !known { // what is at one address is for the same ones
+			from[d.At.Addr()] = b.readLimits(p, d.From)
+		}
+		d.From = from[d.At.Addr()]
 	}
 }
 
@@ -302,7 +311,7 @@ func (b *build) gateway(p *peer, mtu int) dataplane.Gateway {
 	at, to := p.ends()
 	g := dataplane.Gateway{
 		Peering: p.Key, Tunnel: tunnelDevice(p.Key), MTU: mtu, External: b.external, Transit: p.Transit,
-		Probe: ProbePort, ProbeAt: at, ProbePeer: to, Limited: p.Limited, Here: p.Here, There: p.There, Doors: p.Doors,
+		Probe: ProbePort, ProbeAt: at, ProbePeer: to, Limited: p.Limited, Here: p.Here, There: p.There, Doors: p.Doors, Mapped: b.mapped,
 		FromHere: p.Role == Provider, FromThere: p.Role == Consumer,
 		Closed: p.Closed, Calls: p.Calls, ShutHere: p.ShutHere, ShutThere: p.ShutThere,
 	}

@@ -219,7 +219,9 @@ type build struct {
 	// external stand for what is no pod, one of each range.
 	external       []netip.Addr
 	externalRanges []netip.Prefix
-	peerings       []*peer
+	// mapped are what of these stands for what owners map.
+	mapped   []netip.Prefix
+	peerings []*peer
 }
 
 func (b *build) prepare(in Input) {

@@ -57,7 +57,7 @@ type Allowed interface {
 }
 
 // abroad is what one provider is told of a slice: the endpoints that are not there, by
-// their addresses there, in the order of these. On is, for each endpoint, the peering on
+// their addresses there, in the order of these. That of an IPMapping has another address for that. On is, for each endpoint, the peering on
 // whose virtual node it is, "" here; away are peerings that are not reached, whose endpoints
 // are not ready. Names are no addresses, and stay for the check to refuse.
 func abroad(s *discoveryv1.EndpointSlice, peering string, on []string, away map[string]bool, of Addresses) *discoveryv1.EndpointSlice {
@@ -69,7 +69,7 @@ func abroad(s *discoveryv1.EndpointSlice, peering string, on []string, away map[
 		if on[i] == peering || len(e.Addresses) == 0 {
 			continue
 		}
-		there, ok := translated(peering, s.AddressType, e.Addresses[0], of)
+		there, ok := translated(peering, s.AddressType, cmp.Or(s.Annotations[v1alpha1.AnnotationExternal], e.Addresses[0]), of)
 		if !ok {
 			continue
 		}
@@ -179,8 +179,12 @@ func (r *consumer) sliceWanted(ctx context.Context, peering string, home v1alpha
 	return want{found: present}, nil
 }
 
-// madeByUs says whether Pelago has made a slice, on whichever side: it never goes back.
+// madeByUs says whether Pelago has made a slice, on whichever side: it never goes back. That of
+// an IPMapping stands for what is at home.
 func madeByUs(slice client.Object) bool {
+	if slice.GetAnnotations()[v1alpha1.AnnotationExternal] != "" {
+		return slice.GetLabels()[v1alpha1.LabelTenant] != ""
+	}
 	return slice.GetLabels()[discoveryv1.LabelManagedBy] == v1alpha1.GroupVersion.Group || slice.GetLabels()[v1alpha1.LabelManagedBy] != ""
 }
 

@@ -360,6 +360,30 @@ func TestSliceLoop(t *testing.T) {
 	}
 }
 
+// TestSliceOfMapping: the slice of an IPMapping travels though Pelago has made it, and says what
+// stands for its endpoint there; one that was made here for a tenant does not, whatever it says.
+func TestSliceOfMapping(t *testing.T) {
+	t.Parallel()
+	w := newSlices(t)
+	s := sliceOf(w.home, "web", "web", endpoint("192.0.2.50", ""))
+	s.Endpoints[0].NodeName = nil
+	s.Labels[v1alpha1.LabelManagedBy], s.Annotations = "pelago-network", map[string]string{v1alpha1.AnnotationExternal: "10.1.0.9"}
+	w.create(s)
+	w.says("by what stands for it", "web", "10.201.0.9 ready serving")
+	if made := w.slice("web"); made.Annotations[v1alpha1.AnnotationExternal] != "" {
+		t.Errorf("home's own word travels: %v", made.Annotations)
+	}
+	s.Annotations[v1alpha1.AnnotationExternal] = "10.1.0.10"
+	w.update(s)
+	w.says("another one stands for it", "web", "10.201.0.10 ready serving")
+	s.Annotations[v1alpha1.AnnotationExternal] = "198.51.100.1"
+	w.update(s)
+	w.says("what stands for it is not seen there", "web", "no slice")
+	s.Labels[v1alpha1.LabelTenant], s.Annotations[v1alpha1.AnnotationExternal] = "x", "10.1.0.9"
+	w.update(s)
+	w.says("it was made for a tenant", "web", "no slice")
+}
+
 // TestSliceFollowsService: a slice goes only where its Service goes, whatever a provider
 // says is there.
 func TestSliceFollowsService(t *testing.T) {

@@ -1,0 +1,162 @@
+// Package mapping decides what IPMappings get: which address of this cluster's external range
+// stands for what is mapped, and which addresses nobody may map. It is pure: it talks to
+// nothing, and remembers nothing but what it is given.
+package mapping
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pelago-dev/pelago/network/ipam"
+)
+
+// Part is a prefix of this cluster's or Pelago's, and what its addresses are, as in "a pod's".
+type Part struct {
+	Prefix netip.Prefix
+	What   string
+}
+
+// Ground is what decisions follow from.
+type Ground struct {
+	// External are the external ranges of this cluster, at most one of each family.
+	External []netip.Prefix
+	// Mappable is what the owner lets be mapped.
+	Mappable []netip.Prefix
+	// Taken is what is never mapped, whatever Mappable says.
+	Taken []Part
+}
+
+// special are prefixes that mean something else than one host somewhere, or are this node's own
+// business: clouds give out credentials by link-local addresses.
+var special = []Part{
+	{netip.MustParsePrefix("0.0.0.0/8"), "unspecified"},
+	{netip.MustParsePrefix("127.0.0.0/8"), "loopback"},
+	{netip.MustParsePrefix("169.254.0.0/16"), "link-local"},
+	{netip.MustParsePrefix("224.0.0.0/4"), "multicast"},
+	{netip.MustParsePrefix("240.0.0.0/4"), "reserved"},
+	{netip.MustParsePrefix("::/8"), "unspecified, loopback or IPv4 in IPv6"},
+	{netip.MustParsePrefix("64:ff9b::/96"), "IPv4 in IPv6"},
+	{netip.MustParsePrefix("64:ff9b:1::/48"), "IPv4 in IPv6"},
+	{netip.MustParsePrefix("2002::/16"), "IPv4 in IPv6"},
+	{netip.MustParsePrefix("fe80::/10"), "link-local"},
+	{netip.MustParsePrefix("fec0::/10"), "site-local"},
+	{netip.MustParsePrefix("ff00::/8"), "multicast"},
+	// By these clouds give out credentials or orders.
+	{netip.MustParsePrefix("100.100.100.200/32"), "an address of a cloud's metadata"},
+	{netip.MustParsePrefix("168.63.129.16/32"), "an address of a cloud's metadata"},
+	{netip.MustParsePrefix("192.0.0.0/24"), "an address of a cloud's metadata"},
+	{netip.MustParsePrefix("fd00:ec2::/32"), "an address of a cloud's metadata"},
+	{netip.MustParsePrefix("fd20:ce::/32"), "an address of a cloud's metadata"},
+}
+
+// Refuse says why an address may not be mapped, and what to do; "" if it may.
+func Refuse(g Ground, a netip.Addr) string {
+	if !a.IsValid() || a.Zone() != "" || a.Is4In6() {
+		return "spec.address: is no address of one host; write it like 192.0.2.50"
+	}
+	for _, p := range special {
+		if p.Prefix.Contains(a) {
+			return fmt.Sprintf("spec.address: %s is %s and cannot be mapped; give an address by which every node reaches the same host", a, p.What)
+		}
+	}
+	for _, p := range g.Taken {
+		if p.Prefix.Contains(a) {
+			return fmt.Sprintf("spec.address: %s is %s and cannot be mapped; a mapping is for what is outside of the cluster", a, p.What)
+		}
+	}
+	if len(g.Mappable) == 0 {
+		return fmt.Sprintf("spec.address: the owner of this cluster lets nothing be mapped: for %s to be, the setting network.mappable has to hold it", a)
+	}
+	if !slices.ContainsFunc(g.Mappable, func(p netip.Prefix) bool { return p.Contains(a) }) {
+		return fmt.Sprintf("spec.address: %s is not in the setting network.mappable of this cluster, which its owner can change", a)
+	}
+	return ""
+}
+
+// Holder is a mapping that has an address, or has asked for one.
+type Holder struct {
+	// Key tells mappings apart, one that is made anew under the same name, too.
+	Key   string
+	Since time.Time
+	// Has is the address that it was given, if any.
+	Has netip.Addr
+}
+
+// older compares holders: of two with one address the first keeps it.
+func older(a, b Holder) int { return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Key, b.Key)) }
+
+// Holds says whether a holder keeps the address that it has: it is one of the external ranges', of
+// the family that it needs, and no older holder has it.
+func Holds(external []netip.Prefix, of Holder, v4 bool, others []Holder) bool {
+	return of.Has.IsValid() && of.Has.Is4() == v4 && giveable(external, of.Has) &&
+		!slices.ContainsFunc(others, func(o Holder) bool { return o.Key != of.Key && o.Has == of.Has && older(o, of) < 0 })
+}
+
+// Choose gives an address of a family that nobody has: the one after the highest that is held or
+// was left, then the lowest that was not left, then the one that was left first. It says whether
+// there is one, and whether there is a range at all. Left are addresses that were given up, the
+// last one last.
+func Choose(external []netip.Prefix, v4 bool, holders []Holder, left []netip.Addr) (a netip.Addr, free, ranged bool) {
+	var all []netip.Prefix
+	for _, p := range external {
+		if p.Addr().Is4() == v4 {
+			all = append(all, ipam.Mappable(p)...)
+		}
+	}
+	if len(all) == 0 {
+		return netip.Addr{}, false, false
+	}
+	slices.SortFunc(all, netip.Prefix.Compare)
+	held, highest := map[netip.Addr]bool{}, netip.Addr{}
+	use := func(a netip.Addr) {
+		if a.Is4() == v4 && giveable(external, a) && (!highest.IsValid() || highest.Less(a)) {
+			highest = a
+		}
+	}
+	for _, h := range holders {
+		held[h.Has] = true
+		use(h.Has)
+	}
+	was := map[netip.Addr]bool{}
+	for _, a := range left {
+		was[a] = true
+		use(a)
+	}
+	fresh := func(a netip.Addr) bool { return !held[a] && !was[a] && giveable(external, a) }
+	if highest.IsValid() {
+		if next := highest.Next(); fresh(next) && next.Is4() == v4 {
+			return next, true, true
+		}
+	}
+	// No more are looked at than there may be held or left, and one.
+	for _, p := range all {
+		for a := p.Addr(); p.Contains(a); a = a.Next() {
+			if fresh(a) {
+				return a, true, true
+			}
+		}
+	}
+	for _, a := range left {
+		if !held[a] && a.Is4() == v4 && giveable(external, a) {
+			return a, true, true
+		}
+	}
+	return netip.Addr{}, false, true
+}
+
+// giveable says whether an address is one of those that are given: the first few are Pelago's,
+// and the last one of IPv4 is none that all programs take.
+func giveable(external []netip.Prefix, a netip.Addr) bool {
+	for _, whole := range external {
+		if !whole.Contains(a) {
+			continue
+		}
+		in := slices.ContainsFunc(ipam.Mappable(whole), func(p netip.Prefix) bool { return p.Contains(a) })
+		return in && (a.Is6() || whole.Contains(a.Next()))
+	}
+	return false
+}
