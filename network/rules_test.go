@@ -29,9 +29,16 @@ type ruled struct {
 
 func newRuled(t *testing.T) *ruled {
 	t.Helper()
-	w := &ruled{world: newWorld(t)}
+	w := newWorld(t)
 	w.rome.config.Network.Pods = []string{"10.42.0.0/16"}
 	w.settle()
+	return offloaded(w)
+}
+
+// offloaded makes the namespace and the pods.
+func offloaded(of *world) *ruled {
+	of.t.Helper()
+	w := &ruled{world: of}
 	w.space = w.rome.peer + "-shop"
 	w.world.space(w.space, nil)
 	w.create(&v1alpha1.NamespaceOffloading{ObjectMeta: at(w.space, v1alpha1.OffloadingName)})
@@ -195,6 +202,41 @@ db isolated=[Ingress] selected=[0] peer=[] ports=[]
 	w.reconcile()
 	w.want(w.here(), "after the end", "")
 	w.want(w.there(), "after the end", "")
+}
+
+// managed follows a policy through a manager that runs, with no more rights at milan than a
+// consumer has.
+func (w *world) managed(t *testing.T) {
+	t.Helper()
+	r := offloaded(w)
+	r.policy(dbFromWeb)
+	isolated := "db isolated=[Ingress] selected=[0]"
+	peer := "10.42.0.7 isolated=[] selected=[] peer=[0]"
+	both := func() bool {
+		text := r.rules(r.there())
+		return strings.Contains(text, isolated) && strings.Contains(text, peer)
+	}
+	within(t, "milan is told of the policy", both)
+	began := time.Now()
+	r.change(r.web, `{"metadata":{"labels":{"app":"other"}}}`)
+	within(t, "web is no peer", func() bool { return !strings.Contains(r.rules(r.there()), peer) })
+	t.Logf("a label that changes is told after %s", time.Since(began))
+	r.change(r.web, `{"metadata":{"labels":{"app":"web"}}}`)
+	within(t, "web is a peer again", both)
+	for _, namespace := range []string{r.here(), r.there()} {
+		if err := w.raw.Delete(ctx, &v1alpha1.NetworkRules{ObjectMeta: at(namespace, v1alpha1.NetworkRulesName(r.space, 0))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	within(t, "what somebody deletes is there again", func() bool { return both() && r.rules(r.here()) != "" })
+	if err := w.raw.Delete(ctx, &networkingv1.NetworkPolicy{ObjectMeta: at(r.space, "db")}); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "without the policy there are no rules", func() bool { return r.rules(r.there())+r.rules(r.here()) == "" })
+	r.policy(dbFromWeb)
+	within(t, "the policy is back", both)
+	r.change(&v1alpha1.NamespaceMap{ObjectMeta: at(r.here(), v1alpha1.NamespaceMapName)}, `{"spec":{"namespaces":null}}`)
+	within(t, "what is not offloaded any more has no rules", func() bool { return r.rules(r.there())+r.rules(r.here()) == "" })
 }
 
 // TestRulesProblems holds that what does not hold is said once, on the NamespaceOffloading, and that
