@@ -30,6 +30,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&ShadowPod{}, &ShadowPodList{},
 		&ShadowObject{}, &ShadowObjectList{},
 		&NetworkConfig{}, &NetworkConfigList{},
+		&NetworkRules{}, &NetworkRulesList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
