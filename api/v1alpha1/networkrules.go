@@ -22,7 +22,7 @@ import (
 // +kubebuilder:printcolumn:name=Of,type=integer,JSONPath=`.spec.shards`
 // +kubebuilder:printcolumn:name=Revision,type=string,JSONPath=`.spec.revision`
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.namespace + '.' + string(self.spec.shard)",message="metadata.name: must be spec.namespace, a dot and spec.shard"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?[.](1[0-5]|[0-9])$')",message="metadata.name: must be spec.namespace, a dot and spec.shard"
 type NetworkRules struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -232,7 +232,7 @@ type NetworkRulesPorts struct {
 }
 
 // NetworkRulesName is the only name that a shard of the NetworkRules of a home namespace can
-// have.
+// have; gateways take no other.
 func NetworkRulesName(namespace string, shard int32) string {
 	return namespace + "." + strconv.Itoa(int(shard))
 }
