@@ -110,7 +110,7 @@ func newScheme() (*runtime.Scheme, error) {
 func newMapper() apimeta.RESTMapper {
 	mapper := apimeta.NewDefaultRESTMapper(nil)
 	for kind, scope := range kinds {
-		mapper.Add(kind, scope)
+		v1alpha1.AddKind(mapper, kind, scope)
 		mapper.Add(kind.GroupVersion().WithKind(kind.Kind+"List"), scope) // caches ask for it
 	}
 	return mapper
