@@ -53,7 +53,11 @@ func TestRulesAreRead(t *testing.T) {
 	until := func(what string, holds func(*ruleset) bool) {
 		t.Helper()
 		limit := time.After(20 * time.Second)
-		for !holds(c.facts().rules[ruleKey{at, "shop"}]) {
+		look := func() *ruleset { // as a plan does
+			c.rations.Begin(time.Now())
+			return c.facts().rules[ruleKey{at, "shop"}]
+		}
+		for !holds(look()) {
 			select {
 			case <-changed:
 			case <-limit:
