@@ -36,6 +36,11 @@ type facts struct {
 	// for it travel.
 	api       []discoveryv1.EndpointSlice
 	offloaded []v1alpha1.NamespaceOffloading
+	// namespaces are those of tenants here, and rules the NetworkRules that hold, with what is wrong
+	// with them.
+	namespaces []corev1.Namespace
+	rules      map[ruleKey]*ruleset
+	wrongRules []plan.Problem
 	// read is up to where the pods above are read.
 	read map[stream]progress
 }

@@ -36,13 +36,16 @@ func (c *cluster) facts() facts {
 	var pods corev1.PodList
 	var given discoveryv1.EndpointSliceList
 	var offloaded v1alpha1.NamespaceOffloadingList
-	for _, list := range []client.ObjectList{&nodes, &configs, &mapped, &secrets, &pods, &given, &offloaded} {
+	var namespaces corev1.NamespaceList
+	var rules v1alpha1.NetworkRulesList
+	for _, list := range []client.ObjectList{&nodes, &configs, &mapped, &secrets, &pods, &given, &offloaded, &namespaces, &rules} {
 		if err := c.main.List(context.Background(), list); err != nil { // the cache is not there
 			c.options.Log.V(1).Info("a cache cannot be read", "error", err.Error())
 		}
 	}
 	f.nodes, f.configs, f.maps, f.hosted, f.given = nodes.Items, configs.Items, mapped.Items, pods.Items, given.Items
-	f.offloaded = offloaded.Items
+	f.offloaded, f.namespaces = offloaded.Items, namespaces.Items
+	f.rules, f.wrongRules = c.book.update(rules.Items, f.counts())
 	for _, s := range secrets.Items {
 		if s.Name == v1alpha1.NetworkKeysName {
 			f.keys = s.Data
@@ -176,6 +179,8 @@ func trim(obj any) (any, error) {
 		return m, nil
 	case *v1alpha1.NamespaceOffloading:
 		return &v1alpha1.NamespaceOffloading{ObjectMeta: meta, Spec: v1alpha1.NamespaceOffloadingSpec{ServiceAccountTokens: o.Spec.ServiceAccountTokens}}, nil
+	case *v1alpha1.NetworkRules:
+		return &v1alpha1.NetworkRules{ObjectMeta: meta, Spec: o.Spec}, nil
 	case *v1alpha1.NetworkConfig:
 		return &v1alpha1.NetworkConfig{ObjectMeta: meta, Spec: o.Spec, Status: v1alpha1.NetworkConfigStatus{Views: o.Status.Views}}, nil
 	}
@@ -185,7 +190,7 @@ func trim(obj any) (any, error) {
 // some are the labels that agents read.
 func some(all map[string]string) map[string]string {
 	var kept map[string]string
-	for _, key := range []string{v1alpha1.LabelTenant, v1alpha1.LabelPeering, v1alpha1.LabelType, v1alpha1.LabelHomeNamespace, discoveryv1.LabelServiceName} {
+	for _, key := range []string{v1alpha1.LabelTenant, v1alpha1.LabelPeering, v1alpha1.LabelType, v1alpha1.LabelHomeNamespace, v1alpha1.LabelHomeUID, discoveryv1.LabelServiceName} {
 		if value, ok := all[key]; ok {
 			if kept == nil {
 				kept = map[string]string{}
@@ -222,6 +227,11 @@ func same(before, after any) bool {
 	case *v1alpha1.NamespaceOffloading:
 		b, ok := after.(*v1alpha1.NamespaceOffloading)
 		return ok && reflect.DeepEqual(a.Spec, b.Spec)
+	case *v1alpha1.NetworkRules:
+		b, ok := after.(*v1alpha1.NetworkRules)
+		return ok && reflect.DeepEqual(a.Spec, b.Spec)
+	case *corev1.Namespace:
+		return true // of which labels are read
 	case *v1alpha1.NetworkConfig:
 		b, ok := after.(*v1alpha1.NetworkConfig)
 		return ok && reflect.DeepEqual(a.Spec, b.Spec) && reflect.DeepEqual(a.Status, b.Status)

@@ -51,7 +51,7 @@ func (k *known) wrong(object, format string, args ...any) {
 // on all nodes but for the MTU.
 func input(f facts) known {
 	k := known{input: plan.Input{Node: f.self}, secrets: map[string]tunnel.Secret{}, transit: map[string][]netip.Prefix{},
-		away: map[string][]string{}, hosts: map[string]string{}, read: f.read}
+		away: map[string][]string{}, hosts: map[string]string{}, read: f.read, problems: slices.Clone(f.wrongRules)}
 	peerings := f.pairs()
 	behind := map[string][]string{} // virtual nodes, by peering
 	place := map[string]int{}
@@ -154,7 +154,7 @@ func (k *known) peering(f facts, p *pair, behind map[string][]string) {
 	here, there := hostedBy(f, p), append(givenTo(f, p), k.theirAPI(p, key, table)...)
 	if p.role == plan.Consumer {
 		nodes := behind[p.namespace[len(v1alpha1.PeeringNamespacePrefix):]]
-		here, there = servedTo(f, p), awayAt(f, nodes, nil)
+		here, there = servedTo(f, p, k.input.Pods), awayAt(f, nodes, nil)
 		k.away[key] = nodes
 		if door, ok := k.apiDoor(object, f, p); ok {
 			door.From = k.reached(object, awayAt(f, nodes, f.withTokens()), real)
@@ -167,6 +167,7 @@ func (k *known) peering(f facts, p *pair, behind map[string][]string) {
 		return a, prefixIn(k.input.Pods, a) || prefixIn(out.Transit, a)
 	})
 	out.There = k.reached(object, there, real)
+	out.Guard = k.guard(f, object, p, table, out)
 	k.input.Peerings = append(k.input.Peerings, out)
 }
 
@@ -263,15 +264,16 @@ func awayAt(f facts, nodes []string, in map[string]bool) (addrs []string) {
 }
 
 // servedTo are the addresses behind the Services in the namespaces that a provider has part
-// in.
-func servedTo(f facts, p *pair) (addrs []string) {
+// in, but for those of pods here that policies may isolate and that these do not know yet.
+func servedTo(f facts, p *pair, pods []netip.Prefix) (addrs []string) {
 	for i := range f.maps {
 		if f.maps[i].Namespace != p.namespace {
 			continue
 		}
 		for namespace := range f.maps[i].Spec.Namespaces {
+			untold := f.untold(p, namespace, pods)
 			for j := range f.home[namespace] {
-				addrs = append(addrs, sliceAddresses(&f.home[namespace][j])...)
+				addrs = append(addrs, slices.DeleteFunc(sliceAddresses(&f.home[namespace][j]), untold)...)
 			}
 		}
 	}

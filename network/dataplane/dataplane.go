@@ -121,6 +121,9 @@ type Gateway struct {
 	// Doors are what the peer may reach here that is no pod. They are open whether or not
 	// it is Limited.
 	Doors []Door
+	// Guard says which connections single pods may accept and begin, besides; nil if none of them is
+	// isolated.
+	Guard *Guard
 }
 
 // Door stands, in the external range of this cluster, for something over TCP that is no
@@ -168,6 +171,8 @@ const (
 	DropDestination Reason = "destination"
 	// DropDenied: Limited, and its destination is not to be reached, or not from there.
 	DropDenied Reason = "denied"
+	// DropIsolated: its pod is isolated, and no entry of the Guard lets it pass.
+	DropIsolated Reason = "isolated"
 	// DropInvalid: it belongs to no connection and cannot begin one, so that it cannot be
 	// translated.
 	DropInvalid Reason = "invalid"
@@ -179,5 +184,5 @@ const (
 
 // Reasons returns all reasons to drop, in order.
 func Reasons() []Reason {
-	return []Reason{DropDenied, DropDestination, DropInvalid, DropLocal, DropPath, DropSource}
+	return []Reason{DropDenied, DropDestination, DropInvalid, DropIsolated, DropLocal, DropPath, DropSource}
 }

@@ -121,7 +121,7 @@ func gatewayTable(c Config, g Gateway) *table {
 		policy.add(cameBy(g.Tunnel), accept())
 		policy.add(cameBy(insideName), accept())
 	}
-	t.chains = []chain{destination, localChain(g), policy, source}
+	t.chains = slices.Concat([]chain{destination}, t.guard(g), []chain{localChain(g), policy, source})
 	return t
 }
 

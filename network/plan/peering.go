@@ -276,7 +276,7 @@ func (b *build) gateway(p *peer, mtu int) dataplane.Gateway {
 	g := dataplane.Gateway{
 		Peering: p.Key, Tunnel: tunnelDevice(p.Key), MTU: mtu, External: b.external, Transit: p.Transit,
 		Probe: ProbePort, ProbeAt: at, ProbePeer: to, Limited: p.Limited, Here: p.Here, There: p.There, Doors: p.Doors,
-		FromHere: p.Limited && p.Role == Provider, FromThere: p.Limited && p.Role == Consumer,
+		FromHere: p.Limited && p.Role == Provider, FromThere: p.Limited && p.Role == Consumer, Guard: b.guard(p),
 	}
 	for _, v := range p.Views {
 		g.Views = append(g.Views, dataplane.View{View: v.View, Real: v.Real})

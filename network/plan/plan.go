@@ -112,6 +112,8 @@ type Peering struct {
 	Here, There []netip.Addr
 	// Doors are what the peer may reach here that is no pod, at addresses of External.
 	Doors []dataplane.Door
+	// Guard is what NetworkPolicies let pass besides, nil if there are none.
+	Guard *dataplane.Guard
 	// ListenPort is the UDP port of the tunnel on whichever node is gateway, the same on
 	// all of them; no two peerings have one. 0 is any, for who is not called.
 	ListenPort uint16
