@@ -18,8 +18,8 @@ import (
 // guarding is what the rules of one namespace follow from, for one peering.
 type guarding struct {
 	namespace, peering string
-	// policies of the namespace; none if it is not offloaded to the peering's provider, or that
-	// has no network.
+	// policies of the namespace; none if it is not offloaded to the peering's provider and has no
+	// pods there, or that has no network.
 	policies   []networkingv1.NetworkPolicy
 	namespaces map[string]map[string]string
 	// pods are all that have a network of their own and have not ended, by the peering whose
@@ -46,9 +46,6 @@ func (r *ruler) gather(ctx context.Context, namespace, peering string) (*guardin
 			return nil, fmt.Errorf("reading %s: %w", key.Name, err)
 		}
 	}
-	if _, is := mapped.Spec.Namespaces[namespace]; !is {
-		return g, nil
-	}
 	policies := &networkingv1.NetworkPolicyList{}
 	if err := r.client.List(ctx, policies, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("listing network policies: %w", err)
@@ -57,7 +54,13 @@ func (r *ruler) gather(ctx context.Context, namespace, peering string) (*guardin
 	if g.policies = policies.Items; len(g.policies) == 0 {
 		return g, nil
 	}
-	return g, r.gatherPods(ctx, g)
+	if err := r.gatherPods(ctx, g); err != nil {
+		return nil, err
+	}
+	if _, is := mapped.Spec.Namespaces[namespace]; !is && len(g.own(g.pods[peering])) == 0 {
+		g.policies = nil // nobody of the namespace is there any more
+	}
+	return g, nil
 }
 
 func (r *ruler) gatherPods(ctx context.Context, g *guarding) error {

@@ -2,6 +2,8 @@ package network
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -33,8 +35,9 @@ const (
 	ruleLimit = 30 * time.Second
 )
 
-// ruleBounds is what a provider may show of NetworkRules. Older ones know none.
-var ruleBounds = fleet.Bounds{Optional: true, Objects: 256, Bytes: 64 << 20}
+// ruleBounds is what a provider may show of NetworkRules, of which digests are kept. Older ones
+// know none.
+var ruleBounds = fleet.Bounds{Optional: true, Objects: 256, Bytes: 1 << 20, Trim: digest}
 
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,verbs=get;list;watch
 // +kubebuilder:rbac:groups=pelago.dev,resources=networkrules,verbs=get;list;watch;create;patch;delete
@@ -195,6 +198,7 @@ func (r *ruler) there(ctx context.Context, namespace, peering string) *shelf {
 	s := &shelf{peer.Client(), peer.TenantNamespace(), map[string]any{}}
 	for i := range list.Items {
 		if o := &list.Items[i]; namespaceOf(o) == namespace && o.GetDeletionTimestamp() == nil {
+			digest(o)
 			s.have[o.GetName()] = o.Object["spec"]
 		}
 	}
@@ -221,7 +225,7 @@ func (s *shelf) make(ctx context.Context, specs []v1alpha1.NetworkRulesSpec) err
 			}
 			continue
 		}
-		changes := difference(have, spec)
+		changes := changed(have, spec)
 		if len(changes) == 0 {
 			continue
 		}
@@ -243,6 +247,49 @@ func (s *shelf) make(ctx context.Context, specs []v1alpha1.NetworkRulesSpec) err
 		}
 	}
 	return nil
+}
+
+// digested is the field of a spec that stands for all others.
+const digested = "digest"
+
+// digest puts a digest in the place of a spec, if none is there already: specs are large, and
+// whether they are as they should be is all that is asked of them.
+func digest(o *unstructured.Unstructured) {
+	if spec, ok := o.Object["spec"].(map[string]any); ok && spec[digested] != nil {
+		return
+	}
+	o.Object["spec"] = map[string]any{digested: sumOf(o.Object["spec"])}
+}
+
+// sumOf is the same for values whose JSON means the same.
+func sumOf(value any) string {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return ""
+	}
+	var plain any
+	if json.Unmarshal(text, &plain) != nil {
+		return ""
+	}
+	text, _ = json.Marshal(plain) // fields in order
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// changed are the fields that make a spec what it should be. Of a digest it is all or none.
+func changed(have any, want v1alpha1.NetworkRulesSpec) map[string]any {
+	fields, _ := have.(map[string]any)
+	if fields[digested] == nil {
+		return difference(have, want)
+	}
+	if fields[digested] == sumOf(want) {
+		return nil
+	}
+	every := map[string]any{}
+	for _, name := range fieldsOf(want) {
+		every[name] = nil
+	}
+	return difference(every, want)
 }
 
 // inRanges says whether an address is in one of ranges.

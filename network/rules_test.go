@@ -199,6 +199,14 @@ db isolated=[Ingress] selected=[0] peer=[] ports=[]
 	}
 	// What is not offloaded any more needs no rules.
 	w.change(&v1alpha1.NamespaceMap{ObjectMeta: at(w.here(), v1alpha1.NamespaceMapName)}, `{"spec":{"namespaces":null}}`)
+	if writes, _ := w.reconcile(); writes != 0 {
+		t.Errorf("pods are guarded no more while they are still there: %d writes", writes)
+	}
+	for _, p := range []*corev1.Pod{w.db, late} {
+		if err := w.raw.Delete(ctx, p, client.GracePeriodSeconds(0)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	w.reconcile()
 	w.want(w.here(), "after the end", "")
 	w.want(w.there(), "after the end", "")
@@ -236,6 +244,9 @@ func (w *world) managed(t *testing.T) {
 	r.policy(dbFromWeb)
 	within(t, "the policy is back", both)
 	r.change(&v1alpha1.NamespaceMap{ObjectMeta: at(r.here(), v1alpha1.NamespaceMapName)}, `{"spec":{"namespaces":null}}`)
+	if err := w.raw.Delete(ctx, r.db, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
 	within(t, "what is not offloaded any more has no rules", func() bool { return r.rules(r.there())+r.rules(r.here()) == "" })
 }
 
