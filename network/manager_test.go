@@ -77,6 +77,7 @@ func TestManager(t *testing.T) {
 		there, ok := n.Translate(w.rome.peer, addr("10.42.0.7"))
 		return ok && n.Allows(w.milan.peer, there)
 	})
+	w.managed(t)
 	if alive, known := n.Alive(w.rome.peer); alive || known {
 		t.Error("a tunnel lives or is dead that nobody has reported")
 	}

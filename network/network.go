@@ -2,8 +2,9 @@
 // other's pods. It finds out which addresses are in use here, publishes ranges, endpoints
 // and a public key in the NetworkConfigs of every peering whose other side has its network
 // on as well, and decides the views of what the others publish. It carries NetworkConfigs
-// to providers and back, and keeps and replaces the private keys of tunnels. It owns the
-// kind NetworkConfig. What a peer wrote is checked before it is used, and what goes wrong
+// to providers and back, and keeps and replaces the private keys of tunnels. It compiles
+// NetworkPolicies of offloaded namespaces for the gateways of both sides. It owns the
+// kinds NetworkConfig and NetworkRules. What a peer wrote is checked before it is used, and what goes wrong
 // here is never told to him with names of ours. It touches no node: agents do, who read
 // what is decided here.
 package network
@@ -262,6 +263,9 @@ func (n *Network) Register(mgr ctrl.Manager) error {
 	}
 	if err := n.registerMapper(mgr); err != nil {
 		return fmt.Errorf("setting up the controller of mappings: %w", err)
+	}
+	if err := n.registerRuler(mgr); err != nil {
+		return fmt.Errorf("setting up the controller of network rules: %w", err)
 	}
 	return nil
 }

@@ -120,7 +120,7 @@ func newWorld(t *testing.T) *world {
 	w.rome = &side{world: w, peer: milan, name: milan, namespace: server.Namespace(t)}
 	w.milan = &side{world: w, peer: rome, name: rome, namespace: server.Namespace(t)}
 	w.rome.sees, w.milan.sees = []string{v1alpha1.PeeringNamespace(milan)}, []string{v1alpha1.TenantNamespace(rome)}
-	on := &v1alpha1.ClusterInfo{ID: string(uuid.NewUUID()), Name: "x", Features: []string{v1alpha1.FeatureNetwork, v1alpha1.FeaturePeering}}
+	on := &v1alpha1.ClusterInfo{ID: string(uuid.NewUUID()), Name: "x", Features: []string{v1alpha1.FeatureNetwork, v1alpha1.FeatureNetworkPolicy, v1alpha1.FeaturePeering}}
 	w.space(v1alpha1.PeeringNamespace(milan), map[string]string{v1alpha1.LabelPeering: milan})
 	w.space(v1alpha1.TenantNamespace(rome), map[string]string{v1alpha1.LabelTenant: rome})
 	p := w.create(&v1alpha1.Peering{ObjectMeta: metav1.ObjectMeta{Name: milan}, Spec: v1alpha1.PeeringSpec{ClusterID: string(uuid.NewUUID()),

@@ -202,4 +202,7 @@ const (
 	ReasonViewMoved = "ViewMoved"
 	// ReasonKeyRotated, of an event: the key of a tunnel was replaced.
 	ReasonKeyRotated = "KeyRotated"
+	// ReasonPolicyNotEnforced, of an event: a NetworkPolicy does not hold between clusters as it is
+	// written; the message says which, and why.
+	ReasonPolicyNotEnforced = "PolicyNotEnforced"
 )

@@ -16,6 +16,9 @@ const (
 	// FeatureNetwork is NetworkConfigs, and the tunnel that they describe. Only clusters
 	// whose network is on say it.
 	FeatureNetwork = "network/v1"
+	// FeatureNetworkPolicy is that gateways go by NetworkRules. Only clusters whose network is
+	// on say it.
+	FeatureNetworkPolicy = "networkpolicy/v1"
 	// FeatureServiceFamilies is that Services say which families of addresses they have.
 	FeatureServiceFamilies = featureReflection + "service.ipfamilies/v1"
 	// featureReflection begins the words of the kinds that travel.
@@ -46,7 +49,8 @@ func MissingFeatures(here, there []string) []string {
 	var missing []string
 	for _, f := range here {
 		unsaid := slices.ContainsFunc(unsaidKinds, func(kind string) bool { return FeatureOfKind(kind) == f && KeepsKind(there, kind) })
-		if !unsaid && f != FeatureNetwork && !slices.Contains(there, f) {
+		off := f == FeatureNetwork || f == FeatureNetworkPolicy && !slices.Contains(there, FeatureNetwork)
+		if !unsaid && !off && !slices.Contains(there, f) {
 			missing = append(missing, f)
 		}
 	}

@@ -31,6 +31,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&ShadowObject{}, &ShadowObjectList{},
 		&NetworkConfig{}, &NetworkConfigList{},
 		&IPMapping{}, &IPMappingList{},
+		&NetworkRules{}, &NetworkRulesList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -84,14 +84,15 @@ func TestLogger(t *testing.T) {
 
 func TestTrim(t *testing.T) {
 	always := corev1.ContainerRestartPolicyAlways
-	container := corev1.Container{Name: "c", Image: "i", Env: []corev1.EnvVar{{Name: "PASSWORD", Value: "x"}}, RestartPolicy: &always}
+	container := corev1.Container{Name: "c", Image: "i", Env: []corev1.EnvVar{{Name: "PASSWORD", Value: "x"}}, RestartPolicy: &always,
+		Ports: []corev1.ContainerPort{{ContainerPort: 1}, {Name: "http", ContainerPort: 8080, HostPort: 80, Protocol: corev1.ProtocolTCP}}}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d", v1alpha1.AnnotationApplied: "x"}},
 		Spec:       corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{container}, InitContainers: []corev1.Container{container}},
 		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
 	}
 	got, err := trimPod(pod)
-	small := corev1.Container{Name: "c", Image: "i", RestartPolicy: &always}
+	small := corev1.Container{Name: "c", Image: "i", RestartPolicy: &always, Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}}}
 	want := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "b"}, Annotations: map[string]string{v1alpha1.AnnotationApplied: "x"}},
 		Spec:       corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{small}, InitContainers: []corev1.Container{small}},
@@ -110,6 +111,12 @@ func TestTrim(t *testing.T) {
 	}
 	if got, err := trimPod("gone"); got != "gone" || err != nil {
 		t.Errorf("what is no pod became %v, %v", got, err)
+	}
+	for namespace, kept := range map[string]bool{v1alpha1.TenantNamespace("rome"): false, v1alpha1.PeeringNamespace("milan"): true} {
+		rules, err := trim(&v1alpha1.NetworkRules{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "shop.0"}, Spec: v1alpha1.NetworkRulesSpec{Shards: 1}})
+		if r, ok := rules.(*v1alpha1.NetworkRules); err != nil || !ok || (r.Spec.Shards == 1) != kept {
+			t.Errorf("rules in %s became %+v, %v", namespace, rules, err)
+		}
 	}
 	node, err := trimNode(&corev1.Node{Status: corev1.NodeStatus{Images: make([]corev1.ContainerImage, 3), NodeInfo: corev1.NodeSystemInfo{Architecture: "arm64"}}})
 	if n := node.(*corev1.Node); err != nil || n.Status.Images != nil || n.Status.NodeInfo.Architecture != "arm64" {

@@ -28,13 +28,16 @@ func trim(obj any) (any, error) {
 		return obj, nil
 	}
 	switch o.(type) {
-	case *v1alpha1.Identity, *v1alpha1.ResourceRequest, *v1alpha1.ResourceOffer, *v1alpha1.NamespaceMap, *v1alpha1.NetworkConfig, *v1alpha1.ShadowPod,
+	case *v1alpha1.Identity, *v1alpha1.ResourceRequest, *v1alpha1.ResourceOffer, *v1alpha1.NamespaceMap, *v1alpha1.NetworkConfig, *v1alpha1.NetworkRules, *v1alpha1.ShadowPod,
 		*coordinationv1.Lease, *metav1.PartialObjectMetadata:
 		o.SetLabels(ours(o.GetLabels()))
 		o.SetAnnotations(ours(o.GetAnnotations()))
 	}
-	if s, ok := obj.(*v1alpha1.ShadowPod); ok {
-		provider.Trim(s)
+	switch o := obj.(type) {
+	case *v1alpha1.ShadowPod:
+		provider.Trim(o)
+	case *v1alpha1.NetworkRules: // agents read them
+		o.Spec = v1alpha1.NetworkRulesSpec{}
 	}
 	return obj, nil
 }
@@ -66,11 +69,21 @@ func trimPod(obj any) (any, error) {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
 			c := &list[i]
-			list[i] = corev1.Container{Name: c.Name, Image: c.Image, Resources: c.Resources, RestartPolicy: c.RestartPolicy}
+			list[i] = corev1.Container{Name: c.Name, Image: c.Image, Resources: c.Resources, RestartPolicy: c.RestartPolicy, Ports: namedPorts(c.Ports)}
 		}
 	}
 	pod.Spec.EphemeralContainers = nil
 	return pod, nil
+}
+
+// namedPorts are those that NetworkPolicies may name.
+func namedPorts(all []corev1.ContainerPort) (named []corev1.ContainerPort) {
+	for _, p := range all {
+		if p.Name != "" {
+			named = append(named, corev1.ContainerPort{Name: p.Name, Protocol: p.Protocol, ContainerPort: p.ContainerPort})
+		}
+	}
+	return named
 }
 
 // toleratesVirtualNodes says whether a pod names our taint, as admission lets pods of

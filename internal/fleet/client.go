@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
 // newClient returns a client that reads from the peer and not from a cache, waits
@@ -37,7 +39,7 @@ func newClient(url string, hc *http.Client, scheme *runtime.Scheme) (client.Clie
 func mapper(scheme *runtime.Scheme) meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(scheme.PreferredVersionAllGroups())
 	for gvk := range scheme.AllKnownTypes() {
-		m.Add(gvk, meta.RESTScopeNamespace)
+		v1alpha1.AddKind(m, gvk, meta.RESTScopeNamespace)
 	}
 	return m
 }

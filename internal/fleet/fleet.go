@@ -22,6 +22,8 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
 // Options of a fleet. Only Scheme is required.
@@ -116,8 +118,13 @@ func (f *Fleet) Watch(kind client.Object) error {
 	if f.ctx != nil {
 		return ErrStarted
 	}
-	plural, _ := meta.UnsafeGuessKindToResource(gvk)
-	f.kinds = append(f.kinds, watched{gvk: gvk, resource: plural, name: kind.GetName()})
+	known := meta.NewDefaultRESTMapper(nil)
+	v1alpha1.AddKind(known, gvk, meta.RESTScopeNamespace)
+	called, err := known.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return fmt.Errorf("finding the resource to watch: %w", err)
+	}
+	f.kinds = append(f.kinds, watched{gvk: gvk, resource: called.Resource, name: kind.GetName()})
 	return nil
 }
 

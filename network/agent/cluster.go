@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,9 +36,9 @@ import (
 // Nodes and Leases tell who may be gateway, NetworkConfigs, the keys and the rest who may
 // reach whom. Metrics are shown to whom the cluster allows it.
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch,roleName=pelago-agent
-// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch,roleName=pelago-agent
+// +kubebuilder:rbac:groups="",resources=pods;namespaces,verbs=list;watch,roleName=pelago-agent
 // +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=list;watch,roleName=pelago-agent
-// +kubebuilder:rbac:groups=pelago.dev,resources=networkconfigs;namespacemaps;namespaceoffloadings;ipmappings,verbs=list;watch,roleName=pelago-agent
+// +kubebuilder:rbac:groups=pelago.dev,resources=networkconfigs;networkrules;namespacemaps;namespaceoffloadings;ipmappings,verbs=list;watch,roleName=pelago-agent
 // +kubebuilder:rbac:groups="",resources=secrets,resourceNames=pelago-network-keys,verbs=get;list;watch,namespace=pelago-network,roleName=pelago-agent
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create,roleName=pelago-agent
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create,roleName=pelago-agent
@@ -55,6 +56,7 @@ type cluster struct {
 	changed, passed func()
 	versions        versions
 	rations         ration.Rations
+	book            rulebook
 	group           *errgroup.Group
 	ready           chan struct{}
 	mtu             linkMTU
@@ -85,6 +87,7 @@ var kinds = map[schema.GroupVersionKind]apimeta.RESTScope{
 	discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"):           apimeta.RESTScopeNamespace,
 	appsv1.SchemeGroupVersion.WithKind("DaemonSet"):                    apimeta.RESTScopeNamespace,
 	v1alpha1.GroupVersion.WithKind("NetworkConfig"):                    apimeta.RESTScopeNamespace,
+	v1alpha1.GroupVersion.WithKind("NetworkRules"):                     apimeta.RESTScopeNamespace,
 	v1alpha1.GroupVersion.WithKind("NamespaceMap"):                     apimeta.RESTScopeNamespace,
 	v1alpha1.GroupVersion.WithKind("NamespaceOffloading"):              apimeta.RESTScopeNamespace,
 	v1alpha1.GroupVersion.WithKind("IPMapping"):                        apimeta.RESTScopeNamespace,
@@ -109,7 +112,7 @@ func newScheme() (*runtime.Scheme, error) {
 func newMapper() apimeta.RESTMapper {
 	mapper := apimeta.NewDefaultRESTMapper(nil)
 	for kind, scope := range kinds {
-		mapper.Add(kind, scope)
+		v1alpha1.AddKind(mapper, kind, scope)
 		mapper.Add(kind.GroupVersion().WithKind(kind.Kind+"List"), scope) // caches ask for it
 	}
 	return mapper
@@ -149,7 +152,7 @@ func newCluster(o Options, changed, passed func(), saw func(string, *coordinatio
 	given := having(v1alpha1.LabelTenant).Add(requirement(discoveryv1.LabelManagedBy, selection.Equals, v1alpha1.GroupVersion.Group))
 	there := map[string]cache.Config{o.Namespace: {}}
 	if c.main, err = c.cache(map[client.Object]cache.ByObject{
-		&corev1.Node{}: {}, &v1alpha1.NetworkConfig{}: {}, &v1alpha1.NamespaceMap{}: {}, &v1alpha1.NamespaceOffloading{}: {}, &v1alpha1.IPMapping{}: {},
+		&corev1.Node{}: {}, &v1alpha1.NetworkConfig{}: {}, &v1alpha1.NetworkRules{}: {}, &v1alpha1.NamespaceMap{}: {}, &v1alpha1.NamespaceOffloading{}: {}, &v1alpha1.IPMapping{}: {},
 		&coordinationv1.Lease{}:      {Namespaces: there},
 		&corev1.Secret{}:             {Namespaces: there, Field: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.NetworkKeysName)},
 		&corev1.Pod{}:                {Label: tenants},
@@ -159,8 +162,8 @@ func newCluster(o Options, changed, passed func(), saw func(string, *coordinatio
 		return nil, err
 	}
 	for _, o := range []client.Object{
-		&corev1.Node{}, &v1alpha1.NetworkConfig{}, &v1alpha1.NamespaceMap{}, &v1alpha1.NamespaceOffloading{}, &v1alpha1.IPMapping{},
-		&corev1.Secret{}, &corev1.Pod{}, &discoveryv1.EndpointSlice{},
+		&corev1.Node{}, &v1alpha1.NetworkConfig{}, &v1alpha1.NetworkRules{}, &v1alpha1.NamespaceMap{}, &v1alpha1.NamespaceOffloading{}, &v1alpha1.IPMapping{},
+		&corev1.Secret{}, &corev1.Pod{}, &corev1.Namespace{}, &discoveryv1.EndpointSlice{},
 	} {
 		if _, err := c.listen(c.main, o, c.notify(o)); err != nil {
 			return nil, err
@@ -216,6 +219,8 @@ func (c *cluster) notify(o client.Object) toolscache.ResourceEventHandler {
 	switch o.(type) {
 	case *v1alpha1.NetworkConfig, *v1alpha1.NamespaceMap:
 		return notify(c.rationed)
+	case *v1alpha1.NetworkRules:
+		return notify(c.ruled)
 	case *corev1.Pod:
 		return c.versions.notify(hostedStream, c.changed, c.passed)
 	}
@@ -236,6 +241,16 @@ func (c *cluster) rationed(o any) {
 	default:
 		c.changed()
 	}
+}
+
+// ruled tells that NetworkRules have changed: those of tenants as often as these may cause a plan,
+// this cluster's own at once.
+func (c *cluster) ruled(o any) {
+	if of, ok := o.(client.Object); ok && strings.HasPrefix(of.GetNamespace(), v1alpha1.PeeringNamespacePrefix) {
+		c.changed()
+		return
+	}
+	c.rationed(o)
 }
 
 func always(changed func()) func(any) { return func(any) { changed() } }

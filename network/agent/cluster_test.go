@@ -43,6 +43,21 @@ func TestRationed(t *testing.T) {
 	at("another tenant's", func() { configs.OnUpdate(config("tenant-quiet", 1), config("tenant-quiet", 2)) })
 	at("a node", func() { c.notify(&corev1.Node{}).OnAdd(&corev1.Node{}, false) })
 	at("what is gone unseen", func() { configs.OnDelete(toolscache.DeletedFinalStateUnknown{}) })
+	rules := func(namespace string, i int) *v1alpha1.NetworkRules {
+		return &v1alpha1.NetworkRules{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, Spec: v1alpha1.NetworkRulesSpec{Shard: int32(i)}}
+	}
+	ruled := c.notify(&v1alpha1.NetworkRules{})
+	at("what home itself has written for its pods", func() {
+		ruled.OnUpdate(rules(v1alpha1.PeeringNamespacePrefix+"x", 1), rules(v1alpha1.PeeringNamespacePrefix+"x", 2))
+	})
+	soon := told.Load()
+	for i := range 1000 {
+		ruled.OnUpdate(rules("tenant-hostile", i), rules("tenant-hostile", i+1))
+		c.rations.Begin(time.Now())
+	}
+	if got := told.Load(); got > soon+int32(1+time.Since(began)/ration.Every) {
+		t.Errorf("the rules of a tenant are told %d times at once", got-soon)
+	}
 	before := told.Load()
 	configs.OnUpdate(config("tenant-quiet", 2), config("tenant-quiet", 2))
 	if told.Load() > before+1 { // that of the hostile one may come

@@ -40,6 +40,11 @@ type facts struct {
 	offloaded []v1alpha1.NamespaceOffloading
 	// mappings are what owners give to pods that may run elsewhere.
 	mappings []v1alpha1.IPMapping
+	// namespaces are those of tenants here, and rules the NetworkRules that hold, with what is wrong
+	// with them.
+	namespaces []corev1.Namespace
+	rules      map[ruleKey]*ruleset
+	wrongRules []plan.Problem
 	// read is up to where the pods above are read.
 	read map[stream]progress
 }

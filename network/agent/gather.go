@@ -38,13 +38,16 @@ func (c *cluster) facts() facts {
 	var given discoveryv1.EndpointSliceList
 	var offloaded v1alpha1.NamespaceOffloadingList
 	var mappings v1alpha1.IPMappingList
-	for _, list := range []client.ObjectList{&nodes, &configs, &mapped, &secrets, &pods, &given, &offloaded, &mappings} {
+	var namespaces corev1.NamespaceList
+	var rules v1alpha1.NetworkRulesList
+	for _, list := range []client.ObjectList{&nodes, &configs, &mapped, &secrets, &pods, &given, &offloaded, &mappings, &namespaces, &rules} {
 		if err := c.main.List(context.Background(), list); err != nil { // the cache is not there
 			c.options.Log.V(1).Info("a cache cannot be read", "error", err.Error())
 		}
 	}
 	f.nodes, f.configs, f.maps, f.hosted, f.given = nodes.Items, configs.Items, mapped.Items, pods.Items, given.Items
-	f.offloaded, f.mappings = offloaded.Items, mappings.Items
+	f.offloaded, f.mappings, f.namespaces = offloaded.Items, mappings.Items, namespaces.Items
+	f.rules, f.wrongRules = c.book.update(rules.Items, f.counts())
 	for _, s := range secrets.Items {
 		if s.Name == v1alpha1.NetworkKeysName {
 			f.keys = s.Data
@@ -193,6 +196,8 @@ func trim(obj any) (any, error) {
 			m.Status.Conditions = []metav1.Condition{{Type: c.Type, Status: c.Status, ObservedGeneration: c.ObservedGeneration}}
 		}
 		return m, nil
+	case *v1alpha1.NetworkRules:
+		return &v1alpha1.NetworkRules{ObjectMeta: meta, Spec: o.Spec}, nil
 	case *v1alpha1.NetworkConfig:
 		return &v1alpha1.NetworkConfig{ObjectMeta: meta, Spec: o.Spec, Status: v1alpha1.NetworkConfigStatus{Views: o.Status.Views}}, nil
 	}
@@ -202,7 +207,7 @@ func trim(obj any) (any, error) {
 // some are the labels that agents read.
 func some(all map[string]string) map[string]string {
 	var kept map[string]string
-	for _, key := range []string{v1alpha1.LabelTenant, v1alpha1.LabelPeering, v1alpha1.LabelType, v1alpha1.LabelHomeNamespace, discoveryv1.LabelServiceName} {
+	for _, key := range []string{v1alpha1.LabelTenant, v1alpha1.LabelPeering, v1alpha1.LabelType, v1alpha1.LabelHomeNamespace, v1alpha1.LabelHomeUID, discoveryv1.LabelServiceName} {
 		if value, ok := all[key]; ok {
 			if kept == nil {
 				kept = map[string]string{}
@@ -242,6 +247,11 @@ func same(before, after any) bool {
 	case *v1alpha1.IPMapping:
 		b, ok := after.(*v1alpha1.IPMapping)
 		return ok && a.Generation == b.Generation && reflect.DeepEqual(a.Status, b.Status)
+	case *v1alpha1.NetworkRules:
+		b, ok := after.(*v1alpha1.NetworkRules)
+		return ok && reflect.DeepEqual(a.Spec, b.Spec)
+	case *corev1.Namespace:
+		return true // of which labels are read
 	case *v1alpha1.NetworkConfig:
 		b, ok := after.(*v1alpha1.NetworkConfig)
 		return ok && reflect.DeepEqual(a.Spec, b.Spec) && reflect.DeepEqual(a.Status, b.Status)

@@ -51,7 +51,7 @@ func (k *known) wrong(object, format string, args ...any) {
 // on all nodes but for the MTU.
 func input(f facts) known {
 	k := known{input: plan.Input{Node: f.self}, secrets: map[string]tunnel.Secret{}, transit: map[string][]netip.Prefix{},
-		away: map[string][]string{}, hosts: map[string]string{}, read: f.read}
+		away: map[string][]string{}, hosts: map[string]string{}, read: f.read, problems: slices.Clone(f.wrongRules)}
 	peerings := f.pairs()
 	behind := map[string][]string{} // virtual nodes, by peering
 	place := map[string]int{}
@@ -156,7 +156,7 @@ func (k *known) peering(f facts, p *pair, behind map[string][]string) {
 	if p.role == plan.Consumer {
 		nodes := behind[p.namespace[len(v1alpha1.PeeringNamespacePrefix):]]
 		spaces, tokens := f.spaces(), f.withTokens()
-		here, there = servedTo(f, p), awayAt(f, nodes, func(namespace string) bool { return spaces[namespace] != v1alpha1.ReachNone })
+		here, there = servedTo(f, p, k.input.Pods), awayAt(f, nodes, func(namespace string) bool { return spaces[namespace] != v1alpha1.ReachNone })
 		k.away[key] = nodes
 		if door, ok := k.apiDoor(object, f, p); ok {
 			door.From = k.reached(object, awayAt(f, nodes, func(namespace string) bool { return tokens[namespace] }), real)
@@ -169,6 +169,7 @@ func (k *known) peering(f facts, p *pair, behind map[string][]string) {
 	within := func(a netip.Addr) (netip.Addr, bool) { return a, prefixIn(k.input.Pods, a) || prefixIn(out.Transit, a) }
 	out.Here, out.There = k.reached(object, here, within), k.reached(object, append(there, api.view...), real)
 	k.reach(f, p, &out, api, within, real)
+	out.Guard = k.guard(f, object, p, table, out, api)
 	k.input.Peerings = append(k.input.Peerings, out)
 }
 
@@ -265,8 +266,9 @@ func awayAt(f facts, nodes []string, in func(namespace string) bool) (addrs []st
 }
 
 // servedTo are the addresses behind the Services in the namespaces that a provider has part
-// in, and those of all pods where a namespace says so.
-func servedTo(f facts, p *pair) (addrs []string) {
+// in, and those of all pods where a namespace says so, but for those of pods here that policies may
+// isolate and that these do not know yet.
+func servedTo(f facts, p *pair, pods []netip.Prefix) (addrs []string) {
 	spaces := f.spaces()
 	for i := range f.maps {
 		if f.maps[i].Namespace != p.namespace {
@@ -276,11 +278,12 @@ func servedTo(f facts, p *pair) (addrs []string) {
 			if spaces[namespace] == v1alpha1.ReachNone {
 				continue
 			}
+			untold := f.untold(p, namespace, pods)
 			for j := range f.home[namespace] {
-				addrs = append(addrs, sliceAddresses(&f.home[namespace][j])...)
+				addrs = append(addrs, slices.DeleteFunc(sliceAddresses(&f.home[namespace][j]), untold)...)
 			}
 			if spaces[namespace] == v1alpha1.ReachFull {
-				addrs = append(addrs, inside(f, namespace)...)
+				addrs = append(addrs, slices.DeleteFunc(inside(f, namespace), untold)...)
 			}
 		}
 	}

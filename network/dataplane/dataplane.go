@@ -134,6 +134,9 @@ type Gateway struct {
 	// Mapped are prefixes of the external range whose doors take their connections along when
 	// they go, or when who began one may not any more: both ends are told at the next packet.
 	Mapped []netip.Prefix
+	// Guard says which connections single pods may accept and begin, besides; nil if none of them is
+	// isolated.
+	Guard *Guard
 }
 
 // Door stands, in the external range of this cluster, for something that is no pod. What is
@@ -186,6 +189,8 @@ const (
 	// DropDenied: its destination is not to be reached, or not from there, or its connection was
 	// ended.
 	DropDenied Reason = "denied"
+	// DropIsolated: its pod is isolated, and no entry of the Guard lets it pass.
+	DropIsolated Reason = "isolated"
 	// DropInvalid: it belongs to no connection and cannot begin one, so that it cannot be
 	// translated.
 	DropInvalid Reason = "invalid"
@@ -199,5 +204,5 @@ const (
 
 // Reasons returns all reasons to drop, in order.
 func Reasons() []Reason {
-	return []Reason{DropDenied, DropDestination, DropFull, DropInvalid, DropLocal, DropPath, DropSource}
+	return []Reason{DropDenied, DropDestination, DropFull, DropInvalid, DropIsolated, DropLocal, DropPath, DropSource}
 }

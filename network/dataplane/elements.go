@@ -16,6 +16,12 @@ const elementsPerMessage = 400
 // set is a set as the kernel is told of it.
 func (b *batch) set(s *set) *nftables.Set {
 	k := &nftables.Set{Table: b.table, Name: s.name, KeyType: addressType(s.v4), Interval: s.interval, IsMap: s.data != noData}
+	switch s.of {
+	case pairKey:
+		k.KeyType, k.Concatenation = nftables.MustConcatSetType(k.KeyType, nftables.TypeInetService), true
+	case portKey:
+		k.KeyType = nftables.TypeInetService
+	}
 	if s.data == markData {
 		k.DataType = nftables.TypeMark
 	}
@@ -63,7 +69,7 @@ func (b *batch) elements(have *knownTable, wanted *table) error {
 }
 
 func (b *batch) write(s *set, list []element, write func(*nftables.Set, []nftables.SetElement) error) error {
-	slices.SortFunc(list, func(a, b element) int { return comparePrefixes(a.key, b.key) })
+	slices.SortFunc(list, element.compare)
 	for chunk := range slices.Chunk(list, elementsPerMessage) {
 		b.changes += len(chunk)
 		if err := write(b.set(s), encode(s, chunk)); err != nil {
@@ -78,18 +84,65 @@ func (b *batch) write(s *set, list []element, write func(*nftables.Set, []nftabl
 func encode(s *set, list []element) []nftables.SetElement {
 	out := make([]nftables.SetElement, 0, 2*len(list))
 	for _, e := range list {
-		k := nftables.SetElement{Key: e.key.Addr().AsSlice()}
+		first, end := e.bytes(s.of)
+		k := nftables.SetElement{Key: first}
 		if s.data == markData {
 			k.Val = native(e.mark)
 		}
 		out = append(out, k)
-		if s.interval {
-			if end := last(e.key).Next(); end.IsValid() {
-				out = append(out, nftables.SetElement{Key: end.AsSlice(), IntervalEnd: true})
-			}
+		if s.interval && end != nil {
+			out = append(out, nftables.SetElement{Key: end, IntervalEnd: true})
 		}
 	}
 	return out
+}
+
+// portBytes is how long a port in a pair is: the kernel's keys are of whole words.
+const portBytes = 4
+
+// bytes are an element's key, and what comes after its last one; nothing comes after the last of all.
+func (e element) bytes(of setKey) (first, end []byte) {
+	switch of {
+	case portKey:
+		if e.last < 1<<16-1 {
+			end = binary.BigEndian.AppendUint16(nil, e.last+1)
+		}
+		return binary.BigEndian.AppendUint16(nil, e.port), end
+	case pairKey:
+		return append(binary.BigEndian.AppendUint16(e.key.Addr().AsSlice(), e.port), 0, 0), nil
+	}
+	if next := last(e.key).Next(); next.IsValid() {
+		end = next.AsSlice()
+	}
+	return e.key.Addr().AsSlice(), end
+}
+
+// read makes an element of its key and of what comes after its last one, nil if nothing does.
+func (s setRead) read(first, end []byte) (e element, ok bool) {
+	switch s.of {
+	case portKey:
+		if len(first) != 2 || end != nil && len(end) != 2 {
+			return e, false
+		}
+		e.port, e.last = binary.BigEndian.Uint16(first), 1<<16-1
+		if end != nil {
+			e.last = binary.BigEndian.Uint16(end) - 1
+		}
+		return e, e.last >= e.port
+	case pairKey:
+		if len(first) < portBytes {
+			return e, false
+		}
+		e.port = binary.BigEndian.Uint16(first[len(first)-portBytes:])
+		first = first[:len(first)-portBytes]
+	}
+	a, ok := netip.AddrFromSlice(first)
+	if !ok || !s.interval {
+		return element{key: single(a), port: e.port}, ok
+	}
+	after, _ := netip.AddrFromSlice(end)
+	e.key, ok = between(a, after)
+	return e, ok
 }
 
 // last is the last address of a prefix.
@@ -121,21 +174,18 @@ func decode(s setRead, list []kernelElement) map[element]struct{} {
 		})
 	}
 	for i := 0; i < len(list); i++ {
-		first, ok := netip.AddrFromSlice(list[i].key)
-		if !ok || list[i].end {
+		var end []byte // nothing comes after the last one there is
+		switch {
+		case list[i].end:
+			return strange()
+		case s.interval && i+1 < len(list) && list[i+1].end:
+			end = list[i+1].key
+		case s.interval && i+1 < len(list):
 			return strange()
 		}
-		e := element{key: single(first)}
-		if s.interval {
-			end := netip.Addr{} // after the last address there is
-			if i+1 < len(list) && list[i+1].end {
-				end, _ = netip.AddrFromSlice(list[i+1].key)
-			} else if i+1 < len(list) {
-				return strange()
-			}
-			if e.key, ok = between(first, end); !ok {
-				return strange()
-			}
+		e, ok := s.read(list[i].key, end)
+		if !ok {
+			return strange()
 		}
 		if value := list[i].value; len(value) == 4 {
 			e.mark = binary.NativeEndian.Uint32(value)

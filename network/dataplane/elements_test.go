@@ -119,7 +119,7 @@ func TestRanges(t *testing.T) {
 	for _, e := range encode(ranges, ranges.sorted()) {
 		written = append(written, kernelElement{key: e.Key, value: e.Val, end: e.IntervalEnd})
 	}
-	got := decode(setRead{"r4", true}, written)
+	got := decode(setRead{name: "r4", interval: true}, written)
 	if !maps.Equal(got, ranges.elements) {
 		t.Errorf("got %v, want %v", got, ranges.elements)
 	}
@@ -132,7 +132,7 @@ func TestRanges(t *testing.T) {
 		{"an end alone", []kernelElement{{key: []byte{10, 0, 0, 0}, end: true}}},
 		{"no address", []kernelElement{{key: []byte{10}}}},
 	} {
-		if _, strange := decode(setRead{"r4", true}, c.list)[strangeElement]; !strange {
+		if _, strange := decode(setRead{name: "r4", interval: true}, c.list)[strangeElement]; !strange {
 			t.Errorf("%s passes for one of ours", c.reason)
 		}
 	}

@@ -54,7 +54,7 @@ func (f *filter) open() error {
 	}
 	err := netns.In(f.at, func() error {
 		conn, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *mnetlink.Conn) error {
-			return errors.Join(c.SetWriteBuffer(writeBuffer), f.rememberPort(c))
+			return errors.Join(c.SetWriteBuffer(wholeBatch), c.SetReadBuffer(wholeBatch), f.rememberPort(c))
 		}))
 		if err != nil {
 			return err
@@ -72,8 +72,8 @@ func (f *filter) open() error {
 	return nil
 }
 
-// writeBuffer has to hold a whole transaction.
-const writeBuffer = 64 << 20
+// wholeBatch is what buffers have to hold: a whole transaction, and an answer to each of its messages.
+const wholeBatch = 64 << 20
 
 // rememberPort notes the number by which the kernel says whose a change was.
 func (f *filter) rememberPort(c *mnetlink.Conn) error {
@@ -244,14 +244,15 @@ func (b *batch) rewrite(have *knownTable, wanted *table) {
 			b.conn.AddObj(&nftables.CounterObj{Table: b.table, Name: name})
 		}
 	}
-	for _, c := range wanted.chains {
-		kernel := b.chain(c)
+	for _, c := range wanted.chains { // all of them before the rules that lead from one to another
 		if !present["chain "+c.name+" "+c.text()] {
-			b.conn.AddChain(kernel)
+			b.conn.AddChain(b.chain(c))
 		}
+	}
+	for _, c := range wanted.chains {
 		for _, r := range c.rules {
 			b.conn.AddRule(&nftables.Rule{
-				Table: b.table, Chain: kernel, Exprs: r.exprs,
+				Table: b.table, Chain: b.chain(c), Exprs: r.exprs,
 				UserData: userdata.AppendString(nil, userdata.TypeComment, r.print()),
 			})
 		}
@@ -265,6 +266,9 @@ var hooks = map[hook]*nftables.ChainHook{
 }
 
 func (b *batch) chain(c chain) *nftables.Chain {
+	if c.hook == "" {
+		return &nftables.Chain{Name: c.name, Table: b.table}
+	}
 	policy := nftables.ChainPolicyAccept
 	if c.drop {
 		policy = nftables.ChainPolicyDrop

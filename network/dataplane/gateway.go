@@ -91,7 +91,7 @@ func gatewayTable(c Config, g Gateway) *table {
 	for _, d := range doorsOf(g) {
 		destination.add(cameBy(g.Tunnel), destinationIs(d.At, d.UDP), dnatTo(d.To))
 	}
-	t.chains = []chain{destination, localChain(g), policyChain(t, g, ends), source}
+	t.chains = slices.Concat([]chain{destination}, t.guard(g), []chain{localChain(g), policyChain(t, g, ends), source})
 	return t
 }
 

@@ -36,6 +36,7 @@ type part struct {
 
 type setRead struct {
 	name     string
+	of       setKey
 	interval bool
 }
 
@@ -157,6 +158,9 @@ func (f *filter) readChains(r *tableRead) error {
 				c.hook = h
 			}
 		}
+		if a.by[unix.NFTA_CHAIN_HOOK] == nil {
+			c = chain{name: c.name}
+		}
 		line := "chain " + c.name + " " + c.text()
 		r.lines = append(r.lines, line)
 		r.parts = append(r.parts, part{c.name, line, func(b *batch) {
@@ -195,7 +199,13 @@ func (f *filter) readSets(r *tableRead) error {
 			continue
 		}
 		flags, key, data := a.u32(unix.NFTA_SET_FLAGS), a.u32(unix.NFTA_SET_KEY_LEN), a.u32(unix.NFTA_SET_DATA_LEN)
-		s := set{name: a.text(unix.NFTA_SET_NAME), v4: key == 4, interval: flags&unix.NFT_SET_INTERVAL != 0}
+		s := set{name: a.text(unix.NFTA_SET_NAME), v4: key == 4 || key == 4+portBytes, interval: flags&unix.NFT_SET_INTERVAL != 0}
+		switch key {
+		case 2:
+			s.of = portKey
+		case 4 + portBytes, 16 + portBytes:
+			s.of = pairKey
+		}
 		if flags&unix.NFT_SET_MAP != 0 {
 			s.data = setData(fmt.Sprintf("of %d bytes", data))
 			if data == 4 {
@@ -204,7 +214,7 @@ func (f *filter) readSets(r *tableRead) error {
 		}
 		line := s.text()
 		r.lines = append(r.lines, line)
-		r.sets = append(r.sets, setRead{s.name, s.interval})
+		r.sets = append(r.sets, setRead{s.name, s.of, s.interval})
 		r.parts = append(r.parts, part{s.name, line, func(b *batch) {
 			b.conn.DelSet(&nftables.Set{Name: s.name, Table: b.table})
 		}})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/google/nftables/expr"
@@ -344,6 +345,55 @@ func countedDrop(reason Reason) statement {
 	}}
 }
 
+func goTo(name string) statement {
+	return statement{text: "goto " + name, exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: name}}}
+}
+
+func jump(name string) statement {
+	return statement{text: "jump " + name, exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: name}}}
+}
+
+var protocolNames = map[uint8]string{unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp", unix.IPPROTO_SCTP: "sctp"}
+
+// ofProtocol holds for packets of a protocol.
+func ofProtocol(p uint8) statement {
+	name := protocolNames[p]
+	if name == "" {
+		name = strconv.Itoa(int(p))
+	}
+	return statement{text: "meta l4proto " + name, exprs: protocolIs(p)}
+}
+
+// portOf reads the port of a protocol of which a packet is.
+func portOf(p uint8, source bool) (string, *expr.Payload) {
+	name := protocolNames[p]
+	if name == "" {
+		name = "meta l4proto " + strconv.Itoa(int(p)) + " th"
+	}
+	if source {
+		return name + " sport", transport(0, 2)
+	}
+	return name + " dport", transport(2, 2)
+}
+
+// portIn looks for a port in a set of ports.
+func portIn(s *set, p uint8, source bool) statement {
+	what, payload := portOf(p, source)
+	return statement{text: what + " @" + s.name, exprs: append(protocolIs(p), payload, &expr.Lookup{SourceRegister: register, SetName: s.name})}
+}
+
+// pairIn looks for an address with its port in a set of pairs.
+func pairIn(s *set, p uint8, source bool) statement {
+	address, load := load(s.v4, source)
+	what, payload := portOf(p, source)
+	second := uint32(register2)
+	if s.v4 {
+		second = registerSecondWord
+	}
+	payload.DestRegister = second
+	return statement{text: address + " . " + what + " @" + s.name, v4: &s.v4, exprs: append(protocolIs(p), load, payload, &expr.Lookup{SourceRegister: register, SetName: s.name})}
+}
+
 func protocolIs(p byte) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register},
@@ -351,7 +401,7 @@ func protocolIs(p byte) []expr.Any {
 	}
 }
 
-func transport(offset, length uint32) expr.Any {
+func transport(offset, length uint32) *expr.Payload {
 	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: length}
 }
 

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -36,6 +37,7 @@ const (
 	postrouting hook = "postrouting"
 )
 
+// chain without a hook is one that others go to.
 type chain struct {
 	name     string
 	kind     chainKind
@@ -51,10 +53,12 @@ type filterRule struct {
 	exprs []expr.Any
 }
 
-// set is a set or a map, of prefixes or single addresses of one family. A set of single
-// addresses is a hash in the kernel, and its elements cost the same however many they are.
+// set is a set or a map, of prefixes or single addresses of one family, of addresses with ports,
+// or of ranges of ports. A set of single addresses is a hash in the kernel, and its elements cost
+// the same however many they are.
 type set struct {
 	name     string
+	of       setKey
 	v4       bool
 	interval bool
 	data     setData
@@ -68,9 +72,25 @@ const (
 	markData setData = "mark"
 )
 
+// setKey is what the elements of a set are.
+type setKey int
+
+const (
+	addressKey setKey = iota
+	// pairKey is an address and a port, and portKey a range of ports, of no family.
+	pairKey
+	portKey
+)
+
+// element has a port if it is a pair, and of a range of ports the first and the last.
 type element struct {
-	key  netip.Prefix
-	mark uint32
+	key        netip.Prefix
+	mark       uint32
+	port, last uint16
+}
+
+func (e element) compare(o element) int {
+	return cmp.Or(comparePrefixes(e.key, o.key), cmp.Compare(e.port, o.port))
 }
 
 // newSet has room for so many elements.
@@ -96,6 +116,24 @@ func (t *table) addressSet(name string, v4 bool, addrs []netip.Addr) *set {
 	return s
 }
 
+func (t *table) pairSet(name string, v4 bool, pairs []netip.AddrPort) *set {
+	s := t.newSet(name, v4, false, noData, len(pairs))
+	s.of = pairKey
+	for _, p := range pairs {
+		s.put(element{key: single(p.Addr()), port: p.Port()})
+	}
+	return s
+}
+
+func (t *table) portSet(name string, ports []Ports) *set {
+	s := &set{name: name, of: portKey, interval: true, elements: make(map[element]struct{}, len(ports))}
+	for _, p := range ports {
+		s.elements[element{port: p.First, last: p.Last}] = struct{}{}
+	}
+	t.sets = append(t.sets, s)
+	return s
+}
+
 func (t *table) markMap(name string, v4, interval bool, room int) *set {
 	return t.newSet(name, v4, interval, markData, room)
 }
@@ -116,7 +154,7 @@ func (s *set) sorted() []element {
 	for e := range s.elements {
 		list = append(list, e)
 	}
-	slices.SortFunc(list, func(a, b element) int { return comparePrefixes(a.key, b.key) })
+	slices.SortFunc(list, element.compare)
 	return list
 }
 
@@ -144,6 +182,9 @@ func (r filterRule) print() string {
 }
 
 func (c chain) text() string {
+	if c.hook == "" {
+		return ""
+	}
 	policy := "accept"
 	if c.drop {
 		policy = "drop"
@@ -155,6 +196,12 @@ func (s *set) text() string {
 	key := "ipv6_addr"
 	if s.v4 {
 		key = "ipv4_addr"
+	}
+	switch s.of {
+	case pairKey:
+		key += " . inet_service"
+	case portKey:
+		key = "inet_service"
 	}
 	text := "set " + s.name + " { type " + key
 	if s.data == markData {

@@ -123,7 +123,7 @@ func (t *table) write(b *strings.Builder) {
 		text := strings.TrimSuffix(s.text(), " }")
 		var elements []string
 		for _, e := range s.sorted() {
-			elements = append(elements, e.text(s.data))
+			elements = append(elements, e.text(s))
 		}
 		if len(elements) > 0 {
 			text += " elements = { " + strings.Join(elements, ", ") + " }"
@@ -131,7 +131,10 @@ func (t *table) write(b *strings.Builder) {
 		fmt.Fprintf(b, "\t%s }\n", text)
 	}
 	for _, c := range t.chains {
-		fmt.Fprintf(b, "\tchain %s {\n\t\t%s\n", c.name, c.text())
+		fmt.Fprintf(b, "\tchain %s {\n", c.name)
+		if c.hook != "" {
+			fmt.Fprintf(b, "\t\t%s\n", c.text())
+		}
 		for _, r := range c.rules {
 			fmt.Fprintf(b, "\t\t%s\n", r.text)
 		}
@@ -140,12 +143,21 @@ func (t *table) write(b *strings.Builder) {
 	b.WriteString("}\n")
 }
 
-func (e element) text(data setData) string {
+func (e element) text(s *set) string {
+	if s.of == portKey {
+		if e.port == e.last {
+			return portText(e.port)
+		}
+		return portText(e.port) + "-" + portText(e.last)
+	}
 	text := e.key.String()
 	if e.key.IsSingleIP() {
 		text = e.key.Addr().String()
 	}
-	if data == markData {
+	if s.of == pairKey {
+		text += " . " + portText(e.port)
+	}
+	if s.data == markData {
 		text += fmt.Sprintf(" : %#x", e.mark)
 	}
 	return text

@@ -58,9 +58,25 @@ func full() Config {
 				Doors: []Door{{At: port("10.43.0.2:443"), To: port("192.0.2.1:6443"), From: addrs("10.42.8.9")},
 					{At: port("[fd43::2]:443"), To: port("[fd19::1]:6443")}},
 				Here: addrs("10.42.2.7", "10.42.1.3", "fd42::7"), There: addrs("10.42.8.8"),
+				Guard: someGuard(),
 			},
 			{Peering: "oslo", Tunnel: "wg-oslo", MTU: 1400, Views: []View{view("10.90.0.0/16", "10.90.0.0/16")}},
 		},
+	}
+}
+
+// someGuard has an entry of each kind.
+func someGuard() *Guard {
+	return &Guard{
+		HereIn: addrs("10.42.2.7", "10.42.1.3"), HereOut: addrs("10.42.1.3"), ThereIn: addrs("10.42.8.8", "fd42::8"),
+		Entries: []Entry{
+			{Name: "web-in", Pods: addrs("10.42.2.7", "fd42::7"), Peers: prefixes("10.42.8.8/32", "10.43.0.0/25", "fd42::8/128"), Protocol: 6, Ports: []Ports{{8080, 8090}, {443, 443}}},
+			{Name: "all-out", Out: true, Pods: addrs("10.42.1.3"), Peers: prefixes("0.0.0.0/0", "::/0")},
+			{Name: "named-in", There: true, Peers: prefixes("10.42.0.0/16"), Protocol: 6, Named: true, Pairs: []netip.AddrPort{port("10.42.8.8:8080"), port("[fd42::8]:8081")}},
+			{Name: "named-out", Out: true, Pods: addrs("10.42.1.3"), Protocol: 17, Named: true, Pairs: []netip.AddrPort{port("10.42.8.8:53")}},
+			{Name: "udp", There: true, Out: true, Pods: addrs("10.42.8.8"), Peers: prefixes("10.42.1.3/32"), Protocol: 17},
+		},
+		Free: []netip.AddrPort{port("10.43.0.2:443")},
 	}
 }
 
@@ -104,6 +120,15 @@ func TestOrderHasNoMeaning(t *testing.T) {
 			shuffle(c.Gateways[i].Views)
 			shuffle(c.Gateways[i].Here)
 			shuffle(c.Gateways[i].External)
+			if g := c.Gateways[i].Guard; g != nil {
+				shuffle(g.HereIn)
+				shuffle(g.Entries)
+				for i := range g.Entries {
+					shuffle(g.Entries[i].Pods)
+					shuffle(g.Entries[i].Peers)
+					shuffle(g.Entries[i].Ports)
+				}
+			}
 		}
 		if d := cmp.Diff(want, c.String()); d != "" {
 			t.Fatalf("(-want +got):\n%s", d)
@@ -122,6 +147,11 @@ func TestStructureWithoutElements(t *testing.T) {
 	more.Others[0].Owns = append(more.Others[0].Owns, prefixes("10.42.77.0/24", "10.42.9.9/32")...)
 	more.Gateways[0].Here = append(more.Gateways[0].Here, addrs("10.42.2.8")...)
 	more.Gateways[0].There = append(more.Gateways[0].There, addrs("10.42.8.9")...)
+	guard := more.Gateways[0].Guard
+	guard.HereIn, guard.ThereOut = append(guard.HereIn, addrs("10.42.2.8")...), addrs("10.42.8.9")
+	guard.Entries[0].Pods = append(guard.Entries[0].Pods, addrs("10.42.2.8")...)
+	guard.Entries[0].Peers = prefixes("10.0.0.0/8")
+	guard.Entries[2].Pairs = nil
 	for _, pair := range [][2]*table{
 		{hostState(less).table, hostState(more).table},
 		{gatewayState(less, less.Gateways[0], true).table, gatewayState(more, more.Gateways[0], true).table},

@@ -313,7 +313,7 @@ func (b *build) gateway(p *peer, mtu int) dataplane.Gateway {
 		Peering: p.Key, Tunnel: tunnelDevice(p.Key), MTU: mtu, External: b.external, Transit: p.Transit,
 		Probe: ProbePort, ProbeAt: at, ProbePeer: to, Limited: p.Limited, Here: p.Here, There: p.There, Doors: p.Doors, Mapped: b.mapped,
 		FromHere: p.Role == Provider, FromThere: p.Role == Consumer,
-		Closed: p.Closed, Calls: p.Calls, ShutHere: p.ShutHere, ShutThere: p.ShutThere,
+		Closed: p.Closed, Calls: p.Calls, ShutHere: p.ShutHere, ShutThere: p.ShutThere, Guard: b.guard(p),
 	}
 	for _, v := range p.Views {
 		g.Views = append(g.Views, dataplane.View{View: v.View, Real: v.Real})

@@ -122,6 +122,8 @@ type Peering struct {
 	Doors []dataplane.Door
 	// Calls are the doors of the peer, by its real addresses.
 	Calls []netip.AddrPort
+	// Guard is what NetworkPolicies let pass besides, nil if there are none.
+	Guard *dataplane.Guard
 	// ListenPort is the UDP port of the tunnel on whichever node is gateway, the same on
 	// all of them; no two peerings have one. 0 is any, for who is not called.
 	ListenPort uint16

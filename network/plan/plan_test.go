@@ -143,6 +143,18 @@ func TestText(t *testing.T) {
 			in.Nodes[0].Pods = addrs("10.42.2.200", "10.42.9.5")
 			return in
 		}},
+		{"guarded", func() Input {
+			in := rome(1)
+			in.Peerings[0].Guard = &dataplane.Guard{
+				HereIn: addrs("10.42.1.7", "127.0.0.1"), ThereOut: addrs("10.50.3.3"), Free: []netip.AddrPort{netip.MustParseAddrPort("10.51.0.2:443")},
+				Entries: []dataplane.Entry{
+					{Name: "shop/db", Pods: addrs("10.42.1.7"), Peers: append(prefixes("10.50.3.3/32", "10.50.3.0/24"), netip.Prefix{}), Protocol: 6, Ports: []dataplane.Ports{{First: 80, Last: 90}, {First: 85, Last: 95}}},
+					{Name: "twice"}, {Name: "twice"},
+					{Name: "shop/backwards", Protocol: 6, Ports: []dataplane.Ports{{First: 9, Last: 1}}},
+				},
+			}
+			return in
+		}},
 		{"node-gone", func() Input {
 			in := rome(3)
 			in.Peerings[1].Key = "naples"

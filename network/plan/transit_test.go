@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pelago-dev/pelago/network/dataplane"
 	"github.com/pelago-dev/pelago/network/ipam"
 	"github.com/pelago-dev/pelago/network/netnstest"
 )
@@ -184,6 +185,41 @@ func TestTransit(t *testing.T) {
 		toMilan.Limited, toOslo.Limited = true, true
 		w.rome.apply(t)
 		reaches(t)
+	})
+	t.Run("each end is guarded where it runs, against the other provider's pod", func(t *testing.T) {
+		atOslo := &w.oslo.in.Peerings[0]
+		both := func(of func(v4 bool) netip.Addr) (all []netip.Addr) {
+			for _, v4 := range netnstest.Families {
+				all = append(all, of(v4))
+			}
+			return all
+		}
+		// As rome numbers them: its views.
+		callerAs := both(func(v4 bool) netip.Addr { return w.at(t, "milan", own(0, 5, v4)) })
+		calledAs := both(func(v4 bool) netip.Addr { return w.at(t, w.key, own(1, 5, v4)) })
+		singles := func(addrs []netip.Addr) (all []netip.Prefix) {
+			for _, a := range addrs {
+				all = append(all, netip.PrefixFrom(a, a.BitLen()))
+			}
+			return all
+		}
+		runsHere := both(func(v4 bool) netip.Addr { return own(1, 5, v4) })
+		atOslo.Guard = &dataplane.Guard{HereIn: runsHere}
+		w.oslo.apply(t)
+		denied(t, "isolated where it is called", w.caller, called)
+		atOslo.Guard = &dataplane.Guard{HereIn: runsHere, Entries: []dataplane.Entry{{Name: "in", Pods: runsHere, Peers: singles(callerAs), Protocol: 6}}}
+		w.oslo.apply(t)
+		reaches(t)
+		callerIs := both(func(v4 bool) netip.Addr { return own(0, 5, v4) })
+		atMilan.Guard = &dataplane.Guard{HereOut: callerIs}
+		w.milan.apply(t)
+		denied(t, "isolated where it calls", w.caller, called)
+		atMilan.Guard = &dataplane.Guard{HereOut: callerIs, Entries: []dataplane.Entry{{Name: "out", Out: true, Pods: callerIs, Peers: singles(calledAs)}}}
+		w.milan.apply(t)
+		reaches(t)
+		atMilan.Guard, atOslo.Guard = nil, nil
+		w.milan.apply(t)
+		w.oslo.apply(t)
 	})
 	t.Run("it ends when nothing leads there any more", func(t *testing.T) {
 		atMilan.Limited, toMilan.Transit = false, nil

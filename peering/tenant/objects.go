@@ -34,6 +34,7 @@ var objectBounds = map[string]int32{
 	"shadowpods.pelago.dev":       5000,
 	"shadowobjects.pelago.dev":    1000,
 	"networkconfigs.pelago.dev":   2 + objectSlack,
+	"networkrules.pelago.dev":     256,
 	"leases.coordination.k8s.io":  1 + objectSlack,
 	"configmaps":                  8,
 	"secrets":                     8,
@@ -111,7 +112,7 @@ func quota(t *v1alpha1.Tenant) (*corev1.ResourceQuota, error) {
 			return nil, fmt.Errorf("spec.objects[%s] is %d, and Pelago itself needs %d; set it to %d or more, or leave it out", name, bound, objectNeeds[name], objectNeeds[name])
 		}
 		if _, known := objectBounds[name]; ownKind(name) && !known {
-			return nil, fmt.Errorf("spec.objects[%.60s] is not a resource of a tenant namespace; write resourcerequests.pelago.dev, resourceoffers.pelago.dev, namespacemaps.pelago.dev, shadowpods.pelago.dev, shadowobjects.pelago.dev, networkconfigs.pelago.dev or identities.pelago.dev", name)
+			return nil, fmt.Errorf("spec.objects[%.60s] is not a resource of a tenant namespace; write resourcerequests.pelago.dev, resourceoffers.pelago.dev, namespacemaps.pelago.dev, shadowpods.pelago.dev, shadowobjects.pelago.dev, networkconfigs.pelago.dev, networkrules.pelago.dev or identities.pelago.dev", name)
 		}
 		bounds[name] = bound
 	}

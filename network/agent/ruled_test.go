@@ -1,0 +1,87 @@
+package agent
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kubetest"
+)
+
+// TestRulesAreRead holds, at a real API server, that what a consumer writes becomes what its gateway
+// guards, and that it is forgotten with the objects.
+func TestRulesAreRead(t *testing.T) {
+	server := kubetest.Server(t)
+	api := server.Client(t)
+	tenant := server.Name(t, "turin")
+	at, mapped := v1alpha1.TenantNamespacePrefix+tenant, server.Name(t, "shop")
+	create := func(o client.Object) {
+		t.Helper()
+		if err := api.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = api.Delete(context.Background(), o) })
+	}
+	create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: at}})
+	create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: mapped, Labels: map[string]string{v1alpha1.LabelTenant: tenant, v1alpha1.LabelHomeNamespace: "shop"}}})
+	for i, name := range []string{"provider", "consumer"} {
+		c := networkConfig(at, name, byte(i+1), "10.42.0.0/16")
+		create(&c)
+	}
+	changed := make(chan struct{}, 1)
+	c, err := newCluster(Options{Config: server.Config, Node: "a", Namespace: at, Log: logr.Discard()}, func() { signal(changed) }, func() {}, func(string, *coordinationv1.Lease) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.run(ctx) }()
+	defer func() {
+		stop()
+		<-ended
+	}()
+	if !c.wait(ctx) {
+		t.Fatal("the caches are not there")
+	}
+	until := func(what string, holds func(*ruleset) bool) {
+		t.Helper()
+		limit := time.After(20 * time.Second)
+		look := func() *ruleset { // as a plan does
+			c.rations.Begin(time.Now())
+			return c.facts().rules[ruleKey{at, "shop"}]
+		}
+		for !holds(look()) {
+			select {
+			case <-changed:
+			case <-limit:
+				t.Fatalf("not within 20 s: %s", what)
+			}
+		}
+	}
+	until("there are none", func(s *ruleset) bool { return s == nil })
+	n := rulesOf(at, "shop", way(ingress), []v1alpha1.NetworkRule{{Policy: "db", Direction: ingress, AnyPeer: true}}, v1alpha1.NetworkRulesPod{UID: "db", Isolated: way(ingress), Selected: []int32{0}})
+	n.ResourceVersion = ""
+	create(&n)
+	until("they are known", func(s *ruleset) bool { return s != nil && len(s.pods) == 1 && s.guarded.in && len(s.rules) == 1 })
+	n.Spec.Pods = append(n.Spec.Pods, v1alpha1.NetworkRulesPod{UID: "web"})
+	if err := api.Update(t.Context(), &n); err != nil {
+		t.Fatal(err)
+	}
+	until("a pod has come", func(s *ruleset) bool { return len(s.pods) == 2 })
+	n.Spec.Shards = 2
+	if err := api.Update(t.Context(), &n); err != nil {
+		t.Fatal(err)
+	}
+	until("a shard is missing, and what was known goes on", func(s *ruleset) bool { return len(s.pods) == 2 && len(c.facts().wrongRules) == 1 })
+	if err := api.Delete(t.Context(), &n); err != nil {
+		t.Fatal(err)
+	}
+	until("they are gone", func(s *ruleset) bool { return s == nil })
+}

@@ -1,0 +1,153 @@
+package network
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/network/policy"
+)
+
+// guarding is what the rules of one namespace follow from, for one peering.
+type guarding struct {
+	namespace, peering string
+	// policies of the namespace; none if it is not offloaded to the peering's provider and has no
+	// pods there, or that has no network.
+	policies   []networkingv1.NetworkPolicy
+	namespaces map[string]map[string]string
+	// pods are all that have a network of their own and have not ended, by the peering whose
+	// provider they run at, "" here.
+	pods map[string][]policy.Pod
+	// published are the ranges that the provider is told of.
+	published []netip.Prefix
+	// known says that the provider knows NetworkRules.
+	known bool
+}
+
+// gather reads what rules follow from.
+func (r *ruler) gather(ctx context.Context, namespace, peering string) (*guarding, error) {
+	g := &guarding{namespace: namespace, peering: peering, namespaces: map[string]map[string]string{}, pods: map[string][]policy.Pod{}}
+	mapped, config, p := &v1alpha1.NamespaceMap{}, &v1alpha1.NetworkConfig{}, &v1alpha1.Peering{}
+	in := v1alpha1.PeeringNamespace(peering)
+	for key, o := range map[client.ObjectKey]client.Object{
+		{Namespace: in, Name: v1alpha1.NamespaceMapName}: mapped, {Namespace: in, Name: v1alpha1.NetworkConsumer}: config, {Name: peering}: p,
+	} {
+		switch err := r.client.Get(ctx, key, o); {
+		case apierrors.IsNotFound(err) || err == nil && o.GetDeletionTimestamp() != nil:
+			return g, nil
+		case err != nil:
+			return nil, fmt.Errorf("reading %s: %w", key.Name, err)
+		}
+	}
+	policies := &networkingv1.NetworkPolicyList{}
+	if err := r.client.List(ctx, policies, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("listing network policies: %w", err)
+	}
+	g.published, g.known = prefixes(config.Spec.Pods), p.Status.Remote != nil && slices.Contains(p.Status.Remote.Features, v1alpha1.FeatureNetworkPolicy)
+	if g.policies = policies.Items; len(g.policies) == 0 {
+		return g, nil
+	}
+	if err := r.gatherPods(ctx, g); err != nil {
+		return nil, err
+	}
+	if _, is := mapped.Spec.Namespaces[namespace]; !is && len(g.own(g.pods[peering])) == 0 {
+		g.policies = nil // nobody of the namespace is there any more
+	}
+	return g, nil
+}
+
+func (r *ruler) gatherPods(ctx context.Context, g *guarding) error {
+	namespaces := &corev1.NamespaceList{}
+	if err := r.client.List(ctx, namespaces, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing namespaces: %w", err)
+	}
+	for i := range namespaces.Items {
+		g.namespaces[namespaces.Items[i].Name] = namespaces.Items[i].Labels
+	}
+	nodes := &corev1.NodeList{}
+	if err := r.client.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing nodes: %w", err)
+	}
+	behind := map[string]string{}
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		if behind[n.Name] = ""; n.Labels[v1alpha1.LabelType] == v1alpha1.TypeVirtualNode {
+			behind[n.Name] = n.Labels[v1alpha1.LabelPeering]
+		}
+	}
+	pods := &corev1.PodList{}
+	if err := r.client.List(ctx, pods, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing pods: %w", err)
+	}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		if at, known := behind[p.Spec.NodeName]; known && networked(p) {
+			g.pods[at] = append(g.pods[at], seen(p))
+		}
+	}
+	return nil
+}
+
+// networked says whether a pod has a network of its own, and has not ended.
+func networked(p *corev1.Pod) bool {
+	return !p.Spec.HostNetwork && p.Spec.NodeName != "" && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
+}
+
+// seen is a pod as policies see it.
+func seen(p *corev1.Pod) policy.Pod {
+	out := policy.Pod{Namespace: p.Namespace, UID: string(p.UID), Labels: p.Labels}
+	for _, ip := range p.Status.PodIPs {
+		if a, err := netip.ParseAddr(ip.IP); err == nil && a.Zone() == "" {
+			out.Addresses = append(out.Addresses, a.Unmap())
+		}
+	}
+	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			for _, port := range list[i].Ports {
+				if port.Name != "" {
+					out.Ports = append(out.Ports, policy.Port{Name: port.Name, Protocol: port.Protocol, Number: port.ContainerPort})
+				}
+			}
+		}
+	}
+	return out
+}
+
+// world is what the rules are compiled of: for this cluster's gateways those that guard pods here,
+// with the provider's as peers; for the provider's the other way round, and there peers are
+// also at other providers, as far as this one is told of their addresses.
+func (g *guarding) world(here bool) policy.World {
+	w := policy.World{Namespace: g.namespace, Policies: g.policies, Namespaces: g.namespaces, ByUID: !here}
+	if here {
+		w.Guarded, w.Others = g.own(g.pods[""]), g.pods[g.peering]
+		return w
+	}
+	w.Guarded = g.own(g.pods[g.peering])
+	for at, pods := range g.pods {
+		if at == g.peering {
+			continue
+		}
+		for _, p := range pods {
+			p.Addresses = slices.DeleteFunc(slices.Clone(p.Addresses), func(a netip.Addr) bool { return !inRanges(g.published, a) })
+			w.Others = append(w.Others, p)
+		}
+	}
+	return w
+}
+
+// own are the pods of the namespace.
+func (g *guarding) own(pods []policy.Pod) (own []policy.Pod) {
+	for _, p := range pods {
+		if p.Namespace == g.namespace {
+			own = append(own, p)
+		}
+	}
+	return own
+}

@@ -1,0 +1,172 @@
+package policy
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// members are the guarded pods, all of them, and the others as far as they are peers.
+func (c *compiler) members() (all []Member) {
+	byKey := func(a, b Pod) int { return cmp.Compare(a.UID, b.UID) }
+	for _, p := range slices.SortedFunc(slices.Values(c.world.Guarded), byKey) {
+		if member := c.guardedPod(&p); p.UID != "" && (member.UID != "" || len(member.Addresses) > 0) {
+			all = append(all, Member{p.UID, member})
+		}
+	}
+	for _, p := range slices.SortedFunc(slices.Values(c.world.Others), byKey) {
+		for _, member := range c.peer(&p) {
+			all = append(all, Member{p.UID, member})
+		}
+	}
+	return all
+}
+
+func (c *compiler) guardedPod(p *Pod) v1alpha1.NetworkRulesPod {
+	out := v1alpha1.NetworkRulesPod{UID: p.UID}
+	if !c.world.ByUID {
+		out.UID, out.Addresses = "", texts(p.Addresses)
+	}
+	for _, i := range c.isolations {
+		if i.selects(p) && !slices.Contains(out.Isolated, i.direction) {
+			out.Isolated = append(out.Isolated, i.direction)
+		}
+	}
+	slices.Sort(out.Isolated)
+	for i, r := range c.rules {
+		if !r.selects(p) {
+			continue
+		}
+		if r.PerPod && r.Direction == v1alpha1.NetworkIngress {
+			numbers := resolve(p, r.Protocol, r.names)
+			if len(numbers) == 0 {
+				continue
+			}
+			out.Ports = append(out.Ports, v1alpha1.NetworkRulesPorts{Rule: int32(i), Ports: numbers})
+		}
+		out.Selected = append(out.Selected, int32(i))
+	}
+	return out
+}
+
+// peer is what is said of a pod as a peer: once for addresses that are peers of the same rules.
+func (c *compiler) peer(p *Pod) (all []v1alpha1.NetworkRulesPod) {
+	for _, at := range p.Addresses {
+		out := v1alpha1.NetworkRulesPod{Addresses: texts([]netip.Addr{at})}
+		for i, r := range c.rules {
+			if !r.peer(p, at) {
+				continue
+			}
+			if r.PerPod && r.Direction == v1alpha1.NetworkEgress {
+				numbers := resolve(p, r.Protocol, r.names)
+				if len(numbers) == 0 {
+					continue
+				}
+				out.Ports = append(out.Ports, v1alpha1.NetworkRulesPorts{Rule: int32(i), Ports: numbers})
+			}
+			out.PeerOf = append(out.PeerOf, int32(i))
+		}
+		if len(out.PeerOf) == 0 {
+			continue
+		}
+		if n := len(all); n > 0 && len(all[n-1].Addresses) < 2 && slices.Equal(all[n-1].PeerOf, out.PeerOf) && reflect.DeepEqual(all[n-1].Ports, out.Ports) {
+			all[n-1].Addresses = append(all[n-1].Addresses, out.Addresses...)
+			continue
+		}
+		all = append(all, out)
+	}
+	return all
+}
+
+func texts(all []netip.Addr) (out []string) {
+	for _, a := range all[:min(len(all), 2)] {
+		out = append(out, a.String())
+	}
+	return out
+}
+
+// shardBytes is about how large the pods of a shard may be.
+const shardBytes = 512 << 10
+
+// Shards spreads rules over as few objects as hold them, none if there are no rules. Which one a
+// pod is in follows from its UID, so that it stays there while as many shards do. As many as
+// there are now stay unless they are too few, or four times too many. Pods that fit nowhere are
+// left out and said: guarded ones are isolated then, and others are no peers.
+func (c Compiled) Shards(namespace string, now int) (specs []v1alpha1.NetworkRulesSpec, problems []string) {
+	if len(c.Guarded) == 0 {
+		return nil, c.Problems
+	}
+	problems = slices.Clone(c.Problems)
+	count := 1
+	for count < v1alpha1.MaxNetworkShards && !c.fits(count) {
+		count *= 2
+	}
+	if now > count && now < 4*count && now <= v1alpha1.MaxNetworkShards && c.fits(now) {
+		count = now
+	}
+	specs = make([]v1alpha1.NetworkRulesSpec, count)
+	sizes := make([]int, count)
+	left := 0
+	for _, m := range c.Pods {
+		i := shardOf(m.Key, count)
+		if len(specs[i].Pods) >= v1alpha1.MaxNetworkPods || sizes[i]+sizeOf(m.Pod) > shardBytes {
+			left++
+			continue
+		}
+		sizes[i] += sizeOf(m.Pod)
+		specs[i].Pods = append(specs[i].Pods, m.Pod)
+	}
+	if left > 0 {
+		problems = append(problems, fmt.Sprintf("the NetworkPolicies of namespace %s are about more pods than can be told: %d of them reach nobody through the tunnel; select fewer peers, or allow them by ipBlock", namespace, left))
+	}
+	revision := c.revision(count)
+	for i := range specs {
+		specs[i].Namespace, specs[i].Shard, specs[i].Shards, specs[i].Revision = namespace, int32(i), int32(count), revision
+	}
+	specs[0].Guarded, specs[0].Rules = c.Guarded, c.Rules
+	return specs, problems
+}
+
+func (c Compiled) fits(count int) bool {
+	pods, sizes := make([]int, count), make([]int, count)
+	for _, m := range c.Pods {
+		i := shardOf(m.Key, count)
+		pods[i]++
+		if sizes[i] += sizeOf(m.Pod); pods[i] > v1alpha1.MaxNetworkPods || sizes[i] > shardBytes {
+			return false
+		}
+	}
+	return true
+}
+
+func shardOf(key string, count int) int {
+	h := fnv.New32a()
+	h.Write([]byte(key))
+	return int(h.Sum32() % uint32(count))
+}
+
+// sizeOf is about how long a pod is in JSON.
+func sizeOf(p v1alpha1.NetworkRulesPod) int {
+	size := 160 + 4*(len(p.Selected)+len(p.PeerOf))
+	for _, ports := range p.Ports {
+		size += 32 + 6*len(ports.Ports)
+	}
+	return size
+}
+
+// revision is another one when anything is that pods of all shards go by.
+func (c Compiled) revision(count int) string {
+	text, err := json.Marshal([]any{count, c.Guarded, c.Rules})
+	if err != nil {
+		panic(err) // of plain fields it is not possible
+	}
+	h := fnv.New64a()
+	h.Write(text)
+	return fmt.Sprintf("%016x", h.Sum64())
+}
