@@ -145,7 +145,7 @@ var steps = []step{
 		command: goTest("-v", "-timeout", "80m", "-parallel", "4", "-run", "^TestNetworkMatrix$", "./test"), env: append(unsampled, cluster...), goTest: true, limit: 81 * time.Minute,
 	}, {
 		name: "offloading-all", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
-		proves:  "several providers, a database outside of the pod network, a long partition, 500 deletions while the provider is away, a node of the provider that dies, who is reached by reachability",
+		proves:  "several providers, a database outside of the pod network, a long partition, 500 deletions while the provider is away, a node of the provider that dies, who is reached by reachability and NetworkPolicies",
 		command: goTest("-v", "-timeout", "50m", "-run", "^TestOffloadingAll$", "./test"), env: cluster, goTest: true, limit: 51 * time.Minute,
 	}, {
 		name: "sharding", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes"},
