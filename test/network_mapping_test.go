@@ -175,7 +175,7 @@ wget -q -O /dev/null http://database:%d/cgi-bin/forever; echo ended; trap 'exit 
 	x.running(t, "reader")
 	x.eventually(t, networkLimit, "the reader reads", func() error {
 		out, err := x.kubectl(t, "logs", "reader")
-		if err == nil && !strings.Contains(out, "database") {
+		if err == nil && !strings.Contains(out, outsideNode+" database") { // else it says that there is no such name yet
 			err = fmt.Errorf("it says %q", out)
 		}
 		return err
