@@ -159,6 +159,13 @@ func FuzzInput(f *testing.F) {
 		if d := cmp.Diff(turin(before), turin(p), cmp.Comparer(tunnel.Secret.Equal)); d != "" || len(turin(p)) != 1 {
 			t.Errorf("the other peering's tunnel: %s", d)
 		}
+		// And a tenant, where its provider lets none of his pods be reached but by doors.
+		closed := apiFacts()
+		closed.configs[2].Spec.Reachability = v1alpha1.ReachNone
+		closed.configs[3].Spec.APIServer, closed.configs[3].Spec.External = endpoint, []string{real}
+		if err := plan.Compute(input(closed).input).Config.Check(); err != nil {
+			t.Error(err)
+		}
 		// And what this cluster's own manager has written, if it were wrong.
 		c.Status.Views = []v1alpha1.NetworkView{{Real: real, View: view}}
 		if err := plan.Compute(input(facts).input).Config.Check(); err != nil {

@@ -186,8 +186,18 @@ func (k *known) views(object string, all []v1alpha1.NetworkView) (views []ipam.V
 	return views
 }
 
-// reached are addresses as meaning makes them, each once, in order.
+// reached are addresses as meaning makes them, each once, in order, as many as count.
 func (k *known) reached(object string, texts []string, meaning func(netip.Addr) (netip.Addr, bool)) []netip.Addr {
+	addrs := meant(texts, meaning)
+	if len(addrs) > maxReached {
+		k.wrong(object, "%d addresses may be reached on one side, and only %d of them are", len(addrs), maxReached)
+		addrs = addrs[:maxReached]
+	}
+	return addrs
+}
+
+// meant are addresses as meaning makes them, each once, in order.
+func meant(texts []string, meaning func(netip.Addr) (netip.Addr, bool)) []netip.Addr {
 	var addrs []netip.Addr
 	for _, text := range texts {
 		a, err := netip.ParseAddr(text)
@@ -199,12 +209,7 @@ func (k *known) reached(object string, texts []string, meaning func(netip.Addr) 
 		}
 	}
 	slices.SortFunc(addrs, netip.Addr.Compare)
-	addrs = slices.Compact(addrs)
-	if len(addrs) > maxReached {
-		k.wrong(object, "%d addresses may be reached on one side, and only %d of them are", len(addrs), maxReached)
-		addrs = addrs[:maxReached]
-	}
-	return addrs
+	return slices.Compact(addrs)
 }
 
 // prefixes reads prefixes, and leaves out what is none.

@@ -31,7 +31,6 @@ func inside(f facts, namespace string) (addrs []string) {
 // reach narrows or widens a peering to what this cluster says of its own pods. What the peer
 // says of his is his gateway's.
 func (k *known) reach(f facts, p *pair, out *plan.Peering, api door, within, real func(netip.Addr) (netip.Addr, bool)) {
-	object := "peering " + out.Key
 	said := p.own.Spec.Reachability
 	switch said.OrDefault() {
 	case v1alpha1.ReachFull:
@@ -43,7 +42,7 @@ func (k *known) reach(f facts, p *pair, out *plan.Peering, api door, within, rea
 			out.Here = nil
 		}
 		if said != v1alpha1.ReachNone {
-			k.wrong(object, "this build does not know the reachability %s, and lets nothing pass", short(string(said)))
+			k.wrong("peering "+out.Key, "this build does not know the reachability %s, and lets nothing pass", short(string(said)))
 		}
 		return
 	}
@@ -53,8 +52,8 @@ func (k *known) reach(f facts, p *pair, out *plan.Peering, api door, within, rea
 			shut = append(shut, inside(f, namespace)...)
 		}
 	}
-	out.ShutHere = k.reached(object, shut, within)
+	out.ShutHere = meant(shut, within) // however many there are
 	if p.role == plan.Consumer {
-		out.ShutThere = k.reached(object, shut, real)
+		out.ShutThere = meant(shut, real)
 	}
 }

@@ -240,6 +240,13 @@ func TestProblems(t *testing.T) {
 			in.Peerings[1].Transit = prefixes("10.42.3.0/24", "10.50.0.0/16", "10.50.0.0/17", "10.60.0.0/16")
 		}, []string{"peering oslo: its transit 10.42.3.0/24 is no", "peering oslo: its transit 10.50.0.0/17 is no", "peering oslo: its transit 10.60.0.0/16 is no"}},
 		{"who is reached has an address", func(in *Input) { in.Peerings[1].Limited, in.Peerings[1].Here = true, addrs("10.42.1.1", "127.0.0.1") }, []string{"peering oslo: the address 127.0.0.1 that may be reached"}},
+		{"a door of the peer's has an address and a port", func(in *Input) {
+			in.Peerings[1].Limited, in.Peerings[1].Closed = true, true
+			in.Peerings[1].Calls = []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:443"), netip.MustParseAddrPort("10.99.0.2:443"), netip.MustParseAddrPort("10.99.0.2:0")}
+		}, []string{"peering oslo: its peer's door 10.99.0.2:0 has no port", "peering oslo: its peer's door 127.0.0.1:443"}},
+		{"who is shut has an address", func(in *Input) {
+			in.Peerings[1].ShutHere, in.Peerings[1].ShutThere = addrs("127.0.0.1"), addrs("127.0.0.1")
+		}, []string{"peering oslo: the address 127.0.0.1"}},
 		{"a door is in the external range, and not where all else is", func(in *Input) {
 			in.Peerings[1].Doors = []dataplane.Door{door("10.43.0.2:443", "192.0.2.9:6443"), door("10.43.0.1:443", "192.0.2.9:6443"), door("10.44.0.2:443", "192.0.2.9:6443"), door("10.43.0.2:443", "192.0.2.8:6443")}
 		}, []string{"peering oslo: its door from 10.43.0.1:443", "peering oslo: its door from 10.43.0.2:443 to 192.0.2.8:6443 is there twice", "peering oslo: its door from 10.44.0.2:443"}},

@@ -173,6 +173,7 @@ func TestTransit(t *testing.T) {
 		toMilan.Limited = false
 		w.rome.apply(t)
 		reaches(t)
+		denied(t, "a pod of milan's own, let go by milan, when rome lets all of its own pods be reached", w.milan.Nodes[0].Other, called)
 		denied(t, "a pod of oslo's own, asked for by milan and let in", w.caller, stranger)
 		toOslo.Limited = false
 		w.rome.apply(t)
@@ -220,6 +221,31 @@ func TestTransit(t *testing.T) {
 		atMilan.Guard, atOslo.Guard = nil, nil
 		w.milan.apply(t)
 		w.oslo.apply(t)
+	})
+	t.Run("a peering that is closed leaves the others alone", func(t *testing.T) {
+		home := w.rome.Nodes[0].Pod
+		through, _, err := w.caller.Dial(called(true), netnstest.Patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = through.Close() }()
+		beside, _, err := home.Dial(w.at(t, w.key, own(1, 5, true)), netnstest.Patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = beside.Close() }()
+		toMilan.Closed = true
+		w.rome.apply(t)
+		if err := speaks(beside, netnstest.Patience); err != nil {
+			t.Errorf("a connection to oslo, when milan is closed: %v", err)
+		}
+		if err := speaks(through, netnstest.Silence); err == nil {
+			t.Error("a connection from milan goes on")
+		}
+		denied(t, "milan is closed", w.caller, called)
+		toMilan.Closed = false
+		w.rome.apply(t)
+		reaches(t)
 	})
 	t.Run("it ends when nothing leads there any more", func(t *testing.T) {
 		atMilan.Limited, toMilan.Transit = false, nil
