@@ -50,7 +50,21 @@ type handSide struct {
 	*netnstest.Cluster
 	out     netip.Addr
 	gateway *netnstest.Place
-	secrets [2]tunnel.Secret // of the bare tunnel, and that of the path
+	secrets []tunnel.Secret // of its tunnels, both ends of which are numbered alike
+}
+
+// newHandSide makes a cluster's nodes and as many keys as it has tunnels.
+func newHandSide(t *testing.T, world *internet, name string, number, tunnels int) *handSide {
+	t.Helper()
+	s := &handSide{Cluster: netnstest.NewClusterOf(t, name, number), secrets: make([]tunnel.Secret, tunnels)}
+	s.out = world.join(s.Nodes[0])
+	for k := range s.secrets {
+		var err error
+		if s.secrets[k], err = tunnel.NewSecret(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
 }
 
 // byHand makes what our ways are compared with: node to node, a tunnel between nodes, and
@@ -60,15 +74,8 @@ func byHand(t *testing.T) []*line {
 	world := newInternet(t)
 	var sides [2]*handSide
 	for i, number := range []int{42, 43} {
-		s := &handSide{Cluster: netnstest.NewClusterOf(t, fmt.Sprintf("hand%d", i+1), number)}
-		s.out, s.gateway = world.join(s.Nodes[0]), netnstest.NewPlace(t, "gateway of "+s.Name)
-		for k := range s.secrets {
-			var err error
-			if s.secrets[k], err = tunnel.NewSecret(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		sides[i] = s
+		sides[i] = newHandSide(t, world, fmt.Sprintf("hand%d", i+1), number, 2)
+		sides[i].gateway = netnstest.NewPlace(t, "gateway of "+sides[i].Name)
 	}
 	for i, s := range sides {
 		peer := sides[1-i]

@@ -96,7 +96,7 @@ KUBECONFIG, --context.
 
 In each cluster: install. At the provider: generate peer-command, then cordon, drain and
 uncordon. At the consumer: peer, offload, unoffload, unpeer. When something is wrong: status,
-explain, test.`,
+explain, test, capture.`,
 		Example: `  pelago install
   pelago generate peer-command
   pelago offload namespace shop
@@ -119,7 +119,7 @@ explain, test.`,
 	})
 	root.AddCommand(
 		newInstall(e), newUninstall(e), newGenerate(e), newPeer(e), newUnpeer(e),
-		newOffload(e), newUnoffload(e), newCordon(e), newUncordon(e), newDrain(e), newStatus(e), newExplain(e), newTest(e), newProbe(e), newVersion(e), newDocs(root),
+		newOffload(e), newUnoffload(e), newCordon(e), newUncordon(e), newDrain(e), newStatus(e), newExplain(e), newTest(e), newCapture(e), newProbe(e), newVersion(e), newDocs(root),
 	)
 	for _, command := range root.Commands() {
 		if command.HasSubCommands() {

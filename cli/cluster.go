@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"time"
@@ -46,6 +47,8 @@ type Cluster struct {
 	Discovery discovery.DiscoveryInterface
 	// Exec runs a command in a pod and returns what it writes.
 	Exec func(ctx context.Context, namespace, pod string, command []string) (string, error)
+	// Stream is like Exec, with streams for what the command reads and writes.
+	Stream func(ctx context.Context, namespace, pod string, command []string, in io.Reader, out io.Writer) error
 	// Server is the address in the kubeconfig.
 	Server string
 	// Names are those of context and cluster in the kubeconfig, context first.
@@ -107,7 +110,7 @@ func newCluster(config *rest.Config, names []string) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", config.Host, err)
 	}
-	return &Cluster{Client: c, Discovery: d, Exec: executor(config), Server: config.Host, Names: names}, nil
+	return &Cluster{Client: c, Discovery: d, Exec: executor(config), Stream: streamer(config), Server: config.Host, Names: names}, nil
 }
 
 // Scheme returns the kinds of Kubernetes and of Pelago.

@@ -216,6 +216,7 @@ func network(t *testing.T, c *continuum) {
 		}
 	})
 	t.Run("Ready", func(t *testing.T) { readyIsReachable(t, x) })
+	t.Run("Capture", func(t *testing.T) { captureShows(t, x) })
 	t.Run("HomeAPI", func(t *testing.T) { homeAPI(t, x) })
 	t.Run("Strangers", func(t *testing.T) {
 		var all sync.WaitGroup // each takes as long as a call may

@@ -19,6 +19,9 @@ var version = "dev"
 // second is the first argument of the second process.
 const second = "work"
 
+// reads is the first argument of a process that pelago capture runs beside these.
+const reads = "capture"
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:])
@@ -35,6 +38,9 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
+	if len(args) > 0 && args[0] == reads {
+		return read(ctx, args[1:], os.Stdin, os.Stdout)
+	}
 	works := len(args) > 0 && args[0] == second
 	if works {
 		args = args[1:]

@@ -1,0 +1,234 @@
+// Package capture reads what passes between this node and its gateways, and writes it in the
+// format of pcapng. The host's end of a gateway's veth carries each packet that comes from a
+// peer or goes there, with the addresses by which this cluster sees both ends; what stays
+// inside of the cluster never gets there.
+//
+// Unless all is asked for, only headers leave the node: what applications say to each other is
+// cut off here, not by who reads it.
+package capture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/pelago-dev/pelago/network/dataplane"
+)
+
+// maxPacket is the largest packet in bytes: segments may be joined to one of 64 KiB.
+const maxPacket = 1<<16 + 256
+
+// waiting is how many packets may wait to be written; the kernel holds those that come then,
+// and counts those for which it has no room either.
+const waiting = 256
+
+// Options is what to read.
+type Options struct {
+	// Peerings are those whose gateways on this node are read, by their names in
+	// [dataplane.Gateway]; at least one, and 16 at most.
+	Peerings []string
+	// Addresses are one or two of which a packet has to have one as source or destination.
+	Addresses []netip.Addr
+	// Whole writes packets with what they carry.
+	Whole bool
+	// Out is where to write. The interface of a packet has the name of its peering.
+	Out io.Writer
+}
+
+// packet is one that was read at a place of Options.Peerings.
+type packet struct {
+	info gopacket.CaptureInfo
+	data []byte
+}
+
+// Run reads until the context ends, which is no error, or until nothing can be written any more
+// or a gateway goes away. Then it writes how many packets there were, and how many of them it has
+// missed. It needs CAP_NET_RAW.
+func Run(ctx context.Context, o Options) error {
+	if len(o.Peerings) == 0 || len(o.Peerings) > 16 {
+		return fmt.Errorf("%d peerings to read; name 1 to 16", len(o.Peerings))
+	}
+	program, err := filter(o.Addresses)
+	if err != nil {
+		return err
+	}
+	wanted, err := judge(program)
+	if err != nil {
+		return err
+	}
+	var handles []*pcapgo.EthernetHandle
+	defer func() { // again is no harm
+		for _, h := range handles {
+			_ = h.Close()
+		}
+	}()
+	var devices []int
+	for _, p := range o.Peerings {
+		device, err := net.InterfaceByName(dataplane.Device(p))
+		if err != nil {
+			return fmt.Errorf("reading at the gateway of %s: %w; is it on this node?", p, err)
+		}
+		devices = append(devices, device.Index)
+		h, err := pcapgo.NewEthernetHandle(device.Name)
+		if err != nil {
+			return fmt.Errorf("reading at the gateway of %s: %w; is it on this node?", p, err)
+		}
+		handles = append(handles, h)
+		if err := errors.Join(h.SetCaptureLength(maxPacket), h.SetBPF(program)); err != nil {
+			return fmt.Errorf("reading at the gateway of %s: %w", p, err)
+		}
+	}
+	out, err := begin(o)
+	if err != nil {
+		return fmt.Errorf("writing: %w", err)
+	}
+	group, reading := errgroup.WithContext(ctx)
+	packets := make(chan packet, waiting)
+	for i, h := range handles {
+		group.Go(func() error { return read(reading, h, place{i, devices[i], wanted}, o, packets) })
+	}
+	written := make(chan struct{})
+	group.Go(func() error {
+		defer close(written)
+		return write(reading, out, handles, packets)
+	})
+	group.Go(func() error {
+		<-reading.Done()
+		<-written // which reads what was missed
+		for _, h := range handles {
+			_ = h.Close() // which ends reading
+		}
+		return nil
+	})
+	if err := group.Wait(); err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// begin writes the beginning of the file.
+func begin(o Options) (*pcapgo.NgWriter, error) {
+	var out *pcapgo.NgWriter
+	for i, p := range o.Peerings {
+		description := pcapgo.NgInterface{Name: p, LinkType: layers.LinkTypeEthernet, TimestampResolution: 9, SnapLength: maxPacket}
+		var err error
+		if i == 0 {
+			out, err = pcapgo.NewNgWriterInterface(o.Out, description, pcapgo.NgWriterOptions{
+				SectionInfo: pcapgo.NgSectionInfo{Application: "pelago capture"}})
+		} else {
+			_, err = out.AddInterface(description)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, out.Flush()
+}
+
+// place is where packets are read: one of Options.Peerings, the index of its device, and which
+// packets are wanted.
+type place struct {
+	at, device int
+	wanted     func(frame []byte) bool
+}
+
+// read passes on what comes by one gateway's device. Before a socket has its device and its filter
+// the kernel puts into it whatever the node sends and gets, so it is looked at here once more.
+func read(ctx context.Context, h *pcapgo.EthernetHandle, from place, o Options, packets chan<- packet) error {
+	for {
+		data, info, err := h.ReadPacketData()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return fmt.Errorf("the gateway of %s has left this node: %w", o.Peerings[from.at], err)
+		case info.InterfaceIndex != from.device || !from.wanted(data):
+			continue
+		}
+		if !o.Whole {
+			data = data[:headers(data)]
+		}
+		info.InterfaceIndex, info.CaptureLength = from.at, len(data)
+		select {
+		case packets <- packet{info, data}:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// write writes packets, at once when no other is waiting, and at the end what was missed.
+func write(ctx context.Context, out *pcapgo.NgWriter, handles []*pcapgo.EthernetHandle, packets <-chan packet) error {
+	began, seen := time.Now(), make([]uint64, len(handles))
+	one := func(p packet) error {
+		seen[p.info.InterfaceIndex]++
+		if err := out.WritePacket(p.info, p.data); err != nil {
+			return fmt.Errorf("writing: %w", err)
+		}
+		if len(packets) > 0 {
+			return nil
+		}
+		if err := out.Flush(); err != nil {
+			return fmt.Errorf("writing: %w", err)
+		}
+		return nil
+	}
+	for ctx.Err() == nil {
+		select {
+		case p := <-packets:
+			if err := one(p); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+		}
+	}
+	for len(packets) > 0 {
+		if err := one(<-packets); err != nil {
+			return err
+		}
+	}
+	for i, h := range handles {
+		statistics := pcapgo.NgInterfaceStatistics{StartTime: began, EndTime: time.Now(), PacketsReceived: seen[i]}
+		if s, err := h.Stats(); err == nil {
+			statistics.PacketsDropped = uint64(s.Drops)
+		}
+		statistics.LastUpdate = statistics.EndTime
+		if err := out.WriteInterfaceStats(i, statistics); err != nil {
+			return fmt.Errorf("writing: %w", err)
+		}
+	}
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("writing: %w", err)
+	}
+	return nil
+}
+
+// maxHeaders bounds where headers are looked for, in bytes.
+const maxHeaders = 512
+
+// headers is how many bytes of a frame its headers are. What is none of the protocols known here
+// counts as carried.
+func headers(frame []byte) int {
+	p := gopacket.NewPacket(frame[:min(len(frame), maxHeaders)], layers.LayerTypeEthernet, gopacket.NoCopy)
+	length := 0
+	for _, l := range p.Layers() {
+		switch l.(type) {
+		case gopacket.TransportLayer, *layers.ICMPv4, *layers.ICMPv6:
+			return length + len(l.LayerContents())
+		case gopacket.LinkLayer, gopacket.NetworkLayer, *layers.IPv6HopByHop, *layers.IPv6Routing, *layers.IPv6Destination, *layers.IPv6Fragment:
+			length += len(l.LayerContents())
+		default:
+			return length
+		}
+	}
+	return length
+}
