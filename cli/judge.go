@@ -34,6 +34,7 @@ func (s *snapshot) report(now time.Time) Report {
 	s.strays(&r)
 	s.judgeNodes(&r)
 	s.judgeOffloadings(&r)
+	s.judgeMappings(&r)
 	s.judgePods(&r, now)
 	for _, t := range s.tenants {
 		s.judgeTenant(&r, t, now)

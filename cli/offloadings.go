@@ -67,6 +67,9 @@ func (c *Cluster) offloadings(ctx context.Context, s *snapshot) error {
 		return describe(fmt.Errorf("listing offloadings: %w", err), c)
 	}
 	s.offloadings = list.Items
+	if err := c.mappings(ctx, s); err != nil {
+		return err
+	}
 	return c.readPods(ctx, s)
 }
 

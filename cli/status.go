@@ -79,6 +79,7 @@ type snapshot struct {
 	tombstones  []string
 	nodes       []corev1.Node // virtual ones
 	offloadings []v1alpha1.NamespaceOffloading
+	mapped      []v1alpha1.IPMapping
 	pods        []corev1.Pod // on virtual nodes, and of offloaded namespaces
 	fabric      fabric
 }

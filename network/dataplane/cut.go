@@ -64,6 +64,9 @@ func (s *space) end(p passage, narrowed bool) error {
 			all, err := netlink.ConntrackTableList(netlink.ConntrackTable, family)
 			failed = append(failed, err)
 			for _, c := range all {
+				if c.Mark&mappedMask == mappedBits {
+					continue // it goes with its door
+				}
 				f := flowOf(c, p.gateway.Views)
 				goes, mark := p.keeps(f, narrowed), uint32(0)
 				switch {
@@ -79,7 +82,7 @@ func (s *space) end(p passage, narrowed bool) error {
 			}
 			_, err = netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, flows(func(c *netlink.ConntrackFlow) bool {
 				f := flowOf(c, p.gateway.Views)
-				return !f.tcp && !p.keeps(f, narrowed)
+				return c.Mark&mappedMask != mappedBits && !f.tcp && !p.keeps(f, narrowed)
 			}))
 			failed = append(failed, err)
 		}

@@ -89,6 +89,10 @@ func gatewayTable(c Config, g Gateway) *table {
 		}
 	}
 	for _, d := range doorsOf(g) {
+		if at := d.At.Addr(); g.maps(at) {
+			destination.add(cameBy(g.Tunnel), destinationIs(d.At, d.UDP), note(mappedMark(at)), dnatTo(d.To))
+			continue
+		}
 		destination.add(cameBy(g.Tunnel), destinationIs(d.At, d.UDP), dnatTo(d.To))
 	}
 	t.chains = slices.Concat([]chain{destination}, t.guard(g), []chain{localChain(g), policyChain(t, g, ends), source})
@@ -232,41 +236,51 @@ func doorsOf(g Gateway) []Door {
 // maps says whether an address stands for something that an owner maps.
 func (g Gateway) maps(a netip.Addr) bool { return containedIn(g.Mapped, a) }
 
+// mappedMark is by what connections to a mapped address are known, also when its doors have gone.
+func mappedMark(at netip.Addr) uint32 {
+	b := at.AsSlice()
+	return mappedBits | uint32(b[len(b)-2])<<8 | uint32(b[len(b)-1])
+}
+
 // mappedDoors adds the doors whose connections go with them. What was begun to one of their
 // addresses passes only while there is such a door, for who has begun it, and else both ends are
 // told. All other connections are past it with one look, unless some of these may not be.
 func mappedDoors(t *table, policy *chain, g Gateway, strict bool) {
+	if len(g.Mapped) == 0 {
+		return
+	}
+	if !strict {
+		policy.add(noted(mappedBits, mappedMask, true), connection(established), accept())
+	}
+	policy.add(noted(mappedBits, mappedMask, false), connection(related), accept())
 	for _, v4 := range families {
-		all := prefixesOf(g.Mapped, v4)
-		if len(all) == 0 {
-			continue
-		}
-		set, from := t.prefixSet("mapped", v4), map[netip.Addr]*set{}
-		for _, p := range all {
-			set.addPrefix(p)
-		}
-		if !strict {
-			policy.add(began(set, true), connection(established), accept())
-		}
+		from := map[netip.Addr]*set{}
 		for _, d := range doorsOf(g) {
 			at := d.At.Addr()
-			if at.Is4() != v4 || !containedIn(all, at) {
+			if at.Is4() != v4 || !g.maps(at) {
 				continue
 			}
 			if from[at] == nil {
 				from[at] = t.addressSet(fmt.Sprintf("mapped%d-", len(from)), v4, d.From)
 			}
-			this := []statement{beganAt(d), ledTo(d.To)}
+			is := noted(mappedMark(at), everyBit, false)
 			if d.Most > 0 {
-				policy.add(append(slices.Clone(this), cameBy(g.Tunnel), connection(fresh), beganBy(from[at]), moreThan(d.Most), countedDrop(DropFull))...)
+				policy.add(cameBy(g.Tunnel), is, connection(fresh), sourceIn(from[at]), destinationIs(d.To, d.UDP), moreThan(d.Most), countedDrop(DropFull))
 			}
-			policy.add(append(slices.Clone(this), cameBy(g.Tunnel), leavesBy(insideName), beganBy(from[at]), accept())...)
-			policy.add(append(slices.Clone(this), cameBy(insideName), leavesBy(g.Tunnel), beganBy(from[at]), accept())...)
+			policy.add(cameBy(g.Tunnel), leavesBy(insideName), is, sourceIn(from[at]), destinationIs(d.To, d.UDP), accept())
+			policy.add(cameBy(insideName), leavesBy(g.Tunnel), is, sourceIs(d.To, d.UDP), destinationIn(from[at]), accept())
 		}
-		policy.add(began(set, false), cameBy(g.Tunnel), isTCP(), reset(DropDenied, answerMark))
-		policy.add(began(set, false), cameBy(insideName), isTCP(), reset(DropDenied, 0))
-		policy.add(began(set, false), countedDrop(DropDenied))
+		if all := prefixesOf(g.Mapped, v4); len(all) > 0 {
+			none := t.prefixSet("mapped", v4) // what has no such door was not translated
+			for _, p := range all {
+				none.addPrefix(p)
+			}
+			policy.add(cameBy(g.Tunnel), destinationIn(none), isTCP(), reset(DropDenied, answerMark))
+		}
 	}
+	policy.add(noted(mappedBits, mappedMask, false), cameBy(g.Tunnel), isTCP(), reset(DropDenied, answerMark))
+	policy.add(noted(mappedBits, mappedMask, false), cameBy(insideName), isTCP(), reset(DropDenied, 0))
+	policy.add(noted(mappedBits, mappedMask, false), countedDrop(DropDenied))
 }
 
 // passes accepts what came by a device and is so.

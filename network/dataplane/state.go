@@ -29,6 +29,11 @@ const (
 	// itself, back there.
 	answerRules = 91
 	answerMark  = 0x70e77
+	// mappedBits, among mappedMask, mark connections to mapped addresses in a gateway's namespace;
+	// the other bits say to which.
+	mappedBits = 0x70e00000
+	mappedMask = 0xffff0000
+	everyBit   = 0xffffffff
 	// lastMetric is that of a route that holds when there is no other.
 	lastMetric = 4278198272
 )

@@ -28,9 +28,6 @@ const (
 	tcpFlagsAt         = 13
 	tcpSyn, tcpRst     = 0x02, 0x04
 	counterObject      = 1
-	// replies is the direction of a connection's answers. The kernel reads the first byte of what
-	// package nftables writes as a number of 32 bits.
-	replies = 1 << 24
 	// destinationTranslated is a bit of a connection's status.
 	destinationTranslated = 1 << 5
 	optionMaxSegment      = 2
@@ -42,6 +39,7 @@ type state32 uint32
 const (
 	invalid     state32 = 1
 	established state32 = 2 | 4 // and related
+	related     state32 = 4
 	fresh       state32 = 8
 )
 
@@ -210,50 +208,25 @@ func ended() statement {
 	}}
 }
 
-// original reads the source, or destination, of the first packet of a connection, as that was
-// before any translation.
-func original(key expr.CtKey) expr.Any { return &expr.Ct{Register: register, Key: key} }
+// note marks a connection.
+func note(mark uint32) statement {
+	return statement{text: fmt.Sprintf("ct mark set %#x", mark), exprs: []expr.Any{
+		&expr.Immediate{Register: register, Data: native(mark)},
+		&expr.Ct{Key: expr.CtKeyMARK, Register: register, SourceRegister: true},
+	}}
+}
 
-// began holds for packets of connections, of both directions, that were begun to what is in a
-// set, or not.
-func began(s *set, not bool) statement {
-	op := ""
+// noted holds for packets of both directions of connections that were marked so, or not, as far as
+// some bits go.
+func noted(mark, bits uint32, not bool) statement {
+	op, text := expr.CmpOpEq, "=="
 	if not {
-		op = "!= "
+		op, text = expr.CmpOpNeq, "!="
 	}
-	return statement{text: fmt.Sprintf("ct original %s daddr %s@%s", familyWord(s.v4), op, s.name), v4: &s.v4, exprs: []expr.Any{
-		original(expr.CtKeyDST), &expr.Lookup{SourceRegister: register, SetName: s.name, Invert: not},
-	}}
-}
-
-// beganBy holds for those that were begun by what is in a set.
-func beganBy(s *set) statement {
-	return statement{text: fmt.Sprintf("ct original %s saddr @%s", familyWord(s.v4), s.name), v4: &s.v4, exprs: []expr.Any{
-		original(expr.CtKeySRC), &expr.Lookup{SourceRegister: register, SetName: s.name},
-	}}
-}
-
-// beganAt holds for those that were begun to an address and port.
-func beganAt(d Door) statement {
-	v4, proto, name := d.At.Addr().Is4(), byte(unix.IPPROTO_TCP), "tcp"
-	if d.UDP {
-		proto, name = unix.IPPROTO_UDP, "udp"
-	}
-	return statement{text: fmt.Sprintf("ct original %s daddr %s ct protocol %s ct original proto-dst %d", familyWord(v4), d.At.Addr(), name, d.At.Port()), v4: &v4, exprs: []expr.Any{
-		original(expr.CtKeyDST), &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: d.At.Addr().AsSlice()},
-		original(expr.CtKeyPROTOCOL), &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{proto}},
-		original(expr.CtKeyPROTODST), &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: binary.BigEndian.AppendUint16(nil, d.At.Port())},
-	}}
-}
-
-// ledTo holds for connections that a door has led to where it leads now.
-func ledTo(to netip.AddrPort) statement {
-	v4 := to.Addr().Is4()
-	return statement{text: fmt.Sprintf("ct reply %s saddr %s ct reply proto-src %d", familyWord(v4), to.Addr(), to.Port()), v4: &v4, exprs: []expr.Any{
-		&expr.Ct{Register: register, Key: expr.CtKeySRC, Direction: replies},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: to.Addr().AsSlice()},
-		&expr.Ct{Register: register, Key: expr.CtKeyPROTOSRC, Direction: replies},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: binary.BigEndian.AppendUint16(nil, to.Port())},
+	return statement{text: fmt.Sprintf("ct mark & %#x %s %#x", bits, text, mark), exprs: []expr.Any{
+		&expr.Ct{Key: expr.CtKeyMARK, Register: register},
+		mask(native(bits)),
+		&expr.Cmp{Op: op, Register: register, Data: native(mark)},
 	}}
 }
 
@@ -275,13 +248,6 @@ func reset(reason Reason, mark uint32) statement {
 		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: register},
 		&expr.Reject{Type: unix.NFT_REJECT_TCP_RST},
 	}}
-}
-
-func familyWord(v4 bool) string {
-	if v4 {
-		return "ip"
-	}
-	return "ip6"
 }
 
 func masquerade() statement {
@@ -324,6 +290,8 @@ func connection(bits state32) statement {
 	switch bits {
 	case established:
 		text = "ct state established,related"
+	case related:
+		text = "ct state related"
 	case fresh:
 		text = "ct state new"
 	}
