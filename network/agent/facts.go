@@ -45,6 +45,8 @@ type facts struct {
 	namespaces []corev1.Namespace
 	rules      map[ruleKey]*ruleset
 	wrongRules []plan.Problem
+	// ruling are the namespaces of peerings in which there are NetworkRules, whether they hold or not.
+	ruling map[string]bool
 	// read is up to where the pods above are read.
 	read map[stream]progress
 }

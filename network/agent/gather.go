@@ -47,7 +47,7 @@ func (c *cluster) facts() facts {
 	}
 	f.nodes, f.configs, f.maps, f.hosted, f.given = nodes.Items, configs.Items, mapped.Items, pods.Items, given.Items
 	f.offloaded, f.mappings, f.namespaces = offloaded.Items, mappings.Items, namespaces.Items
-	f.rules, f.wrongRules = c.book.update(rules.Items, f.counts())
+	f.rule(&c.book, rules.Items)
 	for _, s := range secrets.Items {
 		if s.Name == v1alpha1.NetworkKeysName {
 			f.keys = s.Data

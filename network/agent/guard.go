@@ -41,7 +41,7 @@ type watchman struct {
 // guard is what the NetworkRules of a peering say, nil if there are none. Home's API server is free for all.
 func (k *known) guard(f facts, object string, p *pair, table *ipam.Table, of plan.Peering, api door) *dataplane.Guard {
 	homes := f.ruled(p)
-	if len(homes) == 0 {
+	if len(homes) == 0 && !f.ruling[p.namespace] {
 		return nil
 	}
 	key := v1alpha1.NetworkKey(p.namespace)
@@ -54,10 +54,16 @@ func (k *known) guard(f facts, object string, p *pair, table *ipam.Table, of pla
 		mapped := f.mapped(tenantOf(p))
 		for i := range f.hosted {
 			pod := &f.hosted[i]
-			if home, is := mapped[pod.Namespace]; is && pod.Labels[v1alpha1.LabelTenant] == tenantOf(p) {
-				uid := pod.Labels[v1alpha1.LabelHomeUID]
-				theirs[home], w.hosted[uid] = append(theirs[home], pod), append(w.hosted[uid], pod)
+			if pod.Labels[v1alpha1.LabelTenant] != tenantOf(p) {
+				continue
 			}
+			home, is := mapped[pod.Namespace]
+			if !is { // not known yet, nor which rules are for it
+				w.isolate(everybody.guarded, sides{here: w.own(podAddresses(pod))})
+				continue
+			}
+			uid := pod.Labels[v1alpha1.LabelHomeUID]
+			theirs[home], w.hosted[uid] = append(theirs[home], pod), append(w.hosted[uid], pod)
 		}
 		w.guard.Free = api.at
 	}
@@ -79,6 +85,15 @@ func (f facts) ruled(p *pair) (homes []string) {
 	}
 	slices.Sort(homes)
 	return homes
+}
+
+// rule takes the NetworkRules that there are.
+func (f *facts) rule(book *rulebook, all []v1alpha1.NetworkRules) {
+	f.rules, f.wrongRules = book.update(all, f.counts())
+	f.ruling = map[string]bool{}
+	for i := range all {
+		f.ruling[all[i].Namespace] = true
+	}
 }
 
 // mapped are the namespaces of a tenant here, by name, with their names at home.

@@ -190,7 +190,7 @@ func ruled(all ...v1alpha1.NetworkRules) facts {
 		{ObjectMeta: labelled("", "z", v1alpha1.LabelTenant, "genoa", v1alpha1.LabelHomeNamespace, "vault")},
 	}
 	var b rulebook
-	f.rules, f.wrongRules = b.update(all, f.counts())
+	f.rule(&b, all)
 	return f
 }
 
@@ -251,7 +251,9 @@ func TestGuardInput(t *testing.T) {
 				f.rules[ruleKey{atTurin, home}] = f.rules[ruleKey{atTurin, "shop"}]
 			}
 		}, nil, `and all pods of "shop" are isolated`},
-		{"rules of a namespace that is not offloaded here", rulesOf(atTurin, "vault", way(ingress), nil), nil, nil, ""},
+		{"rules of a namespace that is not offloaded here", rulesOf(atTurin, "vault", way(ingress), nil), nil, &dataplane.Guard{}, ""},
+		{"a pod whose namespace is not known yet", rulesOf(atTurin, "shop", nil, nil, v1alpha1.NetworkRulesPod{UID: "db"}), func(f *facts) { f.hosted[2].Namespace = "later" },
+			&dataplane.Guard{HereIn: addrs("10.42.2.9"), HereOut: addrs("10.42.2.9")}, ""},
 		{"home's API is free", rulesOf(atTurin, "shop", nil, nil, v1alpha1.NetworkRulesPod{UID: "db", Isolated: way(egress)}), func(f *facts) {
 			f.configs[3].Spec.External, f.configs[3].Spec.APIServer = []string{"10.50.255.0/24"}, "10.50.255.2:443"
 		}, &dataplane.Guard{HereOut: addrs("10.42.2.7"), Free: pairs("10.50.255.2:443")}, ""},
@@ -313,6 +315,41 @@ func TestUntold(t *testing.T) {
 		f.home["shop"] = append(f.home["shop"], sliceOf(labelled("shop", "new"), "a", "10.42.1.9"))
 		if d := cmp.Diff(addrs(strings.Fields(c.want)...), input(f).input.Peerings[0].Here, cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{})); d != "" {
 			t.Errorf("%s (-want +got):\n%s", c.reason, d)
+		}
+	}
+}
+
+// BenchmarkGuard is a plan with 1,000 pods and 100 rules of 40 pods and peers each, of which nothing
+// has changed.
+func BenchmarkGuard(b *testing.B) {
+	n := rulesOf(atTurin, "shop", way(ingress), nil)
+	more := rulesOf(atTurin, "shop", nil, nil)
+	var hosted []corev1.Pod
+	pods := make([]v1alpha1.NetworkRulesPod, 1000)
+	for i := range pods {
+		uid := fmt.Sprint("pod", i)
+		pods[i] = v1alpha1.NetworkRulesPod{UID: uid, Isolated: way(ingress)}
+		if i%2 > 0 {
+			pods[i] = v1alpha1.NetworkRulesPod{Addresses: []string{fmt.Sprintf("10.50.%d.%d", i/256, i%256)}}
+			continue
+		}
+		hosted = append(hosted, podAt(labelled("x", uid, v1alpha1.LabelTenant, "turin", v1alpha1.LabelHomeUID, uid), "b", fmt.Sprintf("10.42.%d.%d", i/256, i%256)))
+	}
+	for i := range 100 {
+		n.Spec.Rules = append(n.Spec.Rules, v1alpha1.NetworkRule{Policy: fmt.Sprint("p", i), Direction: ingress})
+		for j := range 40 {
+			pods[(20*i+2*j)%1000].Selected = append(pods[(20*i+2*j)%1000].Selected, int32(i))
+			pods[(20*i+2*j+1)%1000].PeerOf = append(pods[(20*i+2*j+1)%1000].PeerOf, int32(i))
+		}
+	}
+	n.Spec.Shards, more.Spec.Shards, more.Spec.Shard, more.Name = 2, 2, 1, v1alpha1.NetworkRulesName("shop", 1)
+	n.Spec.Pods, more.Spec.Pods = pods[:500], pods[500:]
+	f := ruled(n, more)
+	f.hosted = hosted
+	for b.Loop() {
+		p := plan.Compute(input(f).input)
+		if g := p.Config.Gateways[len(p.Config.Gateways)-1].Guard; g == nil || len(g.Entries) != 100 || len(g.HereIn) != 500 || len(g.Entries[0].Pods) != 40 {
+			b.Fatal(g)
 		}
 	}
 }

@@ -72,13 +72,12 @@ const (
 	markData setData = "mark"
 )
 
-// setKey is what the elements of a set are.
+// setKey is what the elements of a set are; the zero value is addresses, or prefixes.
 type setKey int
 
 const (
-	addressKey setKey = iota
 	// pairKey is an address and a port, and portKey a range of ports, of no family.
-	pairKey
+	pairKey setKey = iota + 1
 	portKey
 )
 
