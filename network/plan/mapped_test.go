@@ -72,6 +72,19 @@ func testMapped(t *testing.T, w *world) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			// What else passes becomes more and less meanwhile, and another pod is shut.
+			for _, more := range []func(){
+				func() { rome.Limited = false },
+				func() { rome.Limited = true },
+				func() { rome.ShutThere = []netip.Addr{netnstest.PodAddr(42, 0, 5, c.v4)} },
+				func() { rome.ShutThere = nil },
+			} {
+				more()
+				w.rome.apply(t)
+				if err := speaks(conn, netnstest.Patience); err != nil {
+					t.Errorf("a connection to what is mapped, when other things are not: %v", err)
+				}
+			}
 			change(&rome.Doors[0])
 			w.rome.apply(t)
 			w.ended(t, conn)
