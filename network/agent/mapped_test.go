@@ -24,6 +24,10 @@ func mappingOf(namespace, name, at, to string) v1alpha1.IPMapping {
 	return m
 }
 
+func offloadingOf(namespace string, r v1alpha1.Reachability) []v1alpha1.NamespaceOffloading {
+	return []v1alpha1.NamespaceOffloading{{ObjectMeta: labelled(namespace, v1alpha1.OffloadingName), Spec: v1alpha1.NamespaceOffloadingSpec{Reachability: r}}}
+}
+
 // TestInputMapped holds which mappings open doors, and for whom: nothing does that was not found to
 // be right as it is now.
 func TestInputMapped(t *testing.T) {
@@ -47,6 +51,9 @@ func TestInputMapped(t *testing.T) {
 			f.away["milan"] = append(f.away["milan"], podAt(labelled("bank", "web"), "milan", "10.81.3.5"))
 		}, want: usual},
 		{reason: "no pod is there", facts: func(f *facts) { f.away = nil }, want: doors("10.43.0.4", "192.0.2.50")},
+		{reason: "its namespace says that nobody is reached", facts: func(f *facts) { f.offloaded = offloadingOf("shop", v1alpha1.ReachNone) }},
+		{reason: "its namespace says that all are", facts: func(f *facts) { f.offloaded = offloadingOf("shop", v1alpha1.ReachFull) }, want: usual},
+		{reason: "the owner says that nobody is reached", facts: func(f *facts) { f.configs[0].Spec.Reachability = v1alpha1.ReachNone }},
 		{reason: "it was refused", facts: func(f *facts) { f.mappings[0].Status.Conditions[0].Status = metav1.ConditionFalse }},
 		{reason: "it has changed since it was found right", facts: func(f *facts) { f.mappings[0].Generation = 3 }},
 		{reason: "nothing was said of it", facts: func(f *facts) { f.mappings[0].Status.Conditions = nil }},
