@@ -244,7 +244,7 @@ func mappedMark(at netip.Addr) uint32 {
 
 // mappedDoors adds the doors whose connections go with them. What was begun to one of their
 // addresses passes only while there is such a door, for who has begun it, and else both ends are
-// told. All other connections are past it with one look, unless some of these may not be.
+// told, whichever of them says something. All other connections are past it with one look, unless some of these may not be.
 func mappedDoors(t *table, policy *chain, g Gateway, strict bool) {
 	if len(g.Mapped) == 0 {
 		return
@@ -279,7 +279,10 @@ func mappedDoors(t *table, policy *chain, g Gateway, strict bool) {
 		}
 	}
 	policy.add(noted(mappedBits, mappedMask, false), cameBy(g.Tunnel), isTCP(), reset(DropDenied, answerMark))
-	policy.add(noted(mappedBits, mappedMask, false), cameBy(insideName), isTCP(), reset(DropDenied, 0))
+	// Who only reads sends nothing that could be answered: the next packet from here is its reset, and
+	// the one after is answered.
+	policy.add(noted(mappedGone, everyBit, false), cameBy(insideName), isTCP(), reset(DropDenied, 0))
+	policy.add(noted(mappedBits, mappedMask, false), cameBy(insideName), leavesBy(g.Tunnel), isTCP(), note(mappedGone), becomesReset(DropDenied), accept())
 	policy.add(noted(mappedBits, mappedMask, false), countedDrop(DropDenied))
 }
 

@@ -30,9 +30,10 @@ const (
 	answerRules = 91
 	answerMark  = 0x70e77
 	// mappedBits, among mappedMask, mark connections to mapped addresses in a gateway's namespace;
-	// the other bits say to which.
+	// the other bits say to which, or that the peer's end was told that there is none any more.
 	mappedBits = 0x70e00000
-	mappedMask = 0xffff0000
+	mappedMask = 0xfffe0000
+	mappedGone = mappedBits | 1<<16
 	everyBit   = 0xffffffff
 	// lastMetric is that of a route that holds when there is no other.
 	lastMetric = 4278198272

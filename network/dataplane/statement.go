@@ -26,7 +26,9 @@ const (
 	// registerSecondWord is the second word of the first register.
 	registerSecondWord = 9
 	tcpFlagsAt         = 13
+	tcpChecksumAt      = 16
 	tcpSyn, tcpRst     = 0x02, 0x04
+	tcpAck             = 0x10
 	counterObject      = 1
 	// destinationTranslated is a bit of a connection's status.
 	destinationTranslated = 1 << 5
@@ -247,6 +249,20 @@ func reset(reason Reason, mark uint32) statement {
 		&expr.Immediate{Register: register, Data: native(mark)},
 		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: register},
 		&expr.Reject{Type: unix.NFT_REJECT_TCP_RST},
+	}}
+}
+
+// becomesReset makes a packet of TCP the reset of its connection for who gets it.
+func becomesReset(reason Reason) statement {
+	const flags = tcpFlagsAt - 1 // with the length of the header, as checksums are of 16 bits
+	write := transport(flags, 2)
+	write.OperationType, write.DestRegister, write.SourceRegister = expr.PayloadWrite, 0, register
+	write.CsumType, write.CsumOffset = expr.CsumTypeInet, tcpChecksumAt
+	return statement{text: fmt.Sprintf("counter name %q tcp flags set rst,ack", reason), exprs: []expr.Any{
+		&expr.Objref{Type: counterObject, Name: string(reason)},
+		transport(flags, 2),
+		&expr.Bitwise{SourceRegister: register, DestRegister: register, Len: 2, Mask: []byte{0xf0, 0}, Xor: []byte{0, tcpRst | tcpAck}},
+		write,
 	}}
 }
 

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"testing"
@@ -90,9 +91,60 @@ func testMapped(t *testing.T, w *world) {
 			w.ended(t, conn)
 		}
 	}
+	w.onlyReads(t, client, netip.MustParseAddr("10.43.0.4"), netip.MustParseAddr(outsideGateway(g)))
 	rome.Limited, rome.There, rome.Doors = false, nil, nil
 	w.rome.apply(t)
 	testPods(t, w)
+}
+
+// onlyReads has a client that reads alone told as well, and the server, when the door goes.
+func (w *world) onlyReads(t *testing.T, client *netnstest.Place, at, to netip.Addr) {
+	t.Helper()
+	const port = netnstest.Port + 1
+	var l net.Listener
+	w.router.In(func() (err error) {
+		l, err = net.ListenTCP("tcp", &net.TCPAddr{Port: port})
+		return err
+	})
+	defer func() { _ = l.Close() }()
+	served := make(chan error, 1)
+	go func() {
+		c, err := l.Accept()
+		for tick := time.NewTicker(time.Millisecond); err == nil; <-tick.C {
+			_, err = c.Write([]byte("more "))
+		}
+		served <- err
+	}()
+	rome := &w.rome.in.Peerings[0]
+	d := mappedDoor(at, to, false, netnstest.PodAddr(42, 1, 5, true))
+	d.At, d.To = netip.AddrPortFrom(at, port), netip.AddrPortFrom(to, port)
+	rome.Doors = []dataplane.Door{d}
+	w.rome.apply(t)
+	var c net.Conn
+	client.In(func() (err error) {
+		c, err = net.DialTimeout("tcp", netip.AddrPortFrom(w.milan.seen(t, at), port).String(), netnstest.Patience)
+		return err
+	})
+	defer func() { _ = c.Close() }()
+	if err := c.SetDeadline(time.Now().Add(netnstest.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, 64)); err != nil {
+		t.Fatal(err)
+	}
+	rome.Doors = nil
+	w.rome.apply(t)
+	if _, err := io.Copy(io.Discard, struct{ io.Reader }{c}); !errors.Is(err, unix.ECONNRESET) {
+		t.Errorf("who only reads is not told when a door has gone: %v", err)
+	}
+	select {
+	case err := <-served:
+		if !errors.Is(err, unix.ECONNRESET) && !errors.Is(err, unix.EPIPE) {
+			t.Errorf("the server's end ends with %v", err)
+		}
+	case <-time.After(netnstest.Patience):
+		t.Error("the server is not told")
+	}
 }
 
 func outsideGateway(g int) string {
