@@ -75,6 +75,9 @@ func TestTunnels(t *testing.T) {
 	for _, w := range ways {
 		t.Logf("limit: %d streams through %d tunnels: %.2f Gbit/s, %.2f of one tunnel, %.2f cores busy, %.2f s of a core for a Gbit", streams, w.tunnels, median(w.rates),
 			ratio(w.rates, ways[0].rates), w.work.Seconds()/w.took.Seconds(), w.work.Seconds()/(rounds*streams*streamPiece*8/1e9))
+		if w.tunnels == 1 {
+			continue
+		}
 		atMost(t, fmt.Sprintf("%d tunnels for a peering, which has one as long as this holds", w.tunnels), ratio(w.rates, ways[0].rates), severalMost, "of one")
 	}
 }
