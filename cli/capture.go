@@ -50,12 +50,13 @@ gateways of this cluster, with the addresses by which it sees both ends. POD may
 provider. Packets that stay inside of one cluster are not seen. A packet that is here and not seen
 by the other side's owner, who can do the same, was lost in between.
 
-With --write they go to a file of pcapng that Wireshark and tcpdump read; - is standard output.
+With --write they go to a file of pcapng that Wireshark and tcpdump read; - is standard output, as
+for "wireshark -k -i -".
 What packets carry stays on the node, only headers are shown or written, unless --whole is given.
 It needs the right to run commands in pods of namespace pelago-network.`,
 		Example: `  pelago capture web-0 -n shop
   pelago capture web-0 -n shop --for 30s --write web-0.pcapng
-  pelago capture web-0 -n shop --whole --write - | wireshark -k -i -`,
+  pelago capture web-0 -n shop --whole --count 100 --write web-0.pcapng`,
 		Args: exactly("POD"),
 		ValidArgsFunction: func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			return e.completePods(c, args, o.namespace)
