@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"slices"
 	"sync"
@@ -269,6 +270,10 @@ func testRotation(t *testing.T, w *world) {
 // testEnd stops the gateway's agent, which comes back, as in an update.
 func testEnd(t *testing.T, w *world) {
 	g := w.rome.gateway(t)
+	until(t, "the gateway's agent has read what there is, which an update waits for", netnstest.Patience, func() bool {
+		status, _ := get(t, w.rome.Nodes[g], "/readyz", "")
+		return status == http.StatusOK
+	})
 	all := pulses(t, w, w.rome.Nodes[1-g])
 	began := time.Now()
 	if err := w.rome.agents[g].stop(); err != nil {
