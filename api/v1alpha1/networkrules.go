@@ -57,7 +57,44 @@ const (
 	MaxNetworkPods = 500
 	// MaxNetworkShards is the most shards of one namespace.
 	MaxNetworkShards = 16
+	// MaxNetworkMentions is how often the pods of all shards may name rules, ports and addresses.
+	MaxNetworkMentions = 1 << 16
+	// MaxNetworkRulesSize is the largest Size of the rules of a namespace, and that of the pods of a
+	// shard: half of what gateways keep of one object.
+	MaxNetworkRulesSize = 128 << 10
 )
+
+// Size is about how many bytes a rule takes.
+func (r *NetworkRule) Size() int { return 300 + len(r.Policy) + 24*len(r.Ports) + 100*len(r.Blocks) }
+
+// Size is about how many bytes a pod takes.
+func (p *NetworkRulesPod) Size() int {
+	size := 160 + 4*(len(p.Selected)+len(p.PeerOf))
+	for i := range p.Ports {
+		size += 32 + 6*len(p.Ports[i].Ports)
+	}
+	return size
+}
+
+// Mentions is how often a pod names rules, ports and addresses.
+func (p *NetworkRulesPod) Mentions() int {
+	n := len(p.Addresses) + len(p.Selected) + len(p.PeerOf)
+	for i := range p.Ports {
+		n += len(p.Ports[i].Ports)
+	}
+	return n
+}
+
+// Size is about how many bytes the rules and pods of a shard take.
+func (s *NetworkRulesSpec) Size() (size int) {
+	for i := range s.Rules {
+		size += s.Rules[i].Size()
+	}
+	for i := range s.Pods {
+		size += s.Pods[i].Size()
+	}
+	return size
+}
 
 // NetworkRulesSpec is one shard of the policies of a namespace.
 //

@@ -197,7 +197,7 @@ func trim(obj any) (any, error) {
 		}
 		return m, nil
 	case *v1alpha1.NetworkRules:
-		return &v1alpha1.NetworkRules{ObjectMeta: meta, Spec: o.Spec}, nil
+		return trimRules(o, meta), nil
 	case *v1alpha1.NetworkConfig:
 		return &v1alpha1.NetworkConfig{ObjectMeta: meta, Spec: o.Spec, Status: v1alpha1.NetworkConfigStatus{Views: o.Status.Views}}, nil
 	}

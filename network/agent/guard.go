@@ -135,6 +135,11 @@ type sides struct{ here, there []netip.Addr }
 func (w *watchman) namespace(home string, set *ruleset, theirs []*corev1.Pod) {
 	if w.rules+len(set.rules) > maxGuardRules || w.elements+set.size() > maxGuardElements {
 		w.known.wrong(w.object, "the NetworkRules of all namespaces are more than %d rules or %d addresses, and all pods of %s are isolated", maxGuardRules, maxGuardElements, short(home))
+		for i := range set.pods {
+			if w.pair.role == plan.Consumer { // whose pods here are known by these alone
+				w.isolate(everybody.guarded, sides{here: w.find(&set.pods[i]).here})
+			}
+		}
 		set = everybody
 	}
 	w.rules, w.elements = w.rules+len(set.rules), w.elements+set.size()

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/network/dataplane"
@@ -19,9 +20,23 @@ import (
 const (
 	// maxRulePrefixes is how many prefixes its blocks may be.
 	maxRulePrefixes = 1 << 14
-	// maxRuleMentions is how often pods may name rules.
-	maxRuleMentions = 1 << 16
 )
+
+// What is kept of an object: one that is larger than the manager of any consumer makes it is as good
+// as wrong, and is not kept, as tenants may write many.
+const (
+	maxRulesSize = 2 * v1alpha1.MaxNetworkRulesSize
+	tooLarge     = "too large"
+)
+
+// trimRules keeps what is read of NetworkRules.
+func trimRules(o *v1alpha1.NetworkRules, meta metav1.ObjectMeta) *v1alpha1.NetworkRules {
+	kept := &v1alpha1.NetworkRules{ObjectMeta: meta, Spec: o.Spec}
+	if o.Spec.Size() > maxRulesSize {
+		kept.Spec = v1alpha1.NetworkRulesSpec{Namespace: o.Spec.Namespace, Shard: o.Spec.Shard, Shards: o.Spec.Shards, Revision: tooLarge}
+	}
+	return kept
+}
 
 // directions are those of connections, seen from a pod.
 type directions struct{ in, out bool }
@@ -63,6 +78,9 @@ var errIncomplete = errors.New("not all of its shards are there yet")
 // readRules reads the shards of a home namespace. It is pure, and takes whatever anybody has written.
 func readRules(shards []*v1alpha1.NetworkRules) (*ruleset, error) {
 	slices.SortFunc(shards, func(a, b *v1alpha1.NetworkRules) int { return cmp.Compare(a.Spec.Shard, b.Spec.Shard) })
+	if slices.ContainsFunc(shards, func(s *v1alpha1.NetworkRules) bool { return s.Spec.Revision == tooLarge }) {
+		return nil, fmt.Errorf("a shard is larger than about %d bytes", maxRulesSize)
+	}
 	first := &shards[0].Spec
 	if first.Shards < 1 || first.Shards > v1alpha1.MaxNetworkShards {
 		return nil, fmt.Errorf("spec.shards: %d is not in 1 to %d", first.Shards, v1alpha1.MaxNetworkShards)
@@ -93,12 +111,8 @@ func readRules(shards []*v1alpha1.NetworkRules) (*ruleset, error) {
 			if err != nil {
 				return nil, fmt.Errorf("shard %d: spec.pods[%d].%w", i, j, err)
 			}
-			mentions += len(pod.selected) + len(pod.peerOf) + len(pod.addresses)
-			for _, ports := range pod.ports {
-				mentions += len(ports)
-			}
-			if mentions > maxRuleMentions {
-				return nil, fmt.Errorf("spec.pods: they name rules and ports more than %d times", maxRuleMentions)
+			if mentions += s.Spec.Pods[j].Mentions(); mentions > v1alpha1.MaxNetworkMentions {
+				return nil, fmt.Errorf("spec.pods: they name rules, ports and addresses more than %d times", v1alpha1.MaxNetworkMentions)
 			}
 			set.pods = append(set.pods, pod)
 		}

@@ -415,3 +415,43 @@ func FuzzRules(f *testing.F) {
 		}
 	})
 }
+
+// TestTooManyRules holds that pods here are isolated when there are more rules than count, and not open.
+func TestTooManyRules(t *testing.T) {
+	rules := slices.Repeat([]v1alpha1.NetworkRule{{Policy: "p", Direction: ingress, AnyPeer: true}}, 256)
+	f := ruled(rulesOf(atMilan, "shop", nil, rules, v1alpha1.NetworkRulesPod{Addresses: []string{"10.42.1.5"}, Isolated: way(ingress), Selected: []int32{0}}))
+	for i := range 5 {
+		f.rules[ruleKey{atMilan, fmt.Sprintf("a%d", i)}] = f.rules[ruleKey{atMilan, "shop"}]
+	}
+	g := input(f).input.Peerings[0].Guard
+	pod := netip.MustParseAddr("10.42.1.5")
+	if g == nil || !slices.Contains(g.HereIn, pod) || !slices.Contains(g.HereOut, pod) {
+		t.Fatalf("the pods of the last namespace are open: %+v", g)
+	}
+	for _, e := range g.Entries {
+		if strings.HasPrefix(e.Name, "shop/") {
+			t.Errorf("an entry allows them something: %+v", e)
+		}
+	}
+}
+
+// TestTrimRules holds that no object takes more memory than a consumer's manager needs of one, and that
+// what is too large is wrong.
+func TestTrimRules(t *testing.T) {
+	ports := slices.Repeat([]v1alpha1.NetworkRulesPorts{{Ports: slices.Repeat([]int32{1}, 64)}}, 256)
+	large := rulesOf(atTurin, "shop", way(ingress), nil, slices.Repeat([]v1alpha1.NetworkRulesPod{{UID: "db", Ports: ports}}, 500)...)
+	for reason, c := range map[string]struct {
+		rules v1alpha1.NetworkRules
+		whole bool
+	}{"large": {large, false}, "small": {rulesOf(atTurin, "shop", way(ingress), nil, v1alpha1.NetworkRulesPod{UID: "db"}), true}} {
+		kept, err := trim(&c.rules)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := kept.(*v1alpha1.NetworkRules)
+		_, err = readRules([]*v1alpha1.NetworkRules{r})
+		if (err == nil) != c.whole || (len(r.Spec.Pods) > 0) != c.whole {
+			t.Errorf("%s: %d pods are kept, and what is read of them is wrong: %v", reason, len(r.Spec.Pods), err)
+		}
+	}
+}

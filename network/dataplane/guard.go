@@ -119,7 +119,7 @@ func (d *decision) isolated(v4 bool) {
 // entry lets pass what an entry is for.
 func (d *decision) entry(e Entry) {
 	sum := sha256.Sum256([]byte(e.Name))
-	name := "e" + hex.EncodeToString(sum[:6])
+	name := "e" + hex.EncodeToString(sum[:16]) // of names that a tenant chooses: no two are alike
 	var ports *set
 	if !e.Named && e.Protocol != 0 && len(e.Ports) > 0 {
 		ports = d.table.portSet(name+"-ports", e.Ports)

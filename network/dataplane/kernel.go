@@ -164,15 +164,14 @@ func (k *Kernel) openGateways(c Config) error {
 }
 
 func (k *Kernel) applyGateways(ctx context.Context, c Config) error {
+	var failed []error // what is wrong with one keeps none of the others back
 	for _, g := range sortedBy(c.Gateways, func(g Gateway) string { return g.Peering }) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := k.applyGateway(c, g); err != nil {
-			return err
-		}
+		failed = append(failed, k.applyGateway(c, g))
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // applyGateway makes a gateway's namespace what the config says, the table before the

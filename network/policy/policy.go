@@ -121,6 +121,7 @@ type compiler struct {
 	isolations []isolation
 	rules      []rule
 	problems   []string
+	size       int // of the rules
 }
 
 func (c *compiler) wrong(format string, args ...any) {
@@ -197,8 +198,9 @@ func (c *compiler) entry(policy, field string, d v1alpha1.NetworkDirection, sele
 }
 
 func (c *compiler) add(r rule) {
-	if len(c.rules) >= v1alpha1.MaxNetworkRules {
-		c.wrong("namespace %s has more than %d rules of NetworkPolicies: those from NetworkPolicy %s on allow nothing between clusters; write fewer entries, or ports as ranges",
+	if c.size += r.Size(); len(c.rules) >= v1alpha1.MaxNetworkRules || c.size > v1alpha1.MaxNetworkRulesSize {
+		c.size = v1alpha1.MaxNetworkRulesSize // what follows is left out as well
+		c.wrong("namespace %s has more than %d rules of NetworkPolicies, or many with many blocks: those from NetworkPolicy %s on allow nothing between clusters; write fewer entries, or ports as ranges",
 			c.world.Namespace, v1alpha1.MaxNetworkRules, c.rules[len(c.rules)-1].Policy)
 		return
 	}

@@ -91,9 +91,6 @@ func texts(all []netip.Addr) (out []string) {
 	return out
 }
 
-// shardBytes is about how large the pods of a shard may be.
-const shardBytes = 512 << 10
-
 // Shards spreads rules over as few objects as hold them, none if there are no rules. Which one a
 // pod is in follows from its UID, so that it stays there while as many shards do. As many as
 // there are now stay unless they are too few, or four times too many. Pods that fit nowhere are
@@ -112,14 +109,15 @@ func (c Compiled) Shards(namespace string, now int) (specs []v1alpha1.NetworkRul
 	}
 	specs = make([]v1alpha1.NetworkRulesSpec, count)
 	sizes := make([]int, count)
-	left := 0
+	left, mentions := 0, 0
 	for _, m := range c.Pods {
 		i := shardOf(m.Key, count)
-		if len(specs[i].Pods) >= v1alpha1.MaxNetworkPods || sizes[i]+sizeOf(m.Pod) > shardBytes {
+		if len(specs[i].Pods) >= v1alpha1.MaxNetworkPods || sizes[i]+m.Pod.Size() > v1alpha1.MaxNetworkRulesSize || mentions+m.Pod.Mentions() > v1alpha1.MaxNetworkMentions {
 			left++
 			continue
 		}
-		sizes[i] += sizeOf(m.Pod)
+		mentions += m.Pod.Mentions()
+		sizes[i] += m.Pod.Size()
 		specs[i].Pods = append(specs[i].Pods, m.Pod)
 	}
 	if left > 0 {
@@ -138,7 +136,7 @@ func (c Compiled) fits(count int) bool {
 	for _, m := range c.Pods {
 		i := shardOf(m.Key, count)
 		pods[i]++
-		if sizes[i] += sizeOf(m.Pod); pods[i] > v1alpha1.MaxNetworkPods || sizes[i] > shardBytes {
+		if sizes[i] += m.Pod.Size(); pods[i] > v1alpha1.MaxNetworkPods || sizes[i] > v1alpha1.MaxNetworkRulesSize {
 			return false
 		}
 	}
@@ -149,15 +147,6 @@ func shardOf(key string, count int) int {
 	h := fnv.New32a()
 	h.Write([]byte(key))
 	return int(h.Sum32() % uint32(count))
-}
-
-// sizeOf is about how long a pod is in JSON.
-func sizeOf(p v1alpha1.NetworkRulesPod) int {
-	size := 160 + 4*(len(p.Selected)+len(p.PeerOf))
-	for _, ports := range p.Ports {
-		size += 32 + 6*len(ports.Ports)
-	}
-	return size
 }
 
 // revision is another one when anything is that pods of all shards go by.

@@ -120,3 +120,24 @@ func BenchmarkCompile(b *testing.B) {
 		Compile(w).Shards("shop", 8)
 	}
 }
+
+// TestShardsAreTaken holds that what is written is within what gateways take, and the rest said.
+func TestShardsAreTaken(t *testing.T) {
+	c := Compiled{Guarded: []v1alpha1.NetworkDirection{v1alpha1.NetworkIngress}}
+	for i := range 6000 {
+		c.Pods = append(c.Pods, Member{fmt.Sprint(i), v1alpha1.NetworkRulesPod{Addresses: []string{"10.42.0.1"}, Selected: make([]int32, 12)}})
+	}
+	specs, problems := c.Shards("shop", 1)
+	mentions := 0
+	for i := range specs {
+		for j := range specs[i].Pods {
+			mentions += specs[i].Pods[j].Mentions()
+		}
+		if size := specs[i].Size(); size > v1alpha1.MaxNetworkRulesSize {
+			t.Errorf("shard %d has %d bytes", i, size)
+		}
+	}
+	if mentions > v1alpha1.MaxNetworkMentions || mentions < v1alpha1.MaxNetworkMentions/2 || len(problems) != 1 {
+		t.Errorf("%d mentions are written, and %q is said", mentions, problems)
+	}
+}

@@ -34,7 +34,7 @@ var objectBounds = map[string]int32{
 	"shadowpods.pelago.dev":       5000,
 	"shadowobjects.pelago.dev":    1000,
 	"networkconfigs.pelago.dev":   2 + objectSlack,
-	"networkrules.pelago.dev":     256,
+	"networkrules.pelago.dev":     128,
 	"leases.coordination.k8s.io":  1 + objectSlack,
 	"configmaps":                  8,
 	"secrets":                     8,
