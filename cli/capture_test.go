@@ -165,15 +165,7 @@ func capturing(t *testing.T) *stage {
 type streamed func(ctx context.Context, namespace, pod string, command []string, in io.Reader, out io.Writer) error
 
 func (s *stage) captures(stream streamed, args ...string) result {
-	return programWith(s.t.Context(), func(e *Env) {
-		e.Connect = func(Access) (*Cluster, error) {
-			c, err := Connect(s.access)
-			if err == nil {
-				c.Stream = stream
-			}
-			return c, err
-		}
-	}, append([]string{"capture"}, args...)...)
+	return s.played(func(c *Cluster) { c.Stream = stream }, append([]string{"capture"}, args...)...)
 }
 
 func TestCapture(t *testing.T) {

@@ -21,17 +21,22 @@ import (
 // execution is a player of what runs in pods.
 type execution func(ctx context.Context, namespace, pod string, command []string) (string, error)
 
-// tests runs pelago test network with a player of its pods.
-func (s *stage) tests(exec execution, args ...string) result {
+// played runs the program on a cluster of which something is played.
+func (s *stage) played(change func(*Cluster), args ...string) result {
 	return programWith(s.t.Context(), func(e *Env) {
 		e.Connect = func(Access) (*Cluster, error) {
 			c, err := Connect(s.access)
 			if err == nil {
-				c.Exec = exec
+				change(c)
 			}
 			return c, err
 		}
-	}, append([]string{"test", "network"}, args...)...)
+	}, args...)
+}
+
+// tests runs pelago test network with a player of its pods.
+func (s *stage) tests(exec execution, args ...string) result {
+	return s.played(func(c *Cluster) { c.Exec = exec }, append([]string{"test", "network"}, args...)...)
 }
 
 // pods plays pelago-manager and kubelets for namespaces of network tests: the pods run, the

@@ -149,7 +149,7 @@ func partition(t *testing.T, s *kubetest.SandboxHandle) {
 func wan(t *testing.T, s *kubetest.SandboxHandle) {
 	host := statusOf(t, s).address(t, "milan")
 	address := join(host, probePort)
-	startServer(t, s, "milan", address)
+	startServer(t, s, "milan", "serve", address)
 	set := func(t *testing.T, flags ...string) {
 		s.Run(t, append([]string{"link", "set", "rome", "milan"}, flags...)...)
 	}

@@ -1,8 +1,6 @@
 package test
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -115,7 +113,7 @@ func outside(address string, in io.Reader, out io.Writer) error {
 // given it.
 func ipMapping(t *testing.T, c *continuum) {
 	x := &crossing{shop: c.offloaded(t, "rome", "--cluster-selector", "region=north")}
-	serveOutside(t, c)
+	startServer(t, c.SandboxHandle, "rome", "outside", outsideServer)
 	o := &v1alpha1.IPMapping{ObjectMeta: metav1.ObjectMeta{Name: "database"}, Spec: v1alpha1.IPMappingSpec{
 		Address: outsideServer, Ports: []v1alpha1.IPMappingPort{{Name: "http", Port: webPort}}}}
 	x.create(t, o)
@@ -193,36 +191,6 @@ wget -q -O /dev/null http://database:%d/cgi-bin/forever; echo ended; trap 'exit 
 	})
 	t.Logf("a connection ended %s after its mapping", time.Since(begin).Round(100*time.Millisecond))
 	x.misses(t, "rome", away, view)
-}
-
-// serveOutside runs the server beside rome's first node until the test ends.
-func serveOutside(t *testing.T, c *continuum) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
-	cmd := c.Command(ctx, probeArgs(t, "rome", "rome-1", "outside", outsideServer)...)
-	input, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	output, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		input.Close() // it ends with its input
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("serving outside of rome: %v\n%s", err, stderr.String())
-		}
-	})
-	if _, err := io.ReadFull(output, make([]byte, len("listening\n"))); err != nil {
-		t.Fatalf("serving outside of rome: %v\n%s", err, stderr.String())
-	}
 }
 
 // mapping waits for what becomes of a mapping.

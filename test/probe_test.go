@@ -216,11 +216,11 @@ func from(t *testing.T, s *kubetest.SandboxHandle, cluster string, args ...strin
 	return r
 }
 
-// startServer runs a serving probe on the first node of a cluster until the test ends.
-func startServer(t *testing.T, s *kubetest.SandboxHandle, cluster, address string) {
+// startServer runs a serving probe on the first node of a cluster, with its words, until the test ends.
+func startServer(t *testing.T, s *kubetest.SandboxHandle, cluster string, words ...string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := s.Command(ctx, probeArgs(t, cluster, cluster+"-1", "serve", address)...)
+	cmd := s.Command(ctx, probeArgs(t, cluster, cluster+"-1", words...)...)
 	input, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
