@@ -39,6 +39,8 @@ type pair struct {
 	begun time.Time
 	// reach is what this cluster's owner says of its pods, nothing if he does not.
 	reach v1alpha1.Reachability
+	// inBand says that the consumer reaches the provider's API server through the tunnel.
+	inBand bool
 	// spaces are the namespaces whose pods may run at the provider.
 	spaces map[string]bool
 	// consumer and provider are the objects there are.
@@ -92,7 +94,11 @@ type facts struct {
 	property property
 	// pairs of all peerings, the oldest first.
 	pairs []*pair
-	locks map[string]lock
+	// openings are the tunnels before there are peerings, by name, and mapped the addresses of the
+	// external range that stand for what is mapped.
+	openings []*opening
+	mapped   []netip.Addr
+	locks    map[string]lock
 	// agents there are, and the nodes that may be gateway.
 	agents     []agent
 	candidates []string
@@ -115,6 +121,10 @@ type decision struct {
 	// specs and statuses are by the pair they belong to: of its own object, and of the other's.
 	specs    map[*pair]v1alpha1.NetworkConfigSpec
 	statuses map[*pair]v1alpha1.NetworkConfigStatus
+	// openings are what is said of tunnels before there are peerings, and lines by which address
+	// providers in band are called, by key.
+	openings map[*opening]v1alpha1.NetworkConfigSpec
+	lines    map[string]netip.Addr
 	// conditions NetworkReady are by Peering; nil is none.
 	conditions map[string]*metav1.Condition
 	events     []news
@@ -145,7 +155,9 @@ func decide(f *facts) *decision {
 	}
 	d.allocate(f)
 	d.through(f)
+	d.inBand(f)
 	d.publish(f)
+	d.picture.call(f, d)
 	d.describe(f)
 	return d
 }
@@ -165,7 +177,25 @@ func (d *decision) publish(f *facts) {
 		}
 		have = append(have, port)
 	}
-	for i, port := range allot(f.settings.Port, have) {
+	var hosts []*opening
+	for _, o := range f.openings {
+		if o.consumes {
+			continue // it calls
+		}
+		hosts = append(hosts, o)
+		port := int32(0)
+		if o.have != nil {
+			port = o.have.Spec.Port
+		}
+		have = append(have, port)
+	}
+	given := allot(f.settings.Port, have)
+	ports := map[*opening]int32{}
+	for i, o := range hosts {
+		ports[o] = given[len(wanted)+i]
+	}
+	d.open(f, ports)
+	for i, port := range given[:len(wanted)] {
 		p := wanted[i]
 		l := f.locks[p.key]
 		if l.key.IsZero() {
@@ -173,7 +203,7 @@ func (d *decision) publish(f *facts) {
 		}
 		spec := v1alpha1.NetworkConfigSpec{
 			Pods: texts(slices.Concat(f.property.Pods, d.transit[p])), External: texts(f.property.External), Port: port,
-			Endpoints: d.called(f, p, port), Reachability: p.reach,
+			Endpoints: d.called(f, p, port), Reachability: p.reach, InBand: d.speaks(f, p),
 		}
 		if p.consumes {
 			spec.APIServer = apiServer(f.property.External)

@@ -121,6 +121,9 @@ func (r *decider) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 	if again {
 		return ctrl.Result{RequeueAfter: lookRest}, nil
 	}
+	if f.lacksToken() {
+		return ctrl.Result{RequeueAfter: tokenWait}, nil
+	}
 	return ctrl.Result{RequeueAfter: lookEvery}, nil
 }
 
@@ -151,6 +154,15 @@ func (r *decider) turn(ctx context.Context, f *facts, left []*v1alpha1.NetworkCo
 		next[p.key] = l
 		if replaced {
 			told = append(told, news{p.peering, corev1.EventTypeNormal, v1alpha1.ReasonKeyRotated, "Rotate", "the key of the tunnel to " + p.peer + " was replaced"})
+		}
+	}
+	for _, o := range f.openings {
+		l, err := r.openingLock(ctx, o, have[o.name], now)
+		if err != nil {
+			return nil, err
+		}
+		if !l.key.IsZero() {
+			next[o.name] = l
 		}
 	}
 	if err := r.keys.keep(ctx, next); err != nil {
@@ -210,6 +222,7 @@ func (r *decider) apply(ctx context.Context, f *facts, d *decision, left []*v1al
 			note(r.makeTheirs(ctx, p))
 		}
 	}
+	r.applyOpenings(ctx, d, note)
 	for _, p := range f.pairs { // a view goes after what is published of it
 		if s, ok := d.statuses[p]; ok {
 			note(r.writeStatus(ctx, p.theirs(), s))

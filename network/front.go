@@ -97,7 +97,8 @@ func (d *decision) called(f *facts, p *pair, port int32) []string {
 // fronted says whether some peering wants what has a name. It does also while nothing can be
 // said of it, as when keys cannot be read: a Service that is made anew has another address.
 func (f *facts) fronted(name string) bool {
-	return f.settings.Service != "" && slices.ContainsFunc(f.pairs, func(p *pair) bool { return p.wanted && frontName(p.key) == name })
+	return f.settings.Service != "" && (slices.ContainsFunc(f.pairs, func(p *pair) bool { return p.wanted && frontName(p.key) == name }) ||
+		slices.ContainsFunc(f.openings, func(o *opening) bool { return !o.consumes && frontName(o.name) == name }))
 }
 
 // leftFronts are the Services and slices of ours that nobody wants: those of peerings that have

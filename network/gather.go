@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/status"
@@ -69,7 +70,7 @@ func (r *decider) configs(ctx context.Context) (have map[types.NamespacedName]*v
 	for i := range list.Items {
 		c := &list.Items[i]
 		switch {
-		case !strings.HasPrefix(c.Namespace, v1alpha1.PeeringNamespacePrefix) && !strings.HasPrefix(c.Namespace, v1alpha1.TenantNamespacePrefix):
+		case c.Namespace != r.network.options.Namespace && !strings.HasPrefix(c.Namespace, v1alpha1.PeeringNamespacePrefix) && !strings.HasPrefix(c.Namespace, v1alpha1.TenantNamespacePrefix):
 		case c.DeletionTimestamp != nil:
 			ending = append(ending, c)
 		default:
@@ -97,7 +98,12 @@ func (r *decider) gatherPairs(ctx context.Context, f *facts, g *grounds, have ma
 	for i := range peerings.Items {
 		p := &peerings.Items[i]
 		f.peerings = append(f.peerings, p.Name)
-		if p.Spec.Consume == nil {
+		inBand := p.Spec.Consume != nil && p.Spec.Consume.InBand != nil
+		if p.Spec.Consume == nil && controllerutil.ContainsFinalizer(p, v1alpha1.FinalizerConsume) {
+			own := have[types.NamespacedName{Namespace: v1alpha1.PeeringNamespace(p.Name), Name: v1alpha1.NetworkConsumer}]
+			inBand = own != nil && own.Spec.InBand != nil // the provider is yet to be told goodbye
+		}
+		if p.Spec.Consume == nil && !inBand {
 			continue
 		}
 		if a, ok := addressOf(p.Status.ServerURL); ok {
@@ -107,14 +113,14 @@ func (r *decider) gatherPairs(ctx context.Context, f *facts, g *grounds, have ma
 		f.pairs = append(f.pairs, &pair{
 			namespace: v1alpha1.PeeringNamespace(p.Name), consumes: true, peering: p.Name, peer: p.Name,
 			since: p.CreationTimestamp.Time, asked: p.Annotations[v1alpha1.AnnotationRotate], wanted: said != no, unsure: said == unknown,
-			spaces: spaces[v1alpha1.PeeringNamespace(p.Name)], reach: p.Spec.Reachability,
+			spaces: spaces[v1alpha1.PeeringNamespace(p.Name)], reach: p.Spec.Reachability, inBand: inBand,
 		})
 	}
 	for i := range tenants.Items {
 		t := &tenants.Items[i]
 		said := features(t.Status.Cluster)
 		p := &pair{
-			namespace: v1alpha1.TenantNamespace(t.Name), peer: t.Name, since: t.CreationTimestamp.Time, reach: t.Spec.Reachability,
+			namespace: v1alpha1.TenantNamespace(t.Name), peer: t.Name, since: t.CreationTimestamp.Time, reach: t.Spec.Reachability, inBand: t.Spec.InBand,
 			wanted: said != no && t.DeletionTimestamp == nil,
 			unsure: said == unknown || !status.IsTrue(t.Status.Conditions, v1alpha1.ConditionNamespaceReady),
 		}
@@ -129,6 +135,9 @@ func (r *decider) gatherPairs(ctx context.Context, f *facts, g *grounds, have ma
 		if err := r.gatherPair(ctx, p, have); err != nil {
 			return err
 		}
+	}
+	if err := r.gatherOpenings(ctx, f, peerings.Items, have); err != nil {
+		return err
 	}
 	r.begin(f)
 	slices.SortFunc(f.pairs, func(a, b *pair) int { return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.key, b.key)) })

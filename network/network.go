@@ -154,6 +154,11 @@ func (n *Network) Behind(peering, node string, here, there int64) (home, provide
 	return n.tunnels.pods.behind(consumerKey(peering), node, here, there)
 }
 
+// InBandSource tells of the peerings of which InBand says something else.
+func (n *Network) InBandSource(mapper func(peering string) []reconcile.Request) source.Source {
+	return n.listeners.source(consumerKey(""), mapper)
+}
+
 // TenantAlive says the same of the tunnel to a tenant.
 func (n *Network) TenantAlive(tenant string) (alive, known bool) {
 	n.look()
@@ -275,6 +280,7 @@ func (n *Network) registerDecider(mgr ctrl.Manager, r *decider, near cache.Cache
 	return ctrl.NewControllerManagedBy(mgr).Named("network").
 		Watches(&v1alpha1.NetworkConfig{}, r.rationed()).
 		Watches(&v1alpha1.Peering{}, all).
+		Watches(&v1alpha1.Invitation{}, all).
 		Watches(&v1alpha1.Tenant{}, all, builder.WithPredicates(tenantChanged())).
 		Watches(&v1alpha1.NamespaceMap{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Namespace{}, all, builder.WithPredicates(ours())).

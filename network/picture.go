@@ -24,10 +24,32 @@ type picture struct {
 	// of which that is not known yet, with the time until which they are worth waiting for.
 	apis   map[string]netip.AddrPort
 	coming map[string]time.Time
+	// lines are by which addresses providers in band are called here, and lacking why one of them
+	// cannot be.
+	lines   map[string]netip.Addr
+	lacking map[string]string
 	// ground is what mappings follow from.
 	ground mapping.Ground
 	// words are all that is answered of a peering, so that changes are seen.
 	words map[string]string
+}
+
+// call takes over by which addresses providers in band are called: those of which a tunnel is said.
+func (p *picture) call(f *facts, d *decision) {
+	p.lines, p.lacking = map[string]netip.Addr{}, map[string]string{}
+	note := func(key, text string) { p.words[key] += text + ";" }
+	for _, of := range f.pairs {
+		line := d.lines[of.key]
+		switch {
+		case !of.consumes || !of.inBand:
+			continue
+		case !line.IsValid():
+			p.lacking[of.key] = "this cluster has no external range of IPv4, or none of its addresses is free: have its owner set network.external"
+		case p.tunnels[v1alpha1.IntroductionPrefix+of.peering] || d.specs[of].InBand != nil:
+			p.lines[of.key] = line
+		}
+		note(of.key, fmt.Sprint("in band ", p.lines[of.key], p.lacking[of.key]))
+	}
 }
 
 // comingFor is how long the API server of a consumer is waited for whose network is wanted. He

@@ -14,7 +14,7 @@ import (
 func (r *reconciler) connect(ctx context.Context, v *visit) (bool, error) {
 	v.Status.Credential = v.cred.status()
 	v.Status.TenantNamespace = v.cred.TenantNamespace
-	conn := v.cred.connection(v.Name, v.Spec.Consume)
+	conn := r.connection(v.Name, v.Spec.Consume, v.cred)
 	v.Status.ServerURL = conn.ServerURL
 	if v.expired(v.now) {
 		r.fleet.Remove(v.Name)

@@ -51,13 +51,19 @@ func (r *reconciler) farewell(ctx context.Context, v *visit) error {
 	if left, err := r.drainRequests(ctx, v); err != nil || left > 0 {
 		return err
 	}
+	// In band the namespace holds the way to the provider.
+	early := inBand(v.Spec.Consume, v.cred)
+	if early {
+		if done, err := r.part(ctx, v); !done || err != nil {
+			return err
+		}
+	}
 	cleared, err := r.clearNamespace(ctx, v)
 	if err != nil {
 		return err
 	}
-	if v.cred != nil && v.cred.issued() {
-		done, err := r.part(ctx, v)
-		if !done || err != nil {
+	if !early {
+		if done, err := r.part(ctx, v); !done || err != nil {
 			return err
 		}
 	}
@@ -80,12 +86,17 @@ func (r *reconciler) farewell(ctx context.Context, v *visit) error {
 	return nil
 }
 
-// part tells the provider goodbye, or leaves that to a tombstone.
+// part tells the provider goodbye, or leaves that to a tombstone. There may be nobody to tell.
 func (r *reconciler) part(ctx context.Context, v *visit) (bool, error) {
 	switch {
+	case v.cred == nil || !v.cred.issued():
+		return true, nil
 	case !v.now.Before(v.cred.NotAfter):
 		r.event(v.Peering, corev1.EventTypeWarning, v1alpha1.ReasonExpired, "Unpeer",
 			"the provider cannot be told, for the credential has expired; its owner has to run pelago unpeer there")
+		return true, nil
+	case forced(v.Peering) && inBand(v.Spec.Consume, v.cred):
+		r.lastWord(ctx, v)
 		return true, nil
 	case forced(v.Peering):
 		return true, r.bury(ctx, v)
@@ -96,7 +107,7 @@ func (r *reconciler) part(ctx context.Context, v *visit) (bool, error) {
 // goodbye deletes the Identity at the provider and says whether that has been taken
 // note of: it is gone, or this cluster has no right left to see it.
 func (r *reconciler) goodbye(ctx context.Context, v *visit) (bool, error) {
-	if err := r.fleet.Set(ctx, v.cred.connection(v.Name, v.Spec.Consume)); err != nil {
+	if err := r.fleet.Set(ctx, r.connection(v.Name, v.Spec.Consume, v.cred)); err != nil {
 		r.event(v.Peering, corev1.EventTypeWarning, v1alpha1.ReasonInvalid, "Unpeer", "the provider cannot be told: "+err.Error())
 		return true, nil
 	}
@@ -126,6 +137,9 @@ func (r *reconciler) goodbye(ctx context.Context, v *visit) (bool, error) {
 		v.unheard(false, v.now)
 		v.soon(goodbyeRetry)
 		return false, err
+	}
+	if inBand(v.Spec.Consume, v.cred) {
+		return true, nil // the tunnel goes with the tenant, and nothing more is heard
 	}
 	v.no(v1alpha1.ConditionReady, v1alpha1.ReasonTerminating, "the provider has been told and is removing what is this cluster's there")
 	every := goodbyeEvery
@@ -203,7 +217,7 @@ func (r *reconciler) drainRequests(ctx context.Context, v *visit) (int, error) {
 	}
 	if v.cred != nil && v.cred.issued() && v.now.Before(v.cred.NotAfter) {
 		// After a restart there is none. A malformed one is found out by the goodbye.
-		if err := r.fleet.Set(ctx, v.cred.connection(v.Name, v.Spec.Consume)); err != nil {
+		if err := r.fleet.Set(ctx, r.connection(v.Name, v.Spec.Consume, v.cred)); err != nil {
 			ctrl.LoggerFrom(ctx).V(1).Info("no connection while draining", "error", err.Error())
 		}
 	}

@@ -94,6 +94,12 @@ func (r *reconciler) introduce(ctx context.Context, v *visit) (bool, error) {
 		v.stall(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonInvitationMissing, missing)
 		return false, nil
 	}
+	consume, why := r.called(v)
+	if why != "" {
+		v.no(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonTunnelDown, why)
+		v.soon(tunnelAgain)
+		return false, nil
+	}
 	began := r.memory.begin(v.UID, v.now)
 	if wait := r.memory.pause(v.UID, r.subject(v, token), v.now); wait > 0 {
 		v.soon(wait) // the condition still says why
@@ -101,7 +107,7 @@ func (r *reconciler) introduce(ctx context.Context, v *visit) (bool, error) {
 		return false, nil
 	}
 	answer, refusal := r.introduceOnce(ctx, introduction{
-		consume: v.Spec.Consume, token: token,
+		consume: consume, token: token,
 		spec: v1alpha1.IdentitySpec{Cluster: r.home.Info(), PeeringUID: string(v.UID), Request: string(v.cred.Request)},
 		want: expected{
 			clusterID: v.Spec.ClusterID, user: v1alpha1.UserPrefix + string(v.UID),
@@ -148,7 +154,14 @@ func (r *reconciler) subject(v *visit, token string) string {
 
 // attempt names a token at an endpoint without saying the token.
 func attempt(c *v1alpha1.Consume, token string) string {
-	return fingerprint([]byte(c.AuthURL + " " + c.CASHA256 + " " + v1alpha1.TokenHash(token)))
+	return fingerprint([]byte(c.AuthURL + " " + tunnelKey(c) + c.CASHA256 + " " + v1alpha1.TokenHash(token)))
+}
+
+func tunnelKey(c *v1alpha1.Consume) string {
+	if c.InBand == nil {
+		return ""
+	}
+	return c.InBand.PublicKey + " "
 }
 
 // token reads the invitation's token. If it cannot be had, missing says what to do.

@@ -15,6 +15,7 @@ import (
 	"io"
 	mathrand "math/rand/v2"
 	"net"
+	"net/netip"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -53,6 +55,14 @@ type Home interface {
 	Source(to handler.EventHandler) source.Source
 }
 
+// Tunnels leads to providers in band.
+type Tunnels interface {
+	// InBand is the address by which the provider of a peering is called, or why it cannot be.
+	InBand(peering string) (at netip.Addr, why string)
+	// InBandSource tells of the peerings of which InBand says something else.
+	InBandSource(mapper func(peering string) []reconcile.Request) source.Source
+}
+
 // Options of the consumer's side. Home and Fleet are required.
 type Options struct {
 	// Home is this cluster.
@@ -67,6 +77,8 @@ type Options struct {
 	Rand io.Reader
 	// Jitter returns a number in [0,1) that spreads what is repeated; random if nil.
 	Jitter func() float64
+	// Tunnels says by which addresses providers in band are called; there are none if nil.
+	Tunnels Tunnels
 	// Dial opens connections to authentication endpoints and proxies; an ordinary
 	// dialer if nil.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -87,7 +99,11 @@ func Register(mgr ctrl.Manager, o Options) error {
 	toSelf := func(name string) []ctrl.Request {
 		return []ctrl.Request{{NamespacedName: client.ObjectKey{Name: name}}}
 	}
-	err := ctrl.NewControllerManagedBy(mgr).Named(component).
+	b := ctrl.NewControllerManagedBy(mgr).Named(component)
+	if o.Tunnels != nil {
+		b = b.WatchesRawSource(o.Tunnels.InBandSource(toSelf))
+	}
+	err := b.
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: retries()}).
 		For(&v1alpha1.Peering{}, builder.WithPredicates(relevant())).
 		Watches(&v1alpha1.Tenant{}, handler.EnqueueRequestsFromMapFunc(r.ofTenant)).
@@ -124,6 +140,7 @@ type reconciler struct {
 	rand      io.Reader
 	jitter    func() float64
 	dial      func(ctx context.Context, network, address string) (net.Conn, error)
+	tunnels   Tunnels
 	memory    memory
 	meter     *meter
 }
@@ -131,7 +148,7 @@ type reconciler struct {
 func newReconciler(c client.Client, live client.Reader, recorder events.EventRecorder, o Options) *reconciler {
 	r := &reconciler{
 		client: c, live: live, events: recorder, home: o.Home, fleet: o.Fleet,
-		namespace: o.Namespace, clock: o.Clock, rand: o.Rand, jitter: o.Jitter, dial: o.Dial,
+		namespace: o.Namespace, clock: o.Clock, rand: o.Rand, jitter: o.Jitter, dial: o.Dial, tunnels: o.Tunnels,
 		meter: newMeter(),
 	}
 	if r.namespace == "" {

@@ -141,7 +141,7 @@ func (v *visit) stay(why string, again time.Duration) {
 
 // try reads this cluster's Identity over another connection.
 func (r *reconciler) try(ctx context.Context, v *visit, c *credential) error {
-	peer, closePeer, err := r.fleet.Client(c.connection(v.Name, v.Spec.Consume))
+	peer, closePeer, err := r.fleet.Client(r.connection(v.Name, v.Spec.Consume, c))
 	if err != nil {
 		return err
 	}

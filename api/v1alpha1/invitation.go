@@ -1,10 +1,14 @@
 package v1alpha1
 
 import (
+	"crypto/ecdh"
+	"crypto/hkdf"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/pem"
 	"errors"
+	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -19,6 +23,7 @@ import (
 // +kubebuilder:printcolumn:name=Expires,type=string,JSONPath=`.spec.expires`
 // +kubebuilder:printcolumn:name=Used By,type=string,JSONPath=`.status.tenant`
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.inBand) || self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",message="metadata.name: of an invitation in band a DNS label of at most 63 characters"
 type Invitation struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -49,6 +54,22 @@ type InvitationSpec struct {
 	// Tenant is what the new Tenant gets as its terms; defaults if absent.
 	// +optional
 	Tenant *TenantTerms `json:"tenant,omitempty"`
+
+	// InBand has the consumer come through a tunnel, which is there as long as the invitation:
+	// nothing else of this cluster need be in its reach.
+	//
+	// +optional
+	InBand *InvitationInBand `json:"inBand,omitempty"`
+}
+
+// InvitationInBand is the tunnel of an invitation. This side of it is the NetworkConfig
+// invitation-NAME in the namespace pelago-network.
+type InvitationInBand struct {
+	// PublicKey is the public half of what InBandKey makes of the token: a key of WireGuard
+	// in base64.
+	//
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw480]=$`
+	PublicKey string `json:"publicKey"`
 }
 
 // InvitationStatus says who has used an invitation.
@@ -82,6 +103,31 @@ type Binding struct {
 func TokenHash(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
+}
+
+// inBandLabel keeps keys made by InBandKey apart from all else that may be made of a token.
+const inBandLabel = "pelago.dev/v1alpha1 in-band tunnel"
+
+// InBandKey makes the consumer's key of the tunnel of an invitation in band: the private half,
+// for X25519, and the public one as WireGuard writes it. Whoever has the token has the key, and
+// could introduce himself as well. It fails for what is no token.
+func InBandKey(token string) (private []byte, public string, err error) {
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(token)
+	if err != nil || len(raw) != 32 {
+		return nil, "", errors.New("making the key of a tunnel: not an invitation's token")
+	}
+	private, err = hkdf.Key(sha256.New, raw, nil, inBandLabel, 32)
+	if err != nil {
+		return nil, "", fmt.Errorf("making the key of a tunnel: %w", err)
+	}
+	// As WireGuard keeps private keys.
+	private[0] &= 248
+	private[31] = private[31]&127 | 64
+	key, err := ecdh.X25519().NewPrivateKey(private)
+	if err != nil {
+		return nil, "", fmt.Errorf("making the key of a tunnel: %w", err)
+	}
+	return private, base64.StdEncoding.EncodeToString(key.PublicKey().Bytes()), nil
 }
 
 // CertificateSHA256 returns the SHA-256 of the first certificate's DER in a PEM text,

@@ -46,6 +46,20 @@ const (
 	NetworkConsumer = "consumer"
 	// NetworkProvider: see NetworkConsumer.
 	NetworkProvider = "provider"
+	// InvitationPrefix begins the name of the NetworkConfig, and the key, of the tunnel of an
+	// Invitation at the provider, and IntroductionPrefix that of a Peering at the consumer before
+	// there is a tunnel of its own.
+	InvitationPrefix = "invitation-"
+	// IntroductionPrefix: see InvitationPrefix.
+	IntroductionPrefix = "introduction-"
+	// InBandAPIPort and InBandAuthPort are the TCP ports, at the provider's end of a tunnel, of its
+	// API server and of its authentication endpoint.
+	InBandAPIPort = 443
+	// InBandAuthPort: see InBandAPIPort.
+	InBandAuthPort = 8443
+	// InBandServer is the API server of a provider in band: the name that certificates of API servers
+	// hold. Where that is, only the tunnel says.
+	InBandServer = "https://kubernetes.default.svc"
 	// NetworkNamespace is where the agents run, with their Leases and the keys of tunnels.
 	NetworkNamespace = "pelago-network"
 	// AgentName is the name of the agents' DaemonSet and service account in NetworkNamespace.

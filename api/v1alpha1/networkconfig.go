@@ -10,6 +10,8 @@ import (
 // side makes of that. There are two of each peering, named consumer and provider after
 // whose spec it is: in the tenant namespace at the provider, and in the consumer's
 // namespace pelago-peering-NAME, where the one is the consumer's own and the other a copy.
+// In band there is a third one for the time before: invitation-NAME and introduction-NAME, in the
+// namespace pelago-network of the provider and of the consumer, after the Invitation and the Peering.
 // Pelago writes all of them. A status is always written by the side that the spec is not
 // of, so that nobody can say by which addresses another cluster sees him.
 //
@@ -21,7 +23,7 @@ import (
 // +kubebuilder:printcolumn:name=Ready,type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name=Reason,type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name in ['consumer', 'provider']",message="metadata.name: must be consumer or provider"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name in ['consumer', 'provider'] || self.metadata.name.startsWith('invitation-') || self.metadata.name.startsWith('introduction-')",message="metadata.name: must be consumer or provider, or begin with invitation- or introduction-"
 type NetworkConfig struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -88,6 +90,35 @@ type NetworkConfigSpec struct {
 	//
 	// +optional
 	Reachability Reachability `json:"reachability,omitempty"`
+	// InBand is how the clusters speak with each other through this tunnel, for this side's own
+	// agents; they do not if absent. It is not carried to the other side, and a peer's is not
+	// looked at.
+	//
+	// +optional
+	InBand *NetworkInBand `json:"inBand,omitempty"`
+}
+
+// NetworkInBand is how the clusters speak with each other through a tunnel: the consumer calls
+// the API server of the provider, and with an invitation its authentication endpoint.
+type NetworkInBand struct {
+	// Address, at the consumer, is by which it calls the provider: one of External.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=45
+	Address string `json:"address,omitempty"`
+	// PublicKey is the other side's key, and Endpoints where it may be, in the tunnel of an
+	// invitation.
+	//
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw480]=$`
+	PublicKey string `json:"publicKey,omitempty"`
+	// Endpoints: see PublicKey.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=261
+	Endpoints []string `json:"endpoints,omitempty"`
 }
 
 // NetworkView says by which prefix one side sees a range of the other.

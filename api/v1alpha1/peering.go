@@ -55,12 +55,17 @@ type PeeringSpec struct {
 }
 
 // Consume says how to reach the provider and what to ask of it.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.authURL) != has(self.inBand)",message="spec.consume: set authURL, where the provider accepts invitations, or inBand, the tunnel by which it does"
+// +kubebuilder:validation:XValidation:rule="!has(self.inBand) || !has(self.serverURL) && !has(self.proxyURL)",message="spec.consume.inBand: the provider is reached through the tunnel; leave out serverURL and proxyURL"
+// +kubebuilder:validation:XValidation:rule="has(self.inBand) == has(oldSelf.inBand)",message="spec.consume.inBand cannot be set or taken away; unpeer and peer again"
 type Consume struct {
 	// AuthURL is where the provider accepts invitations, https://HOST:PORT.
 	//
+	// +optional
 	// +kubebuilder:validation:Pattern=`^https://[^/?#@ ]+$`
 	// +kubebuilder:validation:MaxLength=300
-	AuthURL string `json:"authURL"`
+	AuthURL string `json:"authURL,omitempty"`
 
 	// CASHA256 pins the certificate authority of AuthURL: the SHA-256 of its
 	// certificate in DER, in hexadecimal.
@@ -89,6 +94,12 @@ type Consume struct {
 	// +kubebuilder:validation:MaxLength=300
 	ProxyURL string `json:"proxyURL,omitempty"`
 
+	// InBand has the provider reached through a tunnel from the first word on, in place of
+	// authURL: nothing else of it need be in reach. Needs the network on both sides.
+	//
+	// +optional
+	InBand *InBand `json:"inBand,omitempty"`
+
 	// DefaultRequest makes a ResourceRequest named "default" for this peering. True if absent.
 	//
 	// +optional
@@ -101,6 +112,24 @@ type Consume struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.all(n, type(self[n]) == int ? self[n] >= 0 : size(self[n]) <= 24 && !self[n].startsWith('-') && (['n','u','m','k','M','G','T','P','E','i'].exists(s, self[n].endsWith(s)) || self[n] == '0' || double(self[n]) >= 0.000000001 && double(self[n]) < 1e19))",message="resources: amounts are short quantities of 0 or more, like 4, 250m or 8Gi"
 	Resources ResourceList `json:"resources,omitempty"`
+}
+
+// InBand is the tunnel of an invitation, by which a consumer introduces itself. Once there is
+// one of the peering itself, that takes its place.
+type InBand struct {
+	// PublicKey is the provider's key of that tunnel: a key of WireGuard in base64.
+	//
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw480]=$`
+	PublicKey string `json:"publicKey"`
+
+	// Endpoints are HOST:PORT, over UDP, where the provider's gateway may be.
+	//
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=261
+	// +kubebuilder:validation:items:Pattern=`^[^\s/?#@]+:[0-9]{1,5}$`
+	Endpoints []string `json:"endpoints"`
 }
 
 // Provide names the tenant that stands for the consumer.

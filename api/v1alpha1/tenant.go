@@ -49,6 +49,13 @@ type TenantSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.credentialType cannot be changed; unpeer and peer again"
 	CredentialType CredentialType `json:"credentialType,omitempty"`
 
+	// InBand says that the consumer reaches this cluster's API server through the tunnel, as
+	// its invitation had it. It cannot be changed.
+	//
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.inBand cannot be changed; unpeer and peer again"
+	InBand bool `json:"inBand,omitempty"`
+
 	// Terms of the tenancy.
 	TenantTerms `json:",inline"`
 }

@@ -70,7 +70,12 @@ var rooms = []room{
 // consumes.
 func registerPeering(mgr ctrl.Manager, d deps) error {
 	drainers := []tenant.Drainer{provider.Drainer{Client: mgr.GetClient()}}
-	if err := tenant.Register(mgr, tenant.Options{Namespace: d.namespace, Usage: d.usage, Drainers: drainers}); err != nil {
+	tenants := tenant.Options{Namespace: d.namespace, Usage: d.usage, Drainers: drainers}
+	peerings := peering.Options{Home: d.home, Fleet: d.fleet, Namespace: d.namespace}
+	if d.network != nil {
+		tenants.TunnelAlive, peerings.Tunnels = d.network.TenantAlive, d.network
+	}
+	if err := tenant.Register(mgr, tenants); err != nil {
 		return err
 	}
 	external, err := externalReader(mgr, d.reader)
@@ -80,7 +85,7 @@ func registerPeering(mgr ctrl.Manager, d deps) error {
 	if err := offer.Register(mgr, offer.Options{Home: d.home, Fleet: offer.Connections(d.fleet), External: external}); err != nil {
 		return err
 	}
-	if err := peering.Register(mgr, peering.Options{Home: d.home, Fleet: d.fleet, Namespace: d.namespace}); err != nil {
+	if err := peering.Register(mgr, peerings); err != nil {
 		return err
 	}
 	return mgr.Add(d.fleet)

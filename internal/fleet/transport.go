@@ -68,6 +68,9 @@ func newTransport(c Connection, dial func(context.Context, string, string) (net.
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 			defer cancel()
+			if c.At.IsValid() {
+				address = c.At.String()
+			}
 			return dial(ctx, network, address)
 		},
 	}

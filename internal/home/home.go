@@ -212,10 +212,21 @@ func (h *Home) APIServer() (url, ca, proxy string, err error) {
 	}
 	ca = s.CA
 	if ca == "" {
-		ca = h.rootCA
-	}
-	if ca == "" {
-		ca = string(h.options.Config.CAData)
+		ca = h.authority()
 	}
 	return s.URL, ca, s.ProxyURL, nil
+}
+
+// RootCA is the authority in PEM of the API server as pods of this cluster know it.
+func (h *Home) RootCA() string {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.authority()
+}
+
+func (h *Home) authority() string {
+	if h.rootCA != "" {
+		return h.rootCA
+	}
+	return string(h.options.Config.CAData)
 }

@@ -92,7 +92,7 @@ func older(a, b Holder) int { return cmp.Or(a.Since.Compare(b.Since), strings.Co
 // Holds says whether a holder keeps the address that it has: it is one of the external ranges', of
 // the family that it needs, and no older holder has it.
 func Holds(external []netip.Prefix, of Holder, v4 bool, others []Holder) bool {
-	return of.Has.IsValid() && of.Has.Is4() == v4 && giveable(external, of.Has) &&
+	return of.Has.IsValid() && of.Has.Is4() == v4 && Giveable(external, of.Has) &&
 		!slices.ContainsFunc(others, func(o Holder) bool { return o.Key != of.Key && o.Has == of.Has && older(o, of) < 0 })
 }
 
@@ -113,7 +113,7 @@ func Choose(external []netip.Prefix, v4 bool, holders []Holder, left []netip.Add
 	slices.SortFunc(all, netip.Prefix.Compare)
 	held, highest := map[netip.Addr]bool{}, netip.Addr{}
 	use := func(a netip.Addr) {
-		if a.Is4() == v4 && giveable(external, a) && (!highest.IsValid() || highest.Less(a)) {
+		if a.Is4() == v4 && Giveable(external, a) && (!highest.IsValid() || highest.Less(a)) {
 			highest = a
 		}
 	}
@@ -126,7 +126,7 @@ func Choose(external []netip.Prefix, v4 bool, holders []Holder, left []netip.Add
 		was[a] = true
 		use(a)
 	}
-	fresh := func(a netip.Addr) bool { return !held[a] && !was[a] && giveable(external, a) }
+	fresh := func(a netip.Addr) bool { return !held[a] && !was[a] && Giveable(external, a) }
 	if highest.IsValid() {
 		if next := highest.Next(); fresh(next) && next.Is4() == v4 {
 			return next, true, true
@@ -141,16 +141,16 @@ func Choose(external []netip.Prefix, v4 bool, holders []Holder, left []netip.Add
 		}
 	}
 	for _, a := range left {
-		if !held[a] && a.Is4() == v4 && giveable(external, a) {
+		if !held[a] && a.Is4() == v4 && Giveable(external, a) {
 			return a, true, true
 		}
 	}
 	return netip.Addr{}, false, true
 }
 
-// giveable says whether an address is one of those that are given: the first few are Pelago's,
+// Giveable says whether an address is one of those that are given: the first few are Pelago's,
 // and the last one of IPv4 is none that all programs take.
-func giveable(external []netip.Prefix, a netip.Addr) bool {
+func Giveable(external []netip.Prefix, a netip.Addr) bool {
 	for _, whole := range external {
 		if !whole.Contains(a) {
 			continue
@@ -159,4 +159,32 @@ func giveable(external []netip.Prefix, a netip.Addr) bool {
 		return in && (a.Is6() || whole.Contains(a.Next()))
 	}
 	return false
+}
+
+// Highest is the highest address of a family that is given and that nobody holds.
+func Highest(external []netip.Prefix, v4 bool, held map[netip.Addr]bool) (netip.Addr, bool) {
+	for _, whole := range external {
+		parts := ipam.Mappable(whole)
+		if whole.Addr().Is4() != v4 || len(parts) == 0 {
+			continue
+		}
+		slices.SortFunc(parts, netip.Prefix.Compare)
+		first := parts[0].Addr()
+		for a := last(whole); !a.Less(first); a = a.Prev() { // no more are looked at than may be held, and two
+			if !held[a] && Giveable(external, a) {
+				return a, true
+			}
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// last is the last address of a prefix.
+func last(p netip.Prefix) netip.Addr {
+	b := p.Masked().Addr().AsSlice()
+	for i := p.Bits(); i < 8*len(b); i++ {
+		b[i/8] |= 1 << (7 - i%8)
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
 }

@@ -48,6 +48,8 @@ type Home interface {
 	// APIServer is how consumers reach this cluster's API server; the error says what
 	// its owner has to set.
 	APIServer() (url, ca, proxy string, err error)
+	// RootCA is the authority in PEM of the API server as this cluster's own pods know it.
+	RootCA() string
 	// Source tells a controller of every change of the above.
 	Source(to handler.EventHandler) source.Source
 }

@@ -62,7 +62,7 @@ func (h *handshake) enter(ctx context.Context, i *v1alpha1.Invitation, a *applic
 	if err := compatible(h.home.Info(), a); err != nil {
 		return nil, err
 	}
-	if _, _, _, err := h.home.APIServer(); err != nil {
+	if _, _, _, err := apiServer(h.home, i.Spec.InBand != nil); err != nil {
 		return nil, waiting("%v", err)
 	}
 	name, t, err := h.seat(ctx, i, a)

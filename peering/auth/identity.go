@@ -138,9 +138,18 @@ func (h *handshake) updateIdentity(ctx context.Context, id *v1alpha1.Identity, c
 	return nil, waiting("the identity is changing")
 }
 
+// apiServer is where consumers find this cluster's API server; in band by the name that its
+// certificate has inside, and by this cluster's own authority.
+func apiServer(home Home, inBand bool) (url, ca, proxy string, err error) {
+	if inBand {
+		return v1alpha1.InBandServer, home.RootCA(), "", nil
+	}
+	return home.APIServer()
+}
+
 // describe writes who and where this cluster is, for a Tenant.
 func describe(s *v1alpha1.IdentityStatus, home Home, t *v1alpha1.Tenant) error {
-	url, ca, proxy, err := home.APIServer()
+	url, ca, proxy, err := apiServer(home, t.Spec.InBand)
 	if err != nil {
 		return err
 	}

@@ -59,6 +59,7 @@ func newTenant(name string, i *v1alpha1.Invitation, a *applicant, home Home) *v1
 			ClusterID:      a.spec.Cluster.ID,
 			PeeringUID:     a.spec.PeeringUID,
 			CredentialType: credential,
+			InBand:         i.Spec.InBand != nil,
 			TenantTerms:    terms(i.Spec.Tenant, config.Tenant),
 		},
 	}

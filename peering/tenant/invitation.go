@@ -20,7 +20,12 @@ type invitations struct {
 	client client.Client
 	live   client.Reader // reads past the cache
 	clock  clock.PassiveClock
+	// tunnelAlive is Options.TunnelAlive.
+	tunnelAlive func(tenant string) (alive, known bool)
 }
+
+// tunnelEvery is how often is looked whether a tenant has a tunnel of its own.
+const tunnelEvery = 5 * time.Second
 
 // Reconcile looks at one Invitation.
 func (g *invitations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -37,7 +42,11 @@ func (g *invitations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 			return ctrl.Result{}, err
 		}
 	}
-	void, wait := spent(i, t, g.clock.Now())
+	led := false
+	if g.tunnelAlive != nil && i.Spec.InBand != nil && t != nil {
+		led, _ = g.tunnelAlive(t.Name)
+	}
+	void, wait := spent(i, t, led, g.clock.Now())
 	if void {
 		return ctrl.Result{}, remove(ctx, g.client, i)
 	}
@@ -45,9 +54,13 @@ func (g *invitations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 }
 
 // spent says whether an invitation is good for nothing any more, and otherwise when
-// time alone may make it so. t is the Tenant of the name in its status, if there is one.
-func spent(i *v1alpha1.Invitation, t *v1alpha1.Tenant, now time.Time) (bool, time.Duration) {
+// time alone may make it so. t is the Tenant of the name in its status, if there is one. In band
+// it is the consumer's way until the tunnel of the tenant itself has led here.
+func spent(i *v1alpha1.Invitation, t *v1alpha1.Tenant, led bool, now time.Time) (bool, time.Duration) {
 	wait := i.Spec.Expires.Add(expiredFor).Sub(now)
+	if i.Spec.InBand != nil && !led && t != nil && i.Status.TenantUID == string(t.UID) {
+		return false, tunnelEvery
+	}
 	if wait <= 0 {
 		return true, 0
 	}

@@ -280,7 +280,7 @@ func TestSpent(t *testing.T) {
 		{"another", "a later Tenant of the name is not its", used, other, 0, true, 0},
 	} {
 		i := &v1alpha1.Invitation{Spec: v1alpha1.InvitationSpec{Expires: metav1.NewTime(noon.Add(time.Hour))}, Status: c.status}
-		void, wait := spent(i, c.tenant, noon.Add(c.after))
+		void, wait := spent(i, c.tenant, false, noon.Add(c.after))
 		if void != c.want || wait != c.wait {
 			t.Errorf("%s: %v after %v, want %v after %v: %s", c.name, void, wait, c.want, c.wait, c.reason)
 		}

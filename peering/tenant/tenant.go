@@ -41,6 +41,9 @@ type Options struct {
 	Namespace string
 	// Clock tells the time; the real one if nil.
 	Clock clock.PassiveClock
+	// TunnelAlive says whether the tunnel to a tenant carries packets both ways, and whether that is
+	// known: an invitation in band is needed until then. Nothing is known if nil.
+	TunnelAlive func(tenant string) (alive, known bool)
 	// Drainers remove what a tenant has, when it is drained and when it ends.
 	Drainers []Drainer
 	// Usage counts what tenants use; a new one if nil. It is for those who need the
@@ -105,7 +108,7 @@ func Register(mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return fmt.Errorf("setting up the controller of goodbyes: %w", err)
 	}
-	i := &invitations{client: mgr.GetClient(), live: mgr.GetAPIReader(), clock: r.clock}
+	i := &invitations{client: mgr.GetClient(), live: mgr.GetAPIReader(), clock: r.clock, tunnelAlive: o.TunnelAlive}
 	err = ctrl.NewControllerManagedBy(mgr).For(&v1alpha1.Invitation{}).Named("invitation").WithOptions(options).
 		Watches(&v1alpha1.Tenant{}, toInvitations(mgr.GetClient())).
 		Complete(i)
