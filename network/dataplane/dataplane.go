@@ -137,6 +137,9 @@ type Gateway struct {
 	// Guard says which connections single pods may accept and begin, besides; nil if none of them is
 	// isolated.
 	Guard *Guard
+	// Line is what passes between the ends of the tunnel themselves, ProbeAt and ProbePeer; nil if
+	// nothing does but probes.
+	Line *Line
 }
 
 // Door stands, in the external range of this cluster, for something that is no pod. What is

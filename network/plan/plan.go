@@ -124,6 +124,9 @@ type Peering struct {
 	Calls []netip.AddrPort
 	// Guard is what NetworkPolicies let pass besides, nil if there are none.
 	Guard *dataplane.Guard
+	// Line is what passes between the tunnel's ends themselves, nil if nothing does but probes: a
+	// consumer calls, and a provider has doors. A peering may have that and nothing else.
+	Line *dataplane.Line
 	// ListenPort is the UDP port of the tunnel on whichever node is gateway, the same on
 	// all of them; no two peerings have one. 0 is any, for who is not called.
 	ListenPort uint16
