@@ -63,6 +63,7 @@ func (f *fakeHome) Config() home.Config {
 func (f *fakeHome) Info() v1alpha1.ClusterInfo {
 	return v1alpha1.ClusterInfo{ID: f.id, Name: "milan", Version: "v0.3.0", Features: []string{"peering/v1"}}
 }
+func (f *fakeHome) RootCA() string { return "inside" }
 func (f *fakeHome) APIServer() (url, ca, proxy string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
