@@ -114,6 +114,12 @@ func (w *world) write() error {
 // newWorld makes both sides, peered, with the same addresses, and their networks on.
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	return peeredBy(t, &v1alpha1.Consume{AuthURL: "https://192.0.2.1:1", CASHA256: v1alpha1.TokenHash("x")})
+}
+
+// peeredBy is a world whose consumer reaches the provider in this way.
+func peeredBy(t *testing.T, consume *v1alpha1.Consume) *world {
+	t.Helper()
 	server := kubetest.Server(t)
 	w := &world{t: t, raw: server.Client(t), clock: testingclock.NewFakeClock(time.Now().Truncate(time.Second)), dieAfter: -1}
 	rome, milan := server.Name(t, "rome"), server.Name(t, "milan")
@@ -124,13 +130,13 @@ func newWorld(t *testing.T) *world {
 	w.space(v1alpha1.PeeringNamespace(milan), map[string]string{v1alpha1.LabelPeering: milan})
 	w.space(v1alpha1.TenantNamespace(rome), map[string]string{v1alpha1.LabelTenant: rome})
 	p := w.create(&v1alpha1.Peering{ObjectMeta: metav1.ObjectMeta{Name: milan}, Spec: v1alpha1.PeeringSpec{ClusterID: string(uuid.NewUUID()),
-		Consume: &v1alpha1.Consume{AuthURL: "https://192.0.2.1:1", CASHA256: v1alpha1.TokenHash("x")}}}).(*v1alpha1.Peering)
+		Consume: consume}}).(*v1alpha1.Peering)
 	p.Status.Remote, p.Status.ServerURL = on, "https://192.0.2.77:6443"
 	w.status(p)
 	w.create(&v1alpha1.Peering{ObjectMeta: metav1.ObjectMeta{Name: rome}, Spec: v1alpha1.PeeringSpec{ClusterID: string(uuid.NewUUID()),
 		Provide: &v1alpha1.Provide{Tenant: rome}}})
 	tenant := w.create(&v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: rome}, Spec: v1alpha1.TenantSpec{
-		ClusterID: string(uuid.NewUUID()), PeeringUID: string(uuid.NewUUID())}}).(*v1alpha1.Tenant)
+		ClusterID: string(uuid.NewUUID()), PeeringUID: string(uuid.NewUUID()), InBand: consume.InBand != nil}}).(*v1alpha1.Tenant)
 	tenant.Status.Cluster = on
 	tenant.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionNamespaceReady, Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: metav1.Now()}}
 	w.status(tenant)
@@ -167,8 +173,10 @@ func (s *side) intercepted() client.WithWatch {
 					return o.GetName() != s.name && !slices.Contains(s.sees, v1alpha1.PeeringNamespace(o.GetName()))
 				case *v1alpha1.Tenant:
 					return s != w.milan || o.GetName() != s.peer
+				case *v1alpha1.Invitation:
+					return s != w.milan || o.GetLabels()[v1alpha1.LabelPeering] != s.peer
 				case *v1alpha1.NetworkConfig:
-					return !slices.Contains(s.sees, o.GetNamespace())
+					return !slices.Contains(s.sees, o.GetNamespace()) && o.GetNamespace() != s.namespace
 				}
 				return false
 			})
@@ -242,6 +250,8 @@ func drop(list client.ObjectList, if_ func(client.Object) bool) {
 		l.Items = slices.DeleteFunc(l.Items, func(o v1alpha1.Peering) bool { return if_(&o) })
 	case *v1alpha1.TenantList:
 		l.Items = slices.DeleteFunc(l.Items, func(o v1alpha1.Tenant) bool { return if_(&o) })
+	case *v1alpha1.InvitationList:
+		l.Items = slices.DeleteFunc(l.Items, func(o v1alpha1.Invitation) bool { return if_(&o) })
 	case *v1alpha1.NetworkConfigList:
 		l.Items = slices.DeleteFunc(l.Items, func(o v1alpha1.NetworkConfig) bool { return if_(&o) })
 	}

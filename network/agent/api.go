@@ -2,11 +2,9 @@ package agent
 
 import (
 	"net/netip"
-	"slices"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/network/dataplane"
@@ -41,24 +39,7 @@ func (k *known) apiDoor(object string, f facts, p *pair) (dataplane.Door, bool) 
 
 // apiServers are the API servers that are ready, of IPv4, in order.
 func apiServers(all []discoveryv1.EndpointSlice) (servers []netip.AddrPort) {
-	for i := range all {
-		s := &all[i]
-		at := slices.IndexFunc(s.Ports, func(p discoveryv1.EndpointPort) bool { return ptr.Deref(p.Name, "") == apiPortName })
-		if at < 0 || s.AddressType != discoveryv1.AddressTypeIPv4 {
-			continue
-		}
-		port := ptr.Deref(s.Ports[at].Port, 0)
-		for _, e := range s.Endpoints {
-			if !ptr.Deref(e.Conditions.Ready, true) || len(e.Addresses) == 0 || port < 1 || port > 65535 {
-				continue
-			}
-			if a, err := netip.ParseAddr(e.Addresses[0]); err == nil && a.Is4() {
-				servers = append(servers, netip.AddrPortFrom(a, uint16(port)))
-			}
-		}
-	}
-	slices.SortFunc(servers, netip.AddrPort.Compare)
-	return servers
+	return readyAt(all, apiPortName)
 }
 
 // withTokens are the namespaces whose pods take tokens of this cluster's API server along.

@@ -363,8 +363,11 @@ func (c *cluster) begin(s subject) (*follow, error) {
 	var o client.Object = &corev1.Pod{}
 	by := cache.ByObject{Field: fields.OneTermEqualSelector("spec.nodeName", s.node)}
 	if s.namespace != "" {
-		// What Pelago has made here stands for pods elsewhere.
-		of := labels.NewSelector().Add(requirement(discoveryv1.LabelManagedBy, selection.NotEquals, v1alpha1.GroupVersion.Group), requirement(v1alpha1.LabelManagedBy, selection.DoesNotExist))
+		// What Pelago has made here stands for pods elsewhere, but in its own namespace.
+		of := labels.NewSelector()
+		if s.namespace != v1alpha1.SystemNamespace {
+			of = of.Add(requirement(discoveryv1.LabelManagedBy, selection.NotEquals, v1alpha1.GroupVersion.Group), requirement(v1alpha1.LabelManagedBy, selection.DoesNotExist))
+		}
 		if s.service != "" {
 			of = of.Add(requirement(discoveryv1.LabelServiceName, selection.Equals, s.service))
 		}

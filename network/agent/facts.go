@@ -16,6 +16,8 @@ import (
 // facts are what is known of the cluster at one time. Nothing in them is changed.
 type facts struct {
 	self string
+	// namespace is that of the agents.
+	namespace string
 	// mtu is that of this node's device, 0 if it is not known.
 	mtu   int
 	nodes []corev1.Node
@@ -34,6 +36,8 @@ type facts struct {
 	home map[string][]discoveryv1.EndpointSlice
 	// inside are the pods of namespaces that say more or less of these than usual.
 	inside map[string][]corev1.Pod
+	// managers are the slices of this cluster's manager, and auth those of the authentication endpoint.
+	managers, auth []discoveryv1.EndpointSlice
 	// api are the slices of the API server here, and offloaded say which namespaces let tokens
 	// for it travel.
 	api       []discoveryv1.EndpointSlice

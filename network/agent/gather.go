@@ -28,7 +28,7 @@ import (
 // facts are what is known now, but for who is alive. It also has those virtual nodes and
 // namespaces followed that matter.
 func (c *cluster) facts() facts {
-	f := facts{self: c.options.Node, away: map[string][]corev1.Pod{}, home: map[string][]discoveryv1.EndpointSlice{}, inside: map[string][]corev1.Pod{}, keys: map[string][]byte{}}
+	f := facts{self: c.options.Node, namespace: c.options.Namespace, away: map[string][]corev1.Pod{}, home: map[string][]discoveryv1.EndpointSlice{}, inside: map[string][]corev1.Pod{}, keys: map[string][]byte{}}
 	before := c.versions.begin()
 	var nodes corev1.NodeList
 	var configs v1alpha1.NetworkConfigList
@@ -69,9 +69,14 @@ func (c *cluster) facts() facts {
 				f.inside[s.pods] = pods.Items
 			}
 		} else if err := on.cache.List(context.Background(), &home); err == nil {
-			if s == apiSubject {
+			switch s {
+			case apiSubject:
 				f.api = home.Items
-			} else {
+			case managerSubject:
+				f.managers = home.Items
+			case authSubject:
+				f.auth = home.Items
+			default:
 				f.home[s.namespace] = home.Items
 			}
 		}
@@ -111,6 +116,12 @@ func (f facts) subjects() map[subject]bool {
 		if p.role == plan.Consumer && p.own.Spec.APIServer != "" {
 			all[apiSubject] = true
 		}
+	}
+	speaking := f.speaking()
+	all[managerSubject] = speaking[plan.Consumer]
+	all[authSubject] = speaking[plan.Provider]
+	if speaking[plan.Provider] {
+		all[apiSubject] = true
 	}
 	for i := range f.nodes {
 		if peering, is := virtual(&f.nodes[i]); is && pairs[v1alpha1.PeeringNamespace(peering)] != nil {
@@ -160,7 +171,8 @@ func trim(obj any) (any, error) {
 		}, nil
 	case *discoveryv1.EndpointSlice:
 		s := &discoveryv1.EndpointSlice{ObjectMeta: meta, AddressType: o.AddressType}
-		api := o.Namespace == apiSubject.namespace && o.Labels[discoveryv1.LabelServiceName] == apiSubject.service
+		of := subject{namespace: o.Namespace, service: o.Labels[discoveryv1.LabelServiceName]}
+		api := of == apiSubject || of == authSubject
 		for _, e := range o.Endpoints {
 			kept := discoveryv1.Endpoint{Addresses: e.Addresses[:min(len(e.Addresses), 1)], NodeName: e.NodeName}
 			if api {

@@ -64,12 +64,15 @@ func input(f facts) known {
 		place[n.Name] = len(k.input.Nodes)
 		k.input.Nodes = append(k.input.Nodes, k.node(n, f))
 	}
-	provided := f.provided()
+	provided, openings := f.provided(), f.openings(f.namespace)
 	for _, namespace := range slices.Sorted(maps.Keys(peerings)) {
 		k.own(peerings[namespace], provided, peerings)
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(peerings)) {
 		k.peering(f, peerings[namespace], behind)
+	}
+	for _, name := range slices.Sorted(maps.Keys(openings)) {
+		k.opening(f, openings[name])
 	}
 	k.places(f, place)
 	return k
@@ -124,28 +127,8 @@ func (k *known) peering(f facts, p *pair, behind map[string][]string) {
 		Key: key, Since: p.own.CreationTimestamp.Time, Role: p.role, Limited: true, ListenPort: uint16(max(0, min(p.own.Spec.Port, 65535))), Transit: k.transit[p.namespace],
 	}
 	out.Views = k.views(object, p.peer.Status.Views)
-	out.Endpoints = p.peer.Spec.Endpoints[:min(len(p.peer.Spec.Endpoints), maxEndpoints)]
-	out.Endpoints = slices.DeleteFunc(slices.Clone(out.Endpoints), func(e string) bool { return len(e) > 261 })
-	var err error
-	if out.Peer, err = tunnel.ParsePublicKey(p.peer.Spec.PublicKey); err != nil {
-		k.wrong(object, "its peer's key %s is none", short(p.peer.Spec.PublicKey))
-	}
-	if next := p.peer.Spec.NextPublicKey; next != "" {
-		if out.NextPeer, err = tunnel.ParsePublicKey(next); err != nil {
-			k.wrong(object, "its peer's next key %s is none", short(next))
-		}
-	}
-	secret, entry, err := secretOf(f.keys, p.namespace, p.own.Spec.PublicKey)
-	if err != nil {
-		k.wrong(object, "%v", err)
-	} else {
-		out.Secret = entry
-		k.secrets[entry] = secret
-		if own := secret.Public(); own == out.Peer || own == out.NextPeer {
-			k.wrong(object, "its peer says that this cluster's key is its own")
-			out.Peer = tunnel.PublicKey{}
-		}
-	}
+	k.tunnel(object, f, p, &out)
+	out.Line = k.line(object, f, p, false)
 	table := ipam.NewTable(map[string]ipam.Result{key: {Views: out.Views}})
 	real := func(a netip.Addr) (netip.Addr, bool) {
 		_, real, ok := table.Real(a)

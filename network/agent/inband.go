@@ -1,0 +1,170 @@
+package agent
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/network/dataplane"
+	"github.com/pelago-dev/pelago/network/plan"
+	"github.com/pelago-dev/pelago/network/tunnel"
+)
+
+// managerSubject and authSubject are the Services before the manager, which calls providers in
+// band, and before the authentication endpoint.
+var (
+	managerSubject = subject{namespace: v1alpha1.SystemNamespace, service: v1alpha1.ManagerService}
+	authSubject    = subject{namespace: v1alpha1.SystemNamespace, service: v1alpha1.AuthService}
+)
+
+// authPortName is what the Service of the authentication endpoint calls its port.
+const authPortName = "auth"
+
+// openings are the tunnels before there are peerings, each as a pair of what both sides say, by
+// name. Only this cluster's manager writes where they are.
+func (f facts) openings(namespace string) map[string]*pair {
+	all := map[string]*pair{}
+	for i := range f.configs {
+		c := &f.configs[i]
+		role := plan.Provider
+		switch {
+		case c.Namespace != namespace || c.DeletionTimestamp != nil || c.Spec.InBand == nil || c.Spec.PublicKey == "":
+			continue
+		case strings.HasPrefix(c.Name, v1alpha1.IntroductionPrefix):
+			role = plan.Consumer
+		case !strings.HasPrefix(c.Name, v1alpha1.InvitationPrefix):
+			continue
+		}
+		peer := &v1alpha1.NetworkConfig{Spec: v1alpha1.NetworkConfigSpec{PublicKey: c.Spec.InBand.PublicKey, Endpoints: c.Spec.InBand.Endpoints}}
+		all[c.Name] = &pair{namespace: c.Name, role: role, own: c, peer: peer}
+	}
+	return all
+}
+
+// speaking are the roles in which this cluster speaks with others through tunnels.
+func (f facts) speaking() map[plan.Role]bool {
+	all := map[plan.Role]bool{}
+	for _, p := range f.pairs() {
+		if p.own.Spec.InBand != nil {
+			all[p.role] = true
+		}
+	}
+	for _, p := range f.openings(f.namespace) {
+		all[p.role] = true
+	}
+	return all
+}
+
+// opening takes what is said of a tunnel before there is a peering. It carries nothing but what
+// clusters say to each other.
+func (k *known) opening(f facts, p *pair) {
+	object := "peering " + p.namespace
+	out := plan.Peering{
+		Key: p.namespace, Since: p.own.CreationTimestamp.Time, Role: p.role, Limited: true, Closed: true,
+		ListenPort: uint16(max(0, min(p.own.Spec.Port, 65535))),
+	}
+	k.tunnel(object, f, p, &out)
+	out.Line = k.line(object, f, p, true)
+	k.input.Peerings = append(k.input.Peerings, out)
+}
+
+// line is what passes between the ends of a tunnel themselves, nil if nothing does: at the provider
+// the API server may be called, and with an invitation the authentication endpoint too; at
+// the consumer the manager may call both.
+func (k *known) line(object string, f facts, p *pair, invited bool) *dataplane.Line {
+	said := p.own.Spec.InBand
+	if said == nil {
+		return nil
+	}
+	line := &dataplane.Line{}
+	if p.role == plan.Provider {
+		for _, door := range []struct {
+			port   uint16
+			what   string
+			to     []netip.AddrPort
+			opened bool
+		}{
+			{v1alpha1.InBandAPIPort, "the API server", apiServers(f.api), true},
+			{v1alpha1.InBandAuthPort, "the authentication endpoint", readyAt(f.auth, authPortName), invited},
+		} {
+			switch {
+			case !door.opened:
+			case len(door.to) == 0:
+				k.wrong(object, "%s has no ready endpoint of IPv4, so the consumer does not reach it", door.what)
+			default:
+				line.Doors = append(line.Doors, dataplane.LineDoor{Port: door.port, To: door.to[0]})
+			}
+		}
+		return line
+	}
+	at, err := netip.ParseAddr(said.Address)
+	switch {
+	case said.Address == "":
+		return nil
+	case err != nil:
+		k.wrong(object, "the address %s of its provider is none", short(said.Address))
+		return nil
+	}
+	line.View, line.Ports = at, []uint16{v1alpha1.InBandAPIPort}
+	if invited {
+		line.Ports = append(line.Ports, v1alpha1.InBandAuthPort)
+	}
+	var callers []string
+	for i := range f.managers {
+		callers = append(callers, sliceAddresses(&f.managers[i])...)
+	}
+	line.Callers = k.reached(object, callers, func(a netip.Addr) (netip.Addr, bool) { return a, a.Is4() && prefixIn(k.input.Pods, a) })
+	return line
+}
+
+// readyAt are the endpoints that are ready, of IPv4, in order, at the port of a name.
+func readyAt(all []discoveryv1.EndpointSlice, port string) (ready []netip.AddrPort) {
+	for i := range all {
+		s := &all[i]
+		at := slices.IndexFunc(s.Ports, func(p discoveryv1.EndpointPort) bool { return ptr.Deref(p.Name, "") == port })
+		if at < 0 || s.AddressType != discoveryv1.AddressTypeIPv4 {
+			continue
+		}
+		number := ptr.Deref(s.Ports[at].Port, 0)
+		for _, e := range s.Endpoints {
+			if !ptr.Deref(e.Conditions.Ready, true) || len(e.Addresses) == 0 || number < 1 || number > 65535 {
+				continue
+			}
+			if a, err := netip.ParseAddr(e.Addresses[0]); err == nil && a.Is4() {
+				ready = append(ready, netip.AddrPortFrom(a, uint16(number)))
+			}
+		}
+	}
+	slices.SortFunc(ready, netip.AddrPort.Compare)
+	return ready
+}
+
+// tunnel takes what both sides say of the tunnel itself.
+func (k *known) tunnel(object string, f facts, p *pair, out *plan.Peering) {
+	out.Endpoints = p.peer.Spec.Endpoints[:min(len(p.peer.Spec.Endpoints), maxEndpoints)]
+	out.Endpoints = slices.DeleteFunc(slices.Clone(out.Endpoints), func(e string) bool { return len(e) > 261 })
+	var err error
+	if out.Peer, err = tunnel.ParsePublicKey(p.peer.Spec.PublicKey); err != nil {
+		k.wrong(object, "its peer's key %s is none", short(p.peer.Spec.PublicKey))
+	}
+	if next := p.peer.Spec.NextPublicKey; next != "" {
+		if out.NextPeer, err = tunnel.ParsePublicKey(next); err != nil {
+			k.wrong(object, "its peer's next key %s is none", short(next))
+		}
+	}
+	secret, entry, err := secretOf(f.keys, p.namespace, p.own.Spec.PublicKey)
+	if err != nil {
+		k.wrong(object, "%v", err)
+		return
+	}
+	out.Secret = entry
+	k.secrets[entry] = secret
+	if own := secret.Public(); own == out.Peer || own == out.NextPeer {
+		k.wrong(object, "its peer says that this cluster's key is its own")
+		out.Peer = tunnel.PublicKey{}
+	}
+}

@@ -1,0 +1,139 @@
+package agent
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/network/dataplane"
+	"github.com/pelago-dev/pelago/network/plan"
+)
+
+// servedAt is a slice with a named port.
+func servedAt(of subject, port string, number int32, addrs ...string) discoveryv1.EndpointSlice {
+	s := sliceOf(labelled(of.namespace, of.service+"-1", discoveryv1.LabelServiceName, of.service), "a", addrs...)
+	s.Ports = []discoveryv1.EndpointPort{{Name: ptr.To(port), Port: ptr.To(number)}}
+	return s
+}
+
+// inBandFacts are those of a cluster that is called by turin and by who has an invitation, and that
+// calls milan, and naples by an introduction.
+func inBandFacts() facts {
+	f := someFacts()
+	f.namespace = v1alpha1.NetworkNamespace
+	f.api = []discoveryv1.EndpointSlice{servedAt(apiSubject, apiPortName, 6443, "192.0.2.10")}
+	f.auth = []discoveryv1.EndpointSlice{servedAt(authSubject, authPortName, 9443, "10.42.2.30", "10.42.1.30")}
+	f.managers = []discoveryv1.EndpointSlice{servedAt(managerSubject, "api", 8443, "10.42.1.20", "192.0.2.9")}
+	f.configs[0].Spec.InBand = &v1alpha1.NetworkInBand{Address: "10.255.255.254"}
+	f.configs[2].Spec.InBand = &v1alpha1.NetworkInBand{}
+	open := func(namespace, name string, own, peer byte, address string, endpoints ...string) {
+		c := networkConfig(namespace, name, own, "")
+		c.Spec.InBand = &v1alpha1.NetworkInBand{Address: address, PublicKey: secret(peer).Public().String(), Endpoints: endpoints}
+		f.configs = append(f.configs, c)
+		f.keys[name] = encoded(secret(own))
+	}
+	open(v1alpha1.NetworkNamespace, "invitation-x", 21, 22, "")
+	open(v1alpha1.NetworkNamespace, "introduction-naples", 23, 24, "10.255.255.253", "198.51.100.7:7101")
+	open("shop", "invitation-y", 25, 26, "") // written by who knows whom
+	return f
+}
+
+// TestInBand holds what passes between the ends of tunnels: which doors a provider has, and who at the
+// consumer calls what; and that the tunnel of an invitation carries nothing else.
+func TestInBand(t *testing.T) {
+	k := input(inBandFacts())
+	got := map[string]*dataplane.Line{}
+	for _, p := range k.input.Peerings {
+		got[p.Key] = p.Line
+		if strings.Contains(p.Key, "-x") || strings.Contains(p.Key, "naples") {
+			if !p.Closed || !p.Limited || len(p.Views)+len(p.Here)+len(p.There)+len(p.Doors)+len(p.Calls) > 0 || p.Peer.IsZero() || k.secrets[p.Secret].IsZero() {
+				t.Errorf("%s carries more than what clusters say to each other: %+v", p.Key, p)
+			}
+		}
+	}
+	api, auth := dataplane.LineDoor{Port: 443, To: netip.MustParseAddrPort("192.0.2.10:6443")}, dataplane.LineDoor{Port: 8443, To: netip.MustParseAddrPort("10.42.1.30:9443")}
+	caller := []netip.Addr{netip.MustParseAddr("10.42.1.20")}
+	want := map[string]*dataplane.Line{
+		"peering-milan":       {View: netip.MustParseAddr("10.255.255.254"), Callers: caller, Ports: []uint16{443}},
+		"tenant-turin":        {Doors: []dataplane.LineDoor{api}},
+		"invitation-x":        {Doors: []dataplane.LineDoor{api, auth}},
+		"introduction-naples": {View: netip.MustParseAddr("10.255.255.253"), Callers: caller, Ports: []uint16{443, 8443}},
+	}
+	if d := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})); d != "" {
+		t.Errorf("lines (-want +got):\n%s", d)
+	}
+	for _, p := range k.input.Peerings {
+		switch {
+		case p.Key == "introduction-naples" && (p.Role != plan.Consumer || !cmp.Equal(p.Endpoints, []string{"198.51.100.7:7101"}) || p.Peer != secret(24).Public()),
+			p.Key == "invitation-x" && (p.Role != plan.Provider || p.Peer != secret(22).Public()):
+			t.Errorf("%s is %s, of %s at %v", p.Key, p.Role, p.Peer, p.Endpoints)
+		}
+	}
+}
+
+// TestInBandWithout holds that without network in band nothing is followed or carried for it, and what
+// is said where a server is missing.
+func TestInBandWithout(t *testing.T) {
+	f := someFacts()
+	f.namespace = v1alpha1.NetworkNamespace
+	for _, p := range input(f).input.Peerings {
+		if p.Line != nil {
+			t.Errorf("%s has a line", p.Key)
+		}
+	}
+	for s := range f.subjects() {
+		if s.namespace == v1alpha1.SystemNamespace {
+			t.Errorf("%v is followed", s)
+		}
+	}
+	f = inBandFacts()
+	for _, s := range []subject{managerSubject, authSubject, apiSubject} {
+		if !f.subjects()[s] {
+			t.Errorf("%v is not followed", s)
+		}
+	}
+	f.api[0].Endpoints[0].Conditions.Ready = new(false)
+	f.auth = nil
+	f.configs = append(f.configs, v1alpha1.NetworkConfig{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NetworkNamespace, Name: "invitation-z"}, Spec: v1alpha1.NetworkConfigSpec{
+		PublicKey: secret(27).Public().String(), InBand: &v1alpha1.NetworkInBand{PublicKey: "none"}}})
+	f.managers[0].Endpoints[0].Addresses[0] = "10.99.0.1" // no pod's
+	k := input(f)
+	var all []string
+	for _, p := range k.problems {
+		all = append(all, p.String())
+	}
+	said := strings.Join(all, "\n")
+	for _, want := range []string{"peering invitation-x: the API server has no ready endpoint", "peering invitation-x: the authentication endpoint has no ready", "invitation-z: the Secret", "invitation-z: its peer's key"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("%q is not told of in:\n%s", want, said)
+		}
+	}
+	for _, p := range k.input.Peerings {
+		if p.Line != nil && len(p.Line.Callers) > 0 {
+			t.Errorf("%s may be called by %v", p.Key, p.Line.Callers)
+		}
+	}
+}
+
+// TestInBandTrim holds that of the slices of the authentication endpoint is kept what doors follow from.
+func TestInBandTrim(t *testing.T) {
+	s := servedAt(authSubject, authPortName, 9443, "10.42.1.30")
+	s.Endpoints[0].Conditions.Ready = new(false)
+	got, err := trim(&s)
+	kept := got.(*discoveryv1.EndpointSlice)
+	if err != nil || len(kept.Ports) != 1 || kept.Endpoints[0].Conditions.Ready == nil {
+		t.Errorf("kept is %+v, %v", kept, err)
+	}
+	other := servedAt(subject{namespace: corev1.NamespaceDefault, service: "web"}, "http", 80, "10.42.1.31")
+	if got, _ := trim(&other); len(got.(*discoveryv1.EndpointSlice).Ports) != 0 {
+		t.Error("ports of all slices are kept")
+	}
+}

@@ -1,0 +1,218 @@
+package network
+
+import (
+	"encoding/base64"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// opened is the NetworkConfig of a tunnel before there is a peering, nil if there is none.
+func (s *side) opened(name string) *v1alpha1.NetworkConfig {
+	s.world.t.Helper()
+	c := &v1alpha1.NetworkConfig{}
+	err := s.world.raw.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, c)
+	if client.IgnoreNotFound(err) != nil {
+		s.world.t.Fatal(err)
+	}
+	if err != nil {
+		return nil
+	}
+	return c
+}
+
+// keys are the names of the private keys that a side has.
+func (s *side) keys() (names []string) {
+	s.world.t.Helper()
+	if secret := s.secret(); secret != nil {
+		for name := range secret.Data {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// changeStatus patches the status of an object by a merge patch.
+func (w *world) changeStatus(obj client.Object, text string) {
+	w.t.Helper()
+	if err := w.raw.Status().Patch(ctx, obj, client.RawPatch(types.MergePatchType, []byte(text))); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// system sees to it that there is Pelago's own namespace.
+func (w *world) system() {
+	w.t.Helper()
+	if err := w.raw.Create(ctx, &corev1.Namespace{ObjectMeta: named(v1alpha1.SystemNamespace)}); err != nil && !apierrors.IsAlreadyExists(err) {
+		w.t.Fatal(err)
+	}
+}
+
+// TestInBand takes a peering from its invitation to a tunnel of its own, and through restarts: by
+// which address the consumer calls never changes, and the way there is never away.
+func TestInBand(t *testing.T) {
+	token := base64.RawURLEncoding.EncodeToString(append(make([]byte, 31), 7))
+	_, public, err := v1alpha1.InBandKey(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const secretName = "in-band-token"
+	w := peeredBy(t, &v1alpha1.Consume{CASHA256: v1alpha1.TokenHash("x"), TokenSecret: secretName, InBand: &v1alpha1.InBand{
+		PublicKey: keyOf(77).Public().String(), Endpoints: []string{"198.18.1.1:7100"}}})
+	peering := &v1alpha1.Peering{ObjectMeta: named(w.rome.name)}
+	w.changeStatus(peering, `{"status":{"remote":null}}`) // nothing has been heard of it
+	w.away = true
+	introduction := v1alpha1.IntroductionPrefix + w.rome.peer
+	invitation := w.create(&v1alpha1.Invitation{ObjectMeta: metav1.ObjectMeta{Name: w.milan.peer + "-1", Labels: map[string]string{v1alpha1.LabelPeering: w.milan.peer}}, Spec: v1alpha1.InvitationSpec{
+		TokenSHA256: v1alpha1.TokenHash(token), Expires: metav1.NewTime(w.clock.Now().Add(time.Hour)), InBand: &v1alpha1.InvitationInBand{PublicKey: public}}}).(*v1alpha1.Invitation)
+	for _, s := range []*side{w.rome, w.milan} {
+		for _, node := range s.nodes {
+			s.report(node, nil)
+		}
+	}
+	w.settle()
+	if at, why := w.rome.network.InBand(w.rome.peer); at.IsValid() || why == "" || w.rome.opened(introduction) != nil {
+		t.Errorf("without a token the provider is called at %v (%q)", at, why)
+	}
+	w.system()
+	w.create(&corev1.Secret{ObjectMeta: at(v1alpha1.SystemNamespace, secretName), StringData: map[string]string{"token": token}})
+	w.settle()
+
+	theirs := w.milan.opened(v1alpha1.InvitationPrefix + invitation.Name)
+	if theirs == nil || theirs.Spec.InBand == nil || theirs.Spec.InBand.PublicKey != public || theirs.Spec.Port == 0 || len(theirs.Spec.Endpoints) != 2 || theirs.Spec.PublicKey == "" {
+		t.Fatalf("the provider says of its invitation %+v", theirs)
+	}
+	ours := w.rome.opened(introduction)
+	if ours == nil || ours.Spec.PublicKey != public || ours.Spec.Port != 0 {
+		t.Fatalf("the consumer says of its introduction %+v", ours)
+	}
+	want := &v1alpha1.NetworkInBand{Address: "10.255.255.254", PublicKey: keyOf(77).Public().String(), Endpoints: []string{"198.18.1.1:7100"}}
+	if d := cmp.Diff(want, ours.Spec.InBand); d != "" {
+		t.Errorf("the way to the provider (-want +got):\n%s", d)
+	}
+	called := func(when string) {
+		t.Helper()
+		if at, why := w.rome.network.InBand(w.rome.peer); at != netip.MustParseAddr("10.255.255.254") || why != "" {
+			t.Errorf("%s the provider is called at %v (%q)", when, at, why)
+		}
+	}
+	called("with an introduction")
+	w.rome.report(w.rome.nodes[0], map[string]v1alpha1.TunnelReport{introduction: {Since: &metav1.Time{Time: noon}}})
+	w.settle()
+	if _, why := w.rome.network.InBand(w.rome.peer); !strings.Contains(why, "nothing comes back") {
+		t.Errorf("of a dead tunnel is said %q", why)
+	}
+	w.rome.report(w.rome.nodes[0], map[string]v1alpha1.TunnelReport{introduction: {Alive: true}})
+
+	// The provider answers, and both make a tunnel of the peering.
+	w.away = false
+	w.changeStatus(peering, `{"status":{"remote":{"id":"8f14e45f-ceea-4e7a-9c1d-0d5f3b6a1c2e","name":"x","features":["network/v1"]}}}`)
+	writes := w.writes
+	w.rome.restart()
+	for _, node := range w.rome.nodes {
+		w.rome.report(node, map[string]v1alpha1.TunnelReport{introduction: {Alive: true}})
+	}
+	w.settle()
+	if w.writes == writes {
+		t.Fatal("nothing comes of an answer")
+	}
+	if own := w.rome.pair(v1alpha1.NetworkConsumer); own == nil || own.Spec.InBand != nil || w.rome.opened(introduction) == nil {
+		t.Errorf("the tunnel of the peering leads before it lives: %+v", own)
+	}
+	called("while the new tunnel is made")
+	if got := w.milan.pair(v1alpha1.NetworkProvider); got.Spec.InBand == nil {
+		t.Error("the provider's agents are not told that the tenant calls")
+	}
+	w.rome.report(w.rome.nodes[0], map[string]v1alpha1.TunnelReport{introduction: {Alive: true}, w.rome.key(): {Alive: true}})
+	w.settle()
+	own := w.rome.pair(v1alpha1.NetworkConsumer)
+	if own.Spec.InBand == nil || own.Spec.InBand.Address != "10.255.255.254" || own.Spec.InBand.PublicKey != "" {
+		t.Errorf("the tunnel of the peering leads to %+v", own.Spec.InBand)
+	}
+	if w.rome.opened(introduction) != nil {
+		t.Error("the introduction is still there")
+	}
+	if d := cmp.Diff([]string{w.rome.key()}, w.rome.keys()); d != "" {
+		t.Errorf("the consumer's keys (-want +got):\n%s", d)
+	}
+	if far := w.milan.pair(v1alpha1.NetworkConsumer); far.Spec.InBand != nil || w.rome.pair(v1alpha1.NetworkProvider).Spec.InBand != nil {
+		t.Error("the other side is told of what is for agents here")
+	}
+	called("by its own tunnel")
+
+	// It stays so, also when the tunnel is dead and the manager has forgotten everything.
+	w.rome.report(w.rome.nodes[0], map[string]v1alpha1.TunnelReport{w.rome.key(): {Since: &metav1.Time{Time: noon}}})
+	w.settle()
+	writes = w.writes
+	w.rome.restart()
+	w.settle()
+	if w.writes != writes || w.rome.pair(v1alpha1.NetworkConsumer).Spec.InBand == nil {
+		t.Errorf("%d writes after a restart with a dead tunnel", w.writes-writes)
+	}
+	if at, _ := w.rome.network.InBand(w.rome.peer); at != netip.MustParseAddr("10.255.255.254") {
+		t.Errorf("with a dead tunnel the provider is called at %v", at)
+	}
+	if err := w.raw.Delete(ctx, invitation); err != nil {
+		t.Fatal(err)
+	}
+	w.settle()
+	if w.milan.opened(v1alpha1.InvitationPrefix+invitation.Name) != nil || len(w.milan.keys()) != 1 {
+		t.Errorf("of an invitation that has gone there is left %v", w.milan.keys())
+	}
+}
+
+// TestInBandAddress holds which address leads to a provider: the one that it has, as long as that may
+// be, else the highest that nobody has.
+func TestInBandAddress(t *testing.T) {
+	consumes := func(name, has string) *pair {
+		p := &pair{namespace: v1alpha1.PeeringNamespace(name), key: consumerKey(name), peering: name, peer: name, consumes: true, inBand: true, since: noon}
+		if has != "" {
+			p.consumer = &v1alpha1.NetworkConfig{Spec: v1alpha1.NetworkConfigSpec{InBand: &v1alpha1.NetworkInBand{Address: has}}}
+		}
+		return p
+	}
+	for _, c := range []struct {
+		reason string
+		pairs  []*pair
+		mapped []string
+		none   bool
+		want   []string
+	}{
+		{"the highest", []*pair{consumes("a", ""), consumes("b", "")}, nil, false, []string{"10.81.255.254", "10.81.255.253"}},
+		{"what one has stays", []*pair{consumes("a", ""), consumes("b", "10.81.255.254")}, nil, false, []string{"10.81.255.253", "10.81.255.254"}},
+		{"what is mapped is taken", []*pair{consumes("a", ""), consumes("b", "10.81.255.253")}, []string{"10.81.255.254", "10.81.255.253"}, false, []string{"10.81.255.252", "10.81.255.251"}},
+		{"of another range", []*pair{consumes("a", "10.9.0.7")}, nil, false, []string{"10.81.255.254"}},
+		{"one that stands for nodes", []*pair{consumes("a", "10.81.255.1")}, nil, false, []string{"10.81.255.254"}},
+		{"of two with one the older keeps it", []*pair{consumes("a", "10.81.255.254"), consumes("b", "10.81.255.254")}, nil, false, []string{"10.81.255.254", "10.81.255.253"}},
+		{"there is no range", []*pair{consumes("a", "")}, nil, true, []string{"invalid IP"}},
+	} {
+		f := usual(c.pairs...)
+		if f.property.External = prefixes([]string{"10.81.255.0/24"}); c.none {
+			f.property.External = nil
+		}
+		for _, text := range c.mapped {
+			f.mapped = append(f.mapped, addr(text))
+		}
+		d := decide(f)
+		for i, p := range c.pairs {
+			if got := d.lines[p.key].String(); got != c.want[i] {
+				t.Errorf("%s: %s is called at %s, want %s", c.reason, p.peer, got, c.want[i])
+			}
+		}
+		if c.none != (d.picture.lacking[c.pairs[0].key] != "") {
+			t.Errorf("%s: said is %q", c.reason, d.picture.lacking)
+		}
+	}
+}
