@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -58,6 +59,7 @@ type stage struct {
 	namespace string // of Pelago
 	tenant    string // namespace
 	life      time.Duration
+	dial      func(ctx context.Context, network, address string) (net.Conn, error) // of the fleet
 	logs      []string
 }
 
@@ -88,7 +90,7 @@ func newStage(t *testing.T) *stage {
 // startFleet makes connections like the manager's fleet.
 func (s *stage) startFleet() {
 	s.t.Helper()
-	s.fleet = fleet.New(fleet.Options{Scheme: kubetest.Scheme()})
+	s.fleet = fleet.New(fleet.Options{Scheme: kubetest.Scheme(), Dial: s.dial})
 	identity := &v1alpha1.Identity{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.IdentityName}}
 	for _, kind := range []client.Object{identity, &v1alpha1.ResourceOffer{}} {
 		if err := s.fleet.Watch(kind); err != nil {
