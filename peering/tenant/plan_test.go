@@ -287,6 +287,39 @@ func TestSpent(t *testing.T) {
 	}
 }
 
+// TestSpentInBand holds that an invitation in band stays until the tunnel of its tenant leads here: it
+// is the consumer's way until then.
+func TestSpentInBand(t *testing.T) {
+	used := v1alpha1.InvitationStatus{Tenant: "rome", TenantUID: "tenant-1", BoundTo: &v1alpha1.Binding{Time: metav1.NewTime(noon)}}
+	heard := rome()
+	heard.Status.LastContact = &metav1.Time{Time: noon.Add(time.Minute)}
+	other := rome()
+	other.UID = types.UID("tenant-2")
+	for _, c := range []struct {
+		name   string
+		status v1alpha1.InvitationStatus
+		tenant *v1alpha1.Tenant
+		led    bool
+		after  time.Duration
+		want   bool
+		wait   time.Duration
+	}{
+		{"fresh", v1alpha1.InvitationStatus{}, nil, false, 0, false, 2 * time.Hour},
+		{"long expired", v1alpha1.InvitationStatus{}, nil, false, 2 * time.Hour, true, 0},
+		{"contact, no tunnel", used, heard, false, 0, false, tunnelEvery},
+		{"contact, no tunnel, long expired", used, heard, false, 24 * time.Hour, false, tunnelEvery},
+		{"tunnel, no contact", used, rome(), true, 0, false, 2 * time.Hour},
+		{"contact and tunnel", used, heard, true, 0, true, 0},
+		{"gone", used, nil, false, 0, true, 0},
+		{"another", used, other, false, 0, true, 0},
+	} {
+		i := &v1alpha1.Invitation{Spec: v1alpha1.InvitationSpec{Expires: metav1.NewTime(noon.Add(time.Hour)), InBand: &v1alpha1.InvitationInBand{}}, Status: c.status}
+		if void, wait := spent(i, c.tenant, c.led, noon.Add(c.after)); void != c.want || wait != c.wait {
+			t.Errorf("%s: %v after %v, want %v after %v", c.name, void, wait, c.want, c.wait)
+		}
+	}
+}
+
 func TestContact(t *testing.T) {
 	at := func(d time.Duration) *coordinationv1.Lease {
 		return &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: noon.Add(d)}}}
