@@ -47,7 +47,7 @@ func TestNumbers(t *testing.T) {
 // TestNumberOfNames holds that no next hop is the address at which nodes answer for names.
 func TestNumberOfNames(t *testing.T) {
 	name := ""
-	for i := 0; hashed(name, 0) != numberNames; i++ {
+	for i := 0; hashed(numberMin, name, 0) != numberNames; i++ {
 		name = fmt.Sprintf("node-%d", i)
 	}
 	if got := numbers([]string{name})[name].nextHop(true).String(); got == "169.254.77.53" || numberNames.nextHop(true).String() != "169.254.77.53" {
