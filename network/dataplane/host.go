@@ -163,7 +163,7 @@ func hostTable(c Config, numbers map[string]number, lines []netip.Addr) *table {
 	mark.add(cameBy(vxlanName), accept())
 	if node := ofFamily(c.Node.Addresses, true); len(lines) > 0 && node.IsValid() {
 		// On its way to another node it is masqueraded by no device's address: ours has one of no node.
-		nat.add(cameBy(devicePrefix+"*"), sourceIn(t.addressSet("lines", true, lines)), snatTo(node))
+		nat.add(cameBy(devicePrefix+"*"), cameByOther(vxlanName), sourceIn(t.addressSet("lines", true, lines)), snatTo(node))
 	}
 	for _, v4 := range families {
 		views := t.prefixSet("views", v4)
