@@ -373,7 +373,13 @@ func testLineNewProcess(t *testing.T, w *lineWorld) {
 
 // testLineMoved has the gateways of both sides on other nodes than before.
 func testLineMoved(t *testing.T, w *lineWorld) {
+	o, _, err := reach(w.rome.nodes[1].Pod, w.at(7000), patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = o.Close() }()
 	w.move(t)
+	exchange(t, o, []byte("the consumer's gateway has moved, and the caller speaks first"))
 	testLineCalls(t, w)
 	w.milan.gatewayAt = 1
 	w.set(w.milan, 1)
