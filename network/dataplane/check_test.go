@@ -46,6 +46,18 @@ func TestCheck(t *testing.T) {
 		{"IPv4 is written as such", func(c *Config) { c.Gateways[0].There = addrs("::ffff:10.42.1.1") }, "gateways: milan: address ::ffff:10.42.1.1"},
 		{"a door is at one address", func(c *Config) { c.Gateways[0].Doors = append(c.Gateways[0].Doors, c.Gateways[0].Doors[0]) }, "gateways: milan: a door from 10.43.0.2:443 to 192.0.2.1:6443"},
 		{"a door leads somewhere", func(c *Config) { c.Gateways[0].Doors[0].To = netip.AddrPort{} }, "gateways: milan: a door from 10.43.0.2:443 to invalid AddrPort"},
+		{"a line", func(c *Config) { c.Gateways[0].Line = someLine() }, ""},
+		{"a line is between two ends", func(c *Config) { c.Gateways[1].Line = someLine() }, "gateways: oslo: line: the tunnel's ends have no addresses"},
+		{"an end of IPv4 is seen as such", func(c *Config) { line(c).View = netip.MustParseAddr("fd43::9") }, "gateways: milan: line: its view fd43::9 is not of IPv4"},
+		{"callers call something", func(c *Config) { line(c).View = netip.Addr{} }, "gateways: milan: line: there are callers or ports, and no view"},
+		{"no pod is an end", func(c *Config) { line(c).View = netip.MustParseAddr("10.81.0.9") }, "gateways: milan: line: its view 10.81.0.9 is one of a pod"},
+		{"no door is an end", func(c *Config) { line(c).View = netip.MustParseAddr("10.43.0.2") }, "gateways: milan: line: its view 10.43.0.2 is where a door is"},
+		{"an element is one", func(c *Config) { line(c).Callers = addrs("10.42.1.1", "10.42.1.1") }, "gateways: milan: line: caller 10.42.1.1"},
+		{"a port is one", func(c *Config) { line(c).Ports = []uint16{443, 443} }, "gateways: milan: line: port 443"},
+		{"a port is one", func(c *Config) { line(c).Ports = []uint16{0} }, "gateways: milan: line: port 0"},
+		{"a door of a line is at one port", func(c *Config) { l := line(c); l.Doors[0].Port = l.Doors[1].Port }, "gateways: milan: line: a door from port 443"},
+		{"a door of a line leads somewhere", func(c *Config) { line(c).Doors[0].To = netip.AddrPort{} }, "gateways: milan: line: a door from port 8443 to invalid AddrPort"},
+		{"a door of a line is of IPv4", func(c *Config) { line(c).Doors[0].To = port("[fd19::1]:443") }, "gateways: milan: line: a door from port 8443 to [fd19::1]:443"},
 		{"a peering has one gateway", func(c *Config) { c.Gateways[1].Peering = "milan" }, `peering "milan" is empty or there twice`},
 	} {
 		config := full()
@@ -58,6 +70,12 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", c.reason, err, c.want)
 		}
 	}
+}
+
+// line gives a config one.
+func line(c *Config) *Line {
+	c.Gateways[0].Line = someLine()
+	return c.Gateways[0].Line
 }
 
 func TestFake(t *testing.T) {

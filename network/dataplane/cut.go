@@ -20,6 +20,9 @@ type cuts struct {
 	narrowed, other bool
 	// shut are the addresses here, and at the peer, that have none any more.
 	shut [2][]netip.Addr
+	// line is what the Line said, if it is known.
+	line  string
+	lined bool
 }
 
 // applyPolicy makes a gateway's table what is wanted, and then ends the connections that may not
@@ -31,17 +34,23 @@ func (k *Kernel) applyPolicy(s *space, g Gateway, wanted *table) error {
 	is, was := widthOf(g, wanted.structure()), widthOf(g, s.filter.had)
 	s.cuts.narrowed = s.cuts.narrowed || is < was // also if it is not known whether it was written
 	s.cuts.other = s.cuts.other || is > was && s.filter.had != nil
+	line := g.Line.said()
+	relined := s.cuts.line != line
+	if !s.cuts.lined { // another process may have let some begin
+		relined = line != "" || len(s.filter.had) > 0 && !slices.Equal(s.filter.had, wanted.structure())
+	}
 	if err != nil {
+		s.cuts.lined = false
 		return err
 	}
 	shut := [2][]netip.Addr{slices.Clone(g.ShutHere), slices.Clone(g.ShutThere)}
-	if s.cuts.narrowed || s.cuts.other || !slices.Equal(s.cuts.shut[0], shut[0]) || !slices.Equal(s.cuts.shut[1], shut[1]) {
+	if s.cuts.narrowed || s.cuts.other || relined || !slices.Equal(s.cuts.shut[0], shut[0]) || !slices.Equal(s.cuts.shut[1], shut[1]) {
 		k.writes.Add(1)
 		if err := s.end(newPassage(g), s.cuts.narrowed); err != nil {
 			return err
 		}
 	}
-	s.cuts = cuts{shut: shut}
+	s.cuts = cuts{shut: shut, line: line, lined: true}
 	return nil
 }
 
@@ -101,6 +110,9 @@ type flow struct {
 	ours, theirs netip.Addr
 	at           netip.AddrPort
 	tcp          bool
+	// from and to are the ends of its first packet, as that was, and answers is where answers come from.
+	from        netip.Addr
+	to, answers netip.AddrPort
 }
 
 // flowOf reads a connection: those that begin here go to a view, and their answers come from
@@ -108,6 +120,7 @@ type flow struct {
 func flowOf(c *netlink.ConntrackFlow, views []View) flow {
 	from, to := addressOf(c.Forward.SrcIP), addressOf(c.Forward.DstIP)
 	f := flow{called: true, ours: to, theirs: from, at: netip.AddrPortFrom(to, c.Forward.DstPort), tcp: c.Forward.Protocol == unix.IPPROTO_TCP}
+	f.from, f.to, f.answers = from, f.at, netip.AddrPortFrom(addressOf(c.Reverse.SrcIP), c.Reverse.SrcPort)
 	for _, v := range views {
 		if v.View.Contains(to) {
 			f.called, f.ours, f.theirs = false, from, addressOf(c.Reverse.SrcIP)
@@ -139,6 +152,9 @@ func newPassage(g Gateway) passage {
 // else unless an end of it is shut.
 func (p passage) keeps(f flow, narrowed bool) bool {
 	g := p.gateway
+	if is, goes := p.line(f); is {
+		return goes
+	}
 	switch {
 	case p.probe(f) || p.door(f):
 		return true

@@ -23,6 +23,13 @@ func TestKeeps(t *testing.T) {
 	out := func(from, last string) *netlink.ConntrackFlow { // of rome, to a pod of milan by its view
 		return flow(unix.IPPROTO_TCP, from, "10.81."+last, 80, "10.42."+last)
 	}
+	calling := func(g *Gateway) {
+		g.Line = &Line{View: addrs("10.43.0.9")[0], Callers: addrs(here), Ports: []uint16{443}}
+	}
+	answering := func(g *Gateway) { // where answers come from has the door's port
+		g.ProbeAt, g.ProbePeer = g.ProbePeer, g.ProbeAt
+		g.Line = &Line{Doors: []LineDoor{{443, port("192.0.2.1:443")}}}
+	}
 	in := func(from, to string) *netlink.ConntrackFlow { return flow(unix.IPPROTO_TCP, from, to, 80, to) }
 	for _, c := range []struct {
 		reason   string
@@ -61,6 +68,19 @@ func TestKeeps(t *testing.T) {
 		{"and calls nobody", func(g *Gateway) { g.ShutThere = addrs(there) }, in(there, here), false, false},
 		{"one here is not one there of the same address", func(g *Gateway) { g.ShutHere = addrs(there) }, in(there, here), false, true},
 		{"one there calls through doors", func(g *Gateway) { g.ShutThere = addrs(there) }, flow(unix.IPPROTO_TCP, there, "10.43.0.2", 443, "192.0.2.1"), false, true},
+		// Of the line.
+		{"a caller", calling, flow(unix.IPPROTO_TCP, here, "10.43.0.9", 443, "169.254.0.5"), true, true},
+		{"a caller, if it has not become narrower", calling, flow(unix.IPPROTO_TCP, here, "10.43.0.9", 443, "169.254.0.5"), false, true},
+		{"who is no caller any more, even so", calling, flow(unix.IPPROTO_TCP, other, "10.43.0.9", 443, "169.254.0.5"), false, false},
+		{"a caller at another port", calling, flow(unix.IPPROTO_TCP, here, "10.43.0.9", 80, "169.254.0.5"), false, false},
+		{"a caller by an address of before", calling, flow(unix.IPPROTO_TCP, here, "10.43.0.8", 443, "169.254.0.5"), false, false},
+		{"a caller of a line that is no more", nil, flow(unix.IPPROTO_TCP, here, "10.43.0.9", 443, "169.254.0.5"), false, false},
+		{"a caller that is shut", func(g *Gateway) { calling(g); g.ShutHere = addrs(here) }, flow(unix.IPPROTO_TCP, here, "10.43.0.9", 443, "169.254.0.5"), true, true},
+		{"probes of its own", calling, flow(unix.IPPROTO_UDP, "169.254.0.4", "169.254.0.5", 7001, "169.254.0.5"), true, true},
+		{"a door", answering, flow(unix.IPPROTO_TCP, "169.254.0.4", "169.254.0.5", 443, "192.0.2.1"), true, true},
+		{"a door of another port", answering, flow(unix.IPPROTO_TCP, "169.254.0.4", "169.254.0.5", 444, "192.0.2.1"), false, false},
+		{"a door that stands for another one now", answering, flow(unix.IPPROTO_TCP, "169.254.0.4", "169.254.0.5", 443, "192.0.2.9"), false, false},
+		{"probes of the other end", answering, flow(unix.IPPROTO_UDP, "169.254.0.4", "169.254.0.5", 7001, "169.254.0.5"), true, true},
 		{"IPv6", nil, flow(unix.IPPROTO_TCP, "fd42::7", "fd81::8", 80, "fd42::8"), true, false},
 	} {
 		mine := g

@@ -74,6 +74,7 @@ func gatewayTable(c Config, g Gateway) *table {
 	}
 	destination := chain{name: "destination", kind: natChain, hook: prerouting, priority: -100}
 	source := chain{name: "source", kind: natChain, hook: postrouting, priority: 100}
+	translateLine(c, g, &destination, &source)
 	var ends []*endSets
 	for _, v4 := range families {
 		s := t.endSets(c, g, v4)
@@ -155,6 +156,7 @@ func policyChain(t *table, g Gateway, ends []*endSets) chain {
 	}
 	policy.add(cameBy(g.Tunnel), leavesByOther(insideName), countedDrop(DropPath))
 	policy.add(cameBy(insideName), leavesByOther(g.Tunnel), countedDrop(DropPath))
+	policy.line(t, g, strict)
 	for _, s := range ends {
 		policy.doors(g, s, strict)
 	}

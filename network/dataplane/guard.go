@@ -66,6 +66,7 @@ func (t *table) guard(g Gateway) []chain {
 	}
 	first := chain{name: guardChain, kind: filterChain, hook: forwarding, priority: guardPriority}
 	first.add(connection(established), accept())
+	first.lineUnguarded(g)
 	for _, to := range g.Guard.Free {
 		first.add(cameBy(insideName), destinationIs(to, false), accept())
 		first.add(cameBy(g.Tunnel), middleOfTCP(), sourceIs(to, false), accept())

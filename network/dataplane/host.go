@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 )
@@ -57,13 +58,20 @@ func hostState(c Config) state {
 		s.routes = append(s.routes, route{prefix: r.Prefix, table: viewTable, metric: lastMetric})
 		routed[v4] = true
 	}
+	lines := lineEnds(c, numbers)
+	for _, peering := range slices.Sorted(maps.Keys(lines)) {
+		s.routes = append(s.routes,
+			route{prefix: single(lines[peering]), table: viewTable, device: Device(peering), via: gatewayEnd(true)},
+			route{prefix: single(lines[peering]), table: viewTable, metric: lastMetric})
+		routed[true] = true
+	}
 	for _, v4 := range families {
 		if routed[v4] {
 			s.rules = append(s.rules, rule{v4: v4, priority: viewPriority, table: viewTable})
 		}
 	}
 	if len(s.links) > 0 {
-		s.table = hostTable(c, numbers)
+		s.table = hostTable(c, numbers, slices.Collect(maps.Values(lines)))
 	}
 	return s
 }
@@ -135,7 +143,7 @@ func namesOf(others []Other) []string {
 // The translation of sources goes before that of CNIs, which masquerade what leaves the
 // pods' ranges or, as flannel, what enters them: a connection is translated once, and to
 // itself counts. Marks come last before routing and go first after it.
-func hostTable(c Config, numbers map[string]number) *table {
+func hostTable(c Config, numbers map[string]number, lines []netip.Addr) *table {
 	t := &table{name: tableName}
 	nat := chain{name: "source", kind: natChain, hook: postrouting, priority: 99}
 	singles := map[bool]int{}
@@ -153,6 +161,10 @@ func hostTable(c Config, numbers map[string]number) *table {
 	mark := chain{name: "node", kind: filterChain, hook: prerouting, priority: -50}
 	mark.add(cameByOther(devicePrefix+"*"), accept())
 	mark.add(cameBy(vxlanName), accept())
+	if node := ofFamily(c.Node.Addresses, true); len(lines) > 0 && node.IsValid() {
+		// On its way to another node it is masqueraded by no device's address: ours has one of no node.
+		nat.add(cameBy(devicePrefix+"*"), cameByOther(vxlanName), sourceIn(t.addressSet("lines", true, lines)), snatTo(node))
+	}
 	for _, v4 := range families {
 		views := t.prefixSet("views", v4)
 		for _, r := range c.Routes {

@@ -23,24 +23,42 @@ const (
 	// numberNames would make 169.254.77.53, where each node answers for names: no next hop
 	// can be an address of the node itself.
 	numberNames number = 77<<8 | 53
+	// numberRouted is the first one that makes an address to which a node has a route. Clouds and CNIs
+	// have services of theirs at those before, as 169.254.169.254, 169.254.20.10 and 169.254.1.1.
+	numberRouted number = 0xc000
 )
 
 // numbers gives each name a number by its hash; of two with the same hash the one that
 // does not get it tries its next hash. So the others keep theirs when a name comes or
 // goes, but for the few that it had in its way.
 func numbers(names []string) map[string]number {
+	return numbersFrom(names, numberMin, map[number]bool{numberNames: true})
+}
+
+// numbersBeside gives names numbers that make addresses, none of them one of some others': a name that
+// comes or goes here changes no number there.
+func numbersBeside(names []string, others map[string]number) map[string]number {
+	taken := make(map[number]bool, len(others)+len(names))
+	for _, n := range others {
+		taken[n] = true
+	}
+	return numbersFrom(names, numberRouted, taken)
+}
+
+// numbersFrom gives numbers from a first one on that are not taken, and takes them.
+func numbersFrom(names []string, first number, taken map[number]bool) map[string]number {
 	type wish struct {
 		name string
 		n    number
 	}
 	wishes := make([]wish, 0, len(names))
 	for _, name := range names {
-		wishes = append(wishes, wish{name, hashed(name, 0)})
+		wishes = append(wishes, wish{name, hashed(first, name, 0)})
 	}
 	// In the order of first wishes, so that a name that is late in the alphabet does not
 	// lose its wish to one whose first wish was another.
 	slices.SortFunc(wishes, func(a, b wish) int { return cmp.Or(cmp.Compare(a.n, b.n), cmp.Compare(a.name, b.name)) })
-	given, taken := make(map[string]number, len(names)), map[number]bool{numberNames: true}
+	given := make(map[string]number, len(names))
 	var late []wish
 	for _, w := range wishes {
 		if taken[w.n] {
@@ -51,16 +69,16 @@ func numbers(names []string) map[string]number {
 	}
 	for _, w := range late {
 		for try := 1; taken[w.n]; try++ {
-			w.n = hashed(w.name, try)
+			w.n = hashed(first, w.name, try)
 		}
 		taken[w.n], given[w.name] = true, w.n
 	}
 	return given
 }
 
-func hashed(name string, try int) number {
+func hashed(first number, name string, try int) number {
 	sum := sha256.Sum256([]byte(name + "\x00" + strconv.Itoa(try)))
-	return number(numberMin + binary.BigEndian.Uint32(sum[:])%(numberMax-numberMin+1))
+	return number(uint32(first) + binary.BigEndian.Uint32(sum[:])%(numberMax-uint32(first)+1))
 }
 
 // nextHop is the address on our VXLAN that stands for a node.

@@ -44,10 +44,55 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
+// TestNumbersBeside holds that what has a route has an address that is nobody else's on the node, and
+// changes no number of others.
+func TestNumbersBeside(t *testing.T) {
+	var nodes, lines []string
+	for i := range 3000 {
+		nodes = append(nodes, fmt.Sprintf("node-%d.example.org", i))
+	}
+	for i := range 1000 {
+		lines = append(lines, fmt.Sprintf("tenant-%d", i))
+	}
+	lines = append(lines, nodes[:100]...) // a tenant chooses its name
+	others := numbers(nodes)
+	seen := map[number]string{}
+	for name, n := range others {
+		seen[n] = name
+	}
+	all := numbersBeside(lines, others)
+	if len(all) != len(lines) {
+		t.Errorf("%d of %d have a number", len(all), len(lines))
+	}
+	for name, n := range all {
+		if other, taken := seen[n]; taken || n < numberRouted || n > numberMax {
+			t.Errorf("%s has %s, as %s", name, n.nextHop(true), other)
+		}
+		seen[n] = name
+	}
+	moved := 0
+	for gone := 0; gone < len(lines); gone += 10 {
+		for name, n := range numbersBeside(append(append([]string(nil), lines[:gone]...), lines[gone+1:]...), others) {
+			if all[name] != n {
+				moved++
+			}
+		}
+	}
+	if moved > 30 {
+		t.Errorf("without one of 110 lines, %d others changed their number", moved)
+	}
+	shuffle(lines)
+	for name, n := range numbersBeside(lines, others) {
+		if all[name] != n {
+			t.Errorf("%s is %d or %d, as names are ordered", name, n, all[name])
+		}
+	}
+}
+
 // TestNumberOfNames holds that no next hop is the address at which nodes answer for names.
 func TestNumberOfNames(t *testing.T) {
 	name := ""
-	for i := 0; hashed(name, 0) != numberNames; i++ {
+	for i := 0; hashed(numberMin, name, 0) != numberNames; i++ {
 		name = fmt.Sprintf("node-%d", i)
 	}
 	if got := numbers([]string{name})[name].nextHop(true).String(); got == "169.254.77.53" || numberNames.nextHop(true).String() != "169.254.77.53" {

@@ -161,6 +161,18 @@ func snatTo(a netip.Addr) statement {
 	}}
 }
 
+// isTo holds for packets to an address, and isFrom for those from there.
+func isTo(a netip.Addr) statement   { return addressIs(a, false) }
+func isFrom(a netip.Addr) statement { return addressIs(a, true) }
+
+func addressIs(a netip.Addr, source bool) statement {
+	v4 := a.Is4()
+	what, payload := load(v4, source)
+	return statement{text: what + " " + a.String(), v4: &v4, exprs: []expr.Any{
+		payload, &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: a.AsSlice()},
+	}}
+}
+
 // destinationIs holds for TCP, or UDP, to an address and port, sourceIs for what comes from there.
 func destinationIs(to netip.AddrPort, udp bool) statement { return endIs(to, udp, false) }
 func sourceIs(from netip.AddrPort, udp bool) statement    { return endIs(from, udp, true) }
@@ -179,6 +191,18 @@ func endIs(at netip.AddrPort, udp, source bool) statement {
 	exprs = append(append(exprs, protocolIs(proto)...),
 		transport(offset, 2), &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: binary.BigEndian.AppendUint16(nil, at.Port())})
 	return statement{text: fmt.Sprintf("%s %s %s %s %d", what, at.Addr(), name, port, at.Port()), v4: &v4, exprs: exprs}
+}
+
+// dnatToAddress keeps the port.
+func dnatToAddress(to netip.Addr) statement {
+	v4, family := to.Is4(), "ip6"
+	if v4 {
+		family = "ip"
+	}
+	return statement{text: "dnat " + family + " to " + to.String(), v4: &v4, exprs: []expr.Any{
+		&expr.Immediate{Register: register, Data: to.AsSlice()},
+		&expr.NAT{Type: expr.NATTypeDestNAT, Family: natFamily(v4), RegAddrMin: register},
+	}}
 }
 
 func dnatTo(to netip.AddrPort) statement {

@@ -82,11 +82,40 @@ func someGuard() *Guard {
 	}
 }
 
+// someLine has both sides, though each end has one.
+func someLine() *Line {
+	return &Line{View: addrs("10.43.0.9")[0], Callers: addrs("10.42.2.9", "10.42.1.9"), Ports: []uint16{8443, 443},
+		Doors: []LineDoor{{8443, port("10.42.1.8:8443")}, {443, port("192.0.2.1:6443")}}}
+}
+
+// lined is full with lines: of a gateway that is limited and has doors and a Guard, of one that is closed,
+// and of one with nothing else.
+func lined() Config {
+	c := full()
+	c.Routes = append(c.Routes, Route{Prefix: prefixes("10.43.0.9/32")[0], Gateway: "milan", MTU: 1400})
+	c.Gateways[0].Line = someLine()
+	bern := Gateway{Peering: "bern", Tunnel: "wg-bern", MTU: 1400, ProbeAt: addrs("169.254.0.5")[0], ProbePeer: addrs("169.254.0.4")[0], Line: someLine()}
+	bern.Line.View, bern.Line.Callers, bern.Line.Ports = netip.Addr{}, nil, nil
+	genoa := bern
+	genoa.Peering, genoa.Tunnel, genoa.Limited, genoa.Closed = "genoa", "wg-genoa", true, true
+	c.Gateways = append(c.Gateways, bern, genoa)
+	return c
+}
+
 func port(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
 
 func TestText(t *testing.T) {
-	got := full().String()
-	const file = "testdata/full.txt"
+	for file, config := range map[string]Config{"testdata/full.txt": full(), "testdata/line.txt": lined()} {
+		golden(t, file, config)
+	}
+	if text := (Config{}).String(); text != "" {
+		t.Errorf("nothing wanted is %q", text)
+	}
+}
+
+func golden(t *testing.T, file string, c Config) {
+	t.Helper()
+	got := c.String()
 	if *update {
 		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
 			t.Fatal(err)
@@ -97,20 +126,17 @@ func TestText(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("(-want +got), -update writes it anew:\n%s", d)
+		t.Errorf("%s (-want +got), -update writes it anew:\n%s", file, d)
 	}
-	if text := (Config{}).String(); text != "" {
-		t.Errorf("nothing wanted is %q", text)
-	}
-	if err := full().Check(); err != nil {
+	if err := c.Check(); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestOrderHasNoMeaning(t *testing.T) {
-	want := full().String()
+	want := lined().String()
 	for range 20 {
-		c := full()
+		c := lined()
 		shuffle(c.Others)
 		shuffle(c.Pods)
 		shuffle(c.Routes)
@@ -122,6 +148,11 @@ func TestOrderHasNoMeaning(t *testing.T) {
 			shuffle(c.Gateways[i].Views)
 			shuffle(c.Gateways[i].Here)
 			shuffle(c.Gateways[i].External)
+			if l := c.Gateways[i].Line; l != nil {
+				shuffle(l.Callers)
+				shuffle(l.Ports)
+				shuffle(l.Doors)
+			}
 			if g := c.Gateways[i].Guard; g != nil {
 				shuffle(g.HereIn)
 				shuffle(g.Entries)

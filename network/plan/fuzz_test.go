@@ -85,7 +85,7 @@ func (s *source) peering() Peering {
 	return Peering{
 		Key: s.name(), Role: []Role{Consumer, Provider, ""}[s.next()%3], Views: many(s, s.view), Transit: many(s, s.prefix),
 		Limited: s.next()%2 > 0, Here: many(s, s.addr), There: many(s, s.addr), ListenPort: uint16(s.next() % 3),
-		Peer: tunnel.PublicKey{s.next() % 3}, Guard: s.guard(),
+		Peer: tunnel.PublicKey{s.next() % 3}, Guard: s.guard(), Line: s.line(),
 		Endpoints: many(s, func() string {
 			return []string{"", "a:1", "10.1.1.1:1", "[fd00::1]:1", "x:y", s.addr().String() + ":7"}[s.next()%6]
 		}),
@@ -109,6 +109,19 @@ func (s *source) guard() *dataplane.Guard {
 	}
 }
 
+func (s *source) line() *dataplane.Line {
+	if s.next()%2 == 0 {
+		return nil
+	}
+	port := func() uint16 { return uint16(s.next() % 4) }
+	return &dataplane.Line{
+		View: s.addr(), Callers: many(s, s.addr), Ports: many(s, port),
+		Doors: many(s, func() dataplane.LineDoor {
+			return dataplane.LineDoor{Port: port(), To: netip.AddrPortFrom(s.addr(), port())}
+		}),
+	}
+}
+
 func (s *source) input() Input {
 	in := Input{Node: s.name(), Pods: many(s, s.prefix), External: many(s, s.prefix)}
 	for range s.next() % 8 {
@@ -127,7 +140,10 @@ func said(in Input) string {
 		if p.Guard != nil {
 			text += fmt.Sprint(*p.Guard)
 		}
-		p.Guard = nil
+		if p.Line != nil {
+			text += fmt.Sprint(*p.Line)
+		}
+		p.Guard, p.Line = nil, nil
 		text += fmt.Sprint(p)
 	}
 	return text

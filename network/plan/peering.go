@@ -79,19 +79,26 @@ func (b *build) readPeerings(peerings []Peering) {
 	b.readDevices()
 	b.readViews()
 	b.readPorts()
-	slices.SortFunc(b.peerings, func(a, b *peer) int { return cmp.Compare(a.Key, b.Key) })
 	var views []claim
 	for _, p := range b.peerings {
+		b.readDoors(p)
 		for _, v := range p.Views {
 			views = append(views, claim{prefix: v.View})
 		}
 	}
 	slices.SortFunc(views, claim.compare)
+	b.readLines(views)
+	for _, p := range b.peerings {
+		if view, ok := p.lineView(); ok {
+			views = append(views, claim{prefix: view})
+		}
+	}
+	slices.SortFunc(views, claim.compare)
+	slices.SortFunc(b.peerings, func(a, b *peer) int { return cmp.Compare(a.Key, b.Key) })
 	for _, p := range b.peerings {
 		b.readTransit(p)
 		b.readTunnel(p, views)
 		b.readReach(p)
-		b.readDoors(p)
 	}
 }
 
@@ -313,7 +320,7 @@ func (b *build) gateway(p *peer, mtu int) dataplane.Gateway {
 		Peering: p.Key, Tunnel: tunnelDevice(p.Key), MTU: mtu, External: b.external, Transit: p.Transit,
 		Probe: ProbePort, ProbeAt: at, ProbePeer: to, Limited: p.Limited, Here: p.Here, There: p.There, Doors: p.Doors, Mapped: b.mapped,
 		FromHere: p.Role == Provider, FromThere: p.Role == Consumer,
-		Closed: p.Closed, Calls: p.Calls, ShutHere: p.ShutHere, ShutThere: p.ShutThere, Guard: b.guard(p),
+		Closed: p.Closed, Calls: p.Calls, ShutHere: p.ShutHere, ShutThere: p.ShutThere, Guard: b.guard(p), Line: p.Line,
 	}
 	for _, v := range p.Views {
 		g.Views = append(g.Views, dataplane.View{View: v.View, Real: v.Real})

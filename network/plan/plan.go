@@ -197,6 +197,9 @@ func Compute(in Input) Plan {
 		for _, v := range peering.Views {
 			p.Config.Routes = append(p.Config.Routes, b.route(v.View, peering.Key, g, mtu))
 		}
+		if view, ok := peering.lineView(); ok {
+			p.Config.Routes = append(p.Config.Routes, b.route(view, peering.Key, g, mtu))
+		}
 		if here {
 			p.Config.Gateways = append(p.Config.Gateways, b.gateway(peering, mtu))
 			p.Probes = append(p.Probes, probe(peering))

@@ -155,6 +155,14 @@ func TestText(t *testing.T) {
 			}
 			return in
 		}},
+		{"line", func() Input { // of a consumer whose gateway is elsewhere, and of an invitation with nothing else
+			in := rome(3)
+			in.Node = "rome-1"
+			in.Peerings[0].Line = calling("10.43.0.9")
+			in.Peerings[0].Line.Callers = addrs("10.42.1.7", "10.42.1.7", "127.0.0.1")
+			in.Peerings[1] = Peering{Key: "invitation-5", Role: Provider, Closed: true, ListenPort: 51821, Secret: "invitation-5", Peer: tunnel.PublicKey{2}, Line: answering()}
+			return in
+		}},
 		{"node-gone", func() Input {
 			in := rome(3)
 			in.Peerings[1].Key = "naples"
@@ -396,6 +404,22 @@ func TestOrderHasNoMeaning(t *testing.T) {
 
 func shuffle[T any](list []T) {
 	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+}
+
+func calling(view string) *dataplane.Line {
+	l := &dataplane.Line{Callers: addrs("10.42.1.7", "10.42.2.7"), Ports: []uint16{8443, 443}}
+	if view != "" {
+		l.View = addrs(view)[0]
+	}
+	return l
+}
+
+func answering(more ...dataplane.LineDoor) *dataplane.Line {
+	return &dataplane.Line{Doors: append([]dataplane.LineDoor{lineDoor(8443, "10.42.1.8:8443"), lineDoor(443, "192.0.2.1:6443")}, more...)}
+}
+
+func lineDoor(at uint16, to string) dataplane.LineDoor {
+	return dataplane.LineDoor{Port: at, To: netip.MustParseAddrPort(to)}
 }
 
 func door(at, to string) dataplane.Door {
