@@ -386,3 +386,28 @@ func TestWay(t *testing.T) {
 		t.Errorf("of a provider that is called by its address: %v, %v", w, err)
 	}
 }
+
+// TestStatusInBand holds of which clusters status says that they are spoken with in band.
+func TestStatusInBand(t *testing.T) {
+	tunnel, address := &v1alpha1.Consume{InBand: &v1alpha1.InBand{}}, &v1alpha1.Consume{AuthURL: "https://milan.example:30443"}
+	provide := &v1alpha1.Provide{Tenant: "rome"}
+	for _, c := range []struct {
+		reason string
+		spec   v1alpha1.PeeringSpec
+		tenant bool
+		want   bool
+	}{
+		{"a provider that is called in band", v1alpha1.PeeringSpec{Consume: tunnel}, false, true},
+		{"a provider that is called by its address", v1alpha1.PeeringSpec{Consume: address}, false, false},
+		{"a consumer that came in band", v1alpha1.PeeringSpec{Provide: provide}, true, true},
+		{"a consumer that did not", v1alpha1.PeeringSpec{Provide: provide}, false, false},
+		{"both: what is used decides", v1alpha1.PeeringSpec{Consume: address, Provide: provide}, true, false},
+	} {
+		s := &snapshot{peerings: []v1alpha1.Peering{{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: c.spec}}}
+		s.tenants = []v1alpha1.Tenant{{ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: v1alpha1.TenantSpec{InBand: c.tenant}}}
+		r := s.report(time.Now())
+		if r.Peerings[0].InBand != c.want || r.Tenants[0].InBand != c.tenant {
+			t.Errorf("%s: the peering %t, want %t; the tenant %t, want %t", c.reason, r.Peerings[0].InBand, c.want, r.Tenants[0].InBand, c.tenant)
+		}
+	}
+}

@@ -103,6 +103,9 @@ func TestContact(t *testing.T) {
 	if got := contact(true, when(-time.Hour), now, false); got != "now" {
 		t.Errorf("a cluster that answers was heard of %s", got)
 	}
+	if got := contact(true, when(-time.Hour), now, true); got != "now, in band" {
+		t.Errorf("a cluster that answers through the tunnel was heard of %s", got)
+	}
 	if got := contact(false, when(-time.Hour), now, false); got != "60m ago" {
 		t.Errorf("a cluster that does not answer was heard of %s", got)
 	}
