@@ -85,6 +85,8 @@ const (
 	hash = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
 	// marked is a token that is found again wherever it leaks to.
 	marked = "MARKED_TOKEN_MARKED_TOKEN_MARKED_TOKEN_MARK"
+	// whole is one that is also 32 bytes, as those in band are.
+	whole = "MARKED_TOKEN_MARKED_TOKEN_MARKED_TOKEN_MARQ"
 	// publicKey is a key of WireGuard.
 	publicKey = "QKrQ6rIlxWRnmhIQbXKXiR5oSSsYIyuOZqdKGvVeVBk="
 )
@@ -95,7 +97,7 @@ func TestMistakesInWords(t *testing.T) {
 	line := []string{"peer", "milan", "--cluster-id", id1, "--auth-url", "https://milan.example:30443", "--ca-sha256", hash, "--token", marked}
 	with := func(args ...string) []string { return append(append([]string{}, line...), args...) }
 	tunneled := func(args ...string) []string {
-		return append([]string{"peer", "milan", "--cluster-id", id1, "--tunnel-key", publicKey, "--tunnel-endpoint", "milan.example:7100", "--ca-sha256", hash, "--token", marked}, args...)
+		return append([]string{"peer", "milan", "--cluster-id", id1, "--tunnel-key", publicKey, "--tunnel-endpoint", "milan.example:7100", "--ca-sha256", hash, "--token", whole}, args...)
 	}
 	cases := []struct {
 		reason string
@@ -143,6 +145,7 @@ func TestMistakesInWords(t *testing.T) {
 		{"half a tunnel", []string{"peer", "milan", "--cluster-id", id1, "--tunnel-key", publicKey, "--ca-sha256", hash, "--token", marked}, "--tunnel-endpoint is missing; copy the whole line"},
 		{"the other half", []string{"peer", "milan", "--cluster-id", id1, "--tunnel-endpoint", "milan:7100", "--ca-sha256", hash, "--token", marked}, "--tunnel-key is missing; copy the whole line"},
 		{"nothing but a tunnel", []string{"peer", "--tunnel-key", publicKey, "--tunnel-endpoint", "milan:7100"}, "NAME, --cluster-id, --ca-sha256 and --token are missing"},
+		{"a token that makes no key", tunneled("--token", marked), "--token is not a whole token"},
 		{"a key that was cut", tunneled("--tunnel-key", publicKey[:40]), "--tunnel-key has to be a key of WireGuard"},
 		{"an endpoint without a port", tunneled("--tunnel-endpoint", "milan"), `--tunnel-endpoint "milan" is not of the form HOST:PORT`},
 		{"an endpoint with a port there is not", tunneled("--tunnel-endpoint", "milan:65536"), "a port of 1 to 65535"},

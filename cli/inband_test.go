@@ -230,13 +230,13 @@ func tunnelArgs(token string, more ...string) []string {
 func TestPeerInBand(t *testing.T) {
 	s := newStage(t, 0)
 	s.install("rome", id2)
-	if got := s.run(tunnelArgs(marked)...); got.code != 1 || !strings.Contains(got.err, "the network of this cluster") || s.peering("milan") != nil || len(s.tokens()) > 0 {
+	if got := s.run(tunnelArgs(whole)...); got.code != 1 || !strings.Contains(got.err, "the network of this cluster") || s.peering("milan") != nil || len(s.tokens()) > 0 {
 		t.Fatalf("with the network off: %+v", got)
 	}
 	s.network()
 	down := []metav1.Condition{isNot(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonTunnelDown, "nothing comes back"), isNot(v1alpha1.ConditionReady, v1alpha1.ReasonTunnelDown, "nothing comes back")}
 	stop := s.manager(func(*v1alpha1.Peering) []metav1.Condition { return down })
-	if got := s.run(tunnelArgs(marked, "--timeout", "2s")...); got.code != 1 || !strings.Contains(got.err, "peering with milan is not done after 2s: proving the invitation (TunnelDown: nothing comes back); Pelago goes on trying") {
+	if got := s.run(tunnelArgs(whole, "--timeout", "2s")...); got.code != 1 || !strings.Contains(got.err, "peering with milan is not done after 2s: proving the invitation (TunnelDown: nothing comes back); Pelago goes on trying") {
 		t.Errorf("a tunnel that does not lead anywhere: %+v", got)
 	}
 	p := s.peering("milan")
@@ -249,7 +249,7 @@ func TestPeerInBand(t *testing.T) {
 	if got := s.run("status"); got.code != 0 || !strings.Contains(got.out, "pelago explain peering milan") || !strings.Contains(got.out, "in band") {
 		t.Errorf("status of a dead tunnel: %+v", got)
 	}
-	other := strings.ReplaceAll(marked, "M", "N")
+	other := strings.ReplaceAll(whole, "M", "N")
 	for _, c := range []struct {
 		reason string
 		args   []string
@@ -264,7 +264,7 @@ func TestPeerInBand(t *testing.T) {
 	stop()
 	stop = s.manager(func(*v1alpha1.Peering) []metav1.Condition { return well() })
 	s.again("milan")
-	if got := s.run(tunnelArgs(marked, "--default-request=false")...); got.code != 0 || got.out != "Peered with milan.\n" {
+	if got := s.run(tunnelArgs(whole, "--default-request=false")...); got.code != 0 || got.out != "Peered with milan.\n" {
 		t.Errorf("the same line again: %+v", got)
 	}
 	got := s.run("unpeer", "milan", "--force")

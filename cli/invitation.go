@@ -266,6 +266,9 @@ func (i invitation) check() error {
 		return usage("--token is not a whole token; copy the whole line that pelago generate peer-command printed")
 	}
 	if i.inBand() {
+		if _, _, err := v1alpha1.InBandKey(i.Token); err != nil { // it makes the tunnel's key
+			return usage("--token is not a whole token; copy the whole line that pelago generate peer-command printed")
+		}
 		if err := checkTunnel(i.Tunnel); err != nil {
 			return usage("%w", err)
 		}
