@@ -133,9 +133,19 @@ func (a *attempt) store(ctx context.Context, progress *screen.Progress) (already
 	if existing != nil && existing.Spec.Consume != nil && meta.IsStatusConditionTrue(existing.Status.Conditions, v1alpha1.ConditionIdentityReady) {
 		return true, nil
 	}
-	progress.Step("Storing the invitation")
 	objects := a.invitation.manifests(a.consume)
 	secret, peering := objects[0].(*corev1.Secret), objects[1].(*v1alpha1.Peering)
+	if existing != nil {
+		if err := unchanged(existing, peering.Spec.Consume); err != nil {
+			return false, err
+		}
+	}
+	if a.invitation.inBand() {
+		if err := a.c.hasNetwork(ctx, "this cluster"); err != nil {
+			return false, err
+		}
+	}
+	progress.Step("Storing the invitation")
 	if err := a.c.Client.Create(ctx, secret, fieldOwner); err != nil && !apierrors.IsAlreadyExists(err) {
 		if apierrors.IsNotFound(err) { // the namespace
 			return false, fmt.Errorf("there is no Pelago in the cluster at %s; run: pelago install", a.c.Server)

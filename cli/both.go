@@ -69,7 +69,7 @@ func (p *peer) direction(ctx context.Context, e *Env, consumer, provider *Cluste
 	if err != nil {
 		return nil, err
 	}
-	i, err := e.invite(ctx, provider, terms{consumer: known, ttl: ttlOfBoth})
+	i, err := e.invite(ctx, provider, terms{consumer: known, ttl: ttlOfBoth, inBand: p.inBand})
 	if err != nil {
 		return nil, err
 	}
@@ -83,11 +83,7 @@ func (p *peer) direction(ctx context.Context, e *Env, consumer, provider *Cluste
 		err = a.run(ctx)
 	}
 	if err != nil {
-		undo, cancel := bound(context.WithoutCancel(ctx), undoLimit)
-		defer cancel()
-		if failed := i.withdraw(undo, provider); failed != nil {
-			err = fmt.Errorf("%w; withdrawing the invitation failed too: %w; at the provider: kubectl delete invitation %s", err, failed, i.object)
-		}
+		err = i.takeBack(ctx, provider, err)
 	}
 	return a, err
 }

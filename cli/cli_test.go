@@ -85,6 +85,10 @@ const (
 	hash = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
 	// marked is a token that is found again wherever it leaks to.
 	marked = "MARKED_TOKEN_MARKED_TOKEN_MARKED_TOKEN_MARK"
+	// whole is one that is also 32 bytes, as those in band are.
+	whole = "MARKED_TOKEN_MARKED_TOKEN_MARKED_TOKEN_MARQ"
+	// publicKey is a key of WireGuard.
+	publicKey = "QKrQ6rIlxWRnmhIQbXKXiR5oSSsYIyuOZqdKGvVeVBk="
 )
 
 // TestMistakesInWords holds that what means nothing ends with 2, before any cluster is
@@ -92,6 +96,9 @@ const (
 func TestMistakesInWords(t *testing.T) {
 	line := []string{"peer", "milan", "--cluster-id", id1, "--auth-url", "https://milan.example:30443", "--ca-sha256", hash, "--token", marked}
 	with := func(args ...string) []string { return append(append([]string{}, line...), args...) }
+	tunneled := func(args ...string) []string {
+		return append([]string{"peer", "milan", "--cluster-id", id1, "--tunnel-key", publicKey, "--tunnel-endpoint", "milan.example:7100", "--ca-sha256", hash, "--token", whole}, args...)
+	}
 	cases := []struct {
 		reason string
 		args   []string
@@ -130,7 +137,21 @@ func TestMistakesInWords(t *testing.T) {
 		{"a resource without amount", with("--resource", "nvidia.com/gpu"), "NAME=AMOUNT"},
 		{"the same twice", with("--cpu", "1", "--resource", "cpu=2"), "given twice"},
 		{"amounts of a request that is not made", with("--cpu", "1", "--default-request=false"), "leave out --default-request=false"},
-		{"the tunnel that is not there", with("--in-band"), "needs the tunnel"},
+		{"in band without the other cluster", with("--in-band"), "--in-band is for --remote-kubeconfig; without that run at the provider: pelago generate peer-command --in-band"},
+		{"a tunnel and an address", with("--tunnel-key", publicKey, "--tunnel-endpoint", "milan:7100"), "--tunnel-key and --auth-url exclude each other"},
+		{"a tunnel and one to be made", []string{"peer", "--remote-kubeconfig", "x", "--in-band", "--tunnel-key", publicKey}, "leave out --tunnel-key and --tunnel-endpoint"},
+		{"a tunnel and an API server", tunneled("--server-url", "https://milan:6443"), "are of no use in band"},
+		{"a tunnel and a proxy", tunneled("--proxy-url", "http://proxy:3128"), "are of no use in band"},
+		{"half a tunnel", []string{"peer", "milan", "--cluster-id", id1, "--tunnel-key", publicKey, "--ca-sha256", hash, "--token", marked}, "--tunnel-endpoint is missing; copy the whole line"},
+		{"the other half", []string{"peer", "milan", "--cluster-id", id1, "--tunnel-endpoint", "milan:7100", "--ca-sha256", hash, "--token", marked}, "--tunnel-key is missing; copy the whole line"},
+		{"nothing but a tunnel", []string{"peer", "--tunnel-key", publicKey, "--tunnel-endpoint", "milan:7100"}, "NAME, --cluster-id, --ca-sha256 and --token are missing"},
+		{"a token that makes no key", tunneled("--token", marked), "--token is not a whole token"},
+		{"a key that was cut", tunneled("--tunnel-key", publicKey[:40]), "--tunnel-key has to be a key of WireGuard"},
+		{"an endpoint without a port", tunneled("--tunnel-endpoint", "milan"), `--tunnel-endpoint "milan" is not of the form HOST:PORT`},
+		{"an endpoint with a port there is not", tunneled("--tunnel-endpoint", "milan:65536"), "a port of 1 to 65535"},
+		{"an endpoint with a name for a port", tunneled("--tunnel-endpoint", "milan:https"), "is not of the form HOST:PORT"},
+		{"an endpoint that a shell would act upon", tunneled("--tunnel-endpoint", "$(x):7100"), "is not of the form HOST:PORT"},
+		{"more endpoints than a Peering may have", tunneled(strings.Fields(strings.Repeat("--tunnel-endpoint milan:7100 ", 16))...), "--tunnel-endpoint is given 17 times"},
 		{"both ways to invite", with("--remote-kubeconfig", "x"), "makes the invitation itself"},
 		{"both directions without the other cluster", with("--bidirectional"), "--bidirectional needs --remote-kubeconfig"},
 		{"an invitation that lives too long", []string{"generate", "peer-command", "--ttl", "1000h"}, "--ttl 1000h0m0s is not between"},

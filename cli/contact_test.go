@@ -58,11 +58,11 @@ func TestLastContact(t *testing.T) {
 		}
 		s.peerings = []v1alpha1.Peering{p}
 		r := s.report(now)
-		if got := contact(r.Peerings[0].InContact, r.Peerings[0].Contact, now); got != c.want {
+		if got := contact(r.Peerings[0].InContact, r.Peerings[0].Contact, now, false); got != c.want {
 			t.Errorf("%s: %q, want %q", c.reason, got, c.want)
 		}
 		if c.provider {
-			if got := contact(r.Tenants[0].InContact, r.Tenants[0].Contact, now); got != c.want {
+			if got := contact(r.Tenants[0].InContact, r.Tenants[0].Contact, now, false); got != c.want {
 				t.Errorf("%s: the tenant: %q, want %q", c.reason, got, c.want)
 			}
 		}

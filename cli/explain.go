@@ -124,6 +124,9 @@ func (c *Cluster) peeringChains(ctx context.Context, e *Env, word string) ([]cha
 			}
 			f.Token = err == nil
 		}
+		if f.Way, err = c.way(ctx, p, f.Now); err != nil {
+			return nil, err
+		}
 		if f.Requests, f.Offers, err = c.negotiations(ctx, v1alpha1.PeeringNamespace(p.Name)); err != nil {
 			return nil, err
 		}

@@ -35,15 +35,21 @@ func newGenerate(e *Env) *cobra.Command {
 		Short: "Invite a cluster: print the line it runs to use this one",
 		Long: `Makes an invitation and prints the line that the consumer runs to use this cluster.
 The line holds a secret, works once, and ends after --ttl. With -o yaml it prints the
-objects to apply in the consumer's cluster instead, a Secret and a Peering, for GitOps.`,
+objects to apply in the consumer's cluster instead, a Secret and a Peering, for GitOps.
+
+With --in-band the consumer needs to reach nothing of this cluster but a UDP port of its
+nodes, or of their load balancer: the API server and pelago-auth are reached through the
+tunnel. It needs the network on both sides.`,
 		Example: `  pelago generate peer-command
   pelago generate peer-command --ttl 24h --consumer rome
+  pelago generate peer-command --in-band
   pelago generate peer-command -o yaml`,
 		Args: exactly(),
 		RunE: e.does(g.run),
 	}
 	durationFlag(c.Flags(), &g.terms.ttl, "ttl", ttlDefault, "how long the invitation can be used")
 	c.Flags().StringVar(&g.terms.consumer, "consumer", "", "what the consumer will be called here, whatever it calls itself")
+	c.Flags().BoolVar(&g.terms.inBand, "in-band", false, "let the consumer come through the tunnel alone: it needs to reach one UDP port")
 	outputFlag(c, &g.output)
 	group.AddCommand(c)
 	return group
@@ -75,6 +81,9 @@ func (g *generate) run(ctx context.Context, e *Env, _ []string) error {
 	}
 	if err != nil {
 		return fmt.Errorf("printing the invitation: %w", err)
+	}
+	if n := len(i.Tunnel.Endpoints); n > mostLined && g.output == "" {
+		e.note("The line names %d of the %d places where the tunnel may be called; -o yaml has all.", mostLined, n)
 	}
 	e.note("Keep this secret: whoever has it first becomes a consumer of %s. It works once, until %s.",
 		i.Name, i.until.UTC().Format("2006-01-02 15:04 MST"))

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/cli/screen"
+	"github.com/pelago-dev/pelago/internal/home"
 )
 
 const (
@@ -34,6 +36,8 @@ type invitation struct {
 	AuthURL   string
 	CASHA256  string
 	Token     string
+	// Tunnel is where the provider is reached in band, in place of AuthURL.
+	Tunnel v1alpha1.InBand
 
 	// reach is what the consumer lets the provider reach, and no part of the line.
 	reach v1alpha1.Reachability
@@ -45,14 +49,18 @@ type invitation struct {
 // line is the command that accepts the invitation. All its words are checked to be
 // free of what a shell would act upon.
 func (i invitation) line() string {
-	return fmt.Sprintf("pelago peer %s --cluster-id %s --auth-url %s --ca-sha256 %s --token %s",
-		i.Name, i.ClusterID, i.AuthURL, i.CASHA256, i.Token)
+	at := "--auth-url " + i.AuthURL
+	if i.inBand() {
+		at = i.ofTunnel()
+	}
+	return fmt.Sprintf("pelago peer %s --cluster-id %s %s --ca-sha256 %s --token %s", i.Name, i.ClusterID, at, i.CASHA256, i.Token)
 }
 
 // terms are what an invitation grants.
 type terms struct {
 	consumer string
 	ttl      time.Duration
+	inBand   bool
 }
 
 // invite makes an Invitation in a cluster and returns what to tell the consumer.
@@ -61,18 +69,17 @@ func (e *Env) invite(ctx context.Context, c *Cluster, t terms) (invitation, erro
 	if err != nil {
 		return invitation{}, err
 	}
-	if settings.APIServer.URL == "" {
-		return invitation{}, fmt.Errorf("this cluster cannot provide: it does not know its API server's address; run: pelago install --api-server-url https://HOST:PORT")
-	}
 	i := invitation{Name: settings.Cluster.Name, until: e.Clock.Now().Add(t.ttl).Truncate(time.Second)}
 	if err := v1alpha1.CheckClusterName(i.Name); err != nil {
 		return invitation{}, fmt.Errorf("reading this cluster's settings: %w", err)
 	}
-	if i.AuthURL, err = c.endpoint(ctx, settings); err != nil {
-		return invitation{}, err
+	if t.inBand {
+		err = c.hasNetwork(ctx, i.Name)
+	} else {
+		i.AuthURL, err = c.called(ctx, settings)
 	}
-	if err := checkAuthURL(i.AuthURL); err != nil {
-		return invitation{}, fmt.Errorf("the address of the authentication endpoint cannot be used: %w", err)
+	if err != nil {
+		return invitation{}, err
 	}
 	if err := e.introduce(ctx, c, &i); err != nil {
 		return invitation{}, err
@@ -89,10 +96,43 @@ func (e *Env) invite(ctx context.Context, c *Cluster, t terms) (invitation, erro
 		ObjectMeta: metav1.ObjectMeta{Name: i.object, Labels: map[string]string{v1alpha1.LabelManagedBy: managedBy}},
 		Spec:       v1alpha1.InvitationSpec{TokenSHA256: hash, Expires: metav1.NewTime(i.until), Consumer: t.consumer},
 	}
+	if t.inBand {
+		_, public, err := v1alpha1.InBandKey(i.Token)
+		if err != nil {
+			return invitation{}, err
+		}
+		object.Spec.InBand = &v1alpha1.InvitationInBand{PublicKey: public}
+	}
 	if err := c.Client.Create(ctx, object, fieldOwner); err != nil {
 		return invitation{}, describe(fmt.Errorf("making the invitation: %w", err), c)
 	}
+	if !t.inBand {
+		return i, nil
+	}
+	if object.Spec.InBand == nil {
+		err = fmt.Errorf("the Pelago in the cluster at %s knows nothing of tunnels of invitations; upgrade it: pelago install", c.Server)
+	} else {
+		err = e.tunnel(ctx, c, &i, settings.Network)
+	}
+	if err != nil {
+		return invitation{}, i.takeBack(ctx, c, err)
+	}
 	return i, nil
+}
+
+// called is where this cluster accepts invitations of those who reach it.
+func (c *Cluster) called(ctx context.Context, settings home.Config) (string, error) {
+	if settings.APIServer.URL == "" {
+		return "", fmt.Errorf("this cluster cannot provide: it does not know its API server's address; run: pelago install --api-server-url https://HOST:PORT, or invite through the tunnel: --in-band")
+	}
+	url, err := c.endpoint(ctx, settings)
+	if err != nil {
+		return "", err
+	}
+	if err := checkAuthURL(url); err != nil {
+		return "", fmt.Errorf("the address of the authentication endpoint cannot be used: %w", err)
+	}
+	return url, nil
 }
 
 // introduce fills in what the programs in the cluster make when they start for the
@@ -128,6 +168,16 @@ func (i invitation) withdraw(ctx context.Context, c *Cluster) error {
 	return client.IgnoreNotFound(c.Client.Delete(ctx, object))
 }
 
+// takeBack removes an invitation of which nothing came, and says why.
+func (i invitation) takeBack(ctx context.Context, c *Cluster, why error) error {
+	undo, cancel := bound(context.WithoutCancel(ctx), undoLimit)
+	defer cancel()
+	if failed := i.withdraw(undo, c); failed != nil {
+		return fmt.Errorf("%w; withdrawing the invitation failed too: %w; at the provider: kubectl delete invitation %s", why, failed, i.object)
+	}
+	return why
+}
+
 // newToken makes a token.
 func newToken(random io.Reader) (string, error) {
 	var raw [tokenBytes]byte
@@ -150,6 +200,9 @@ func (i invitation) manifests(consume v1alpha1.Consume) []client.Object {
 		StringData: map[string]string{"token": i.Token},
 	}
 	consume.AuthURL, consume.CASHA256, consume.TokenSecret = i.AuthURL, i.CASHA256, secret.Name
+	if i.inBand() {
+		consume.InBand = i.Tunnel.DeepCopy()
+	}
 	peering := &v1alpha1.Peering{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Peering"},
 		ObjectMeta: metav1.ObjectMeta{Name: i.Name, Labels: map[string]string{v1alpha1.LabelManagedBy: managedBy}},
@@ -175,10 +228,14 @@ func (i invitation) print(e *Env, format string, consume v1alpha1.Consume) error
 
 // complete says which parts of an invitation were not given.
 func (i invitation) complete() error {
+	type part struct{ name, value string }
+	at := []part{{"--auth-url", i.AuthURL}}
+	if i.inBand() {
+		at = []part{{"--tunnel-key", i.Tunnel.PublicKey}, {"--tunnel-endpoint", strings.Join(i.Tunnel.Endpoints, ",")}}
+	}
+	parts := slices.Concat([]part{{"NAME", i.Name}, {"--cluster-id", i.ClusterID}}, at, []part{{"--ca-sha256", i.CASHA256}, {"--token", i.Token}})
 	var missing []string
-	for _, part := range []struct{ name, value string }{
-		{"NAME", i.Name}, {"--cluster-id", i.ClusterID}, {"--auth-url", i.AuthURL}, {"--ca-sha256", i.CASHA256}, {"--token", i.Token},
-	} {
+	for _, part := range parts {
 		if part.value == "" {
 			missing = append(missing, part.name)
 		}
@@ -187,7 +244,7 @@ func (i invitation) complete() error {
 	switch {
 	case last < 0:
 		return nil
-	case last == 4:
+	case len(missing) == len(parts):
 		return usage("there is no invitation; run at the provider: pelago generate peer-command, and here the line it prints")
 	case last == 0:
 		return usage("%s is missing; copy the whole line that pelago generate peer-command printed", missing[0])
@@ -208,10 +265,24 @@ func (i invitation) check() error {
 	case !tokenPattern.MatchString(i.Token):
 		return usage("--token is not a whole token; copy the whole line that pelago generate peer-command printed")
 	}
+	if i.inBand() {
+		if _, _, err := v1alpha1.InBandKey(i.Token); err != nil { // it makes the tunnel's key
+			return usage("--token is not a whole token; copy the whole line that pelago generate peer-command printed")
+		}
+		if err := checkTunnel(i.Tunnel); err != nil {
+			return usage("%w", err)
+		}
+		return nil
+	}
 	if err := checkAuthURL(i.AuthURL); err != nil {
 		return usage("--auth-url: %w", err)
 	}
 	return nil
+}
+
+// bare says that nothing is known of an invitation but what to call the provider.
+func (i invitation) bare() bool {
+	return i.ClusterID == "" && i.AuthURL == "" && i.CASHA256 == "" && i.Token == "" && !i.inBand()
 }
 
 // readToken replaces the token "-" by a line of input.

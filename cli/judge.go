@@ -81,6 +81,7 @@ func (s *snapshot) judgePeering(r *Report, p v1alpha1.Peering, now time.Time) {
 		report.Roles = []v1alpha1.Role{}
 	}
 	report.Ready, report.Reason = readiness(p.Status.Conditions)
+	report.InBand = s.inBand(&p)
 	if credential := p.Status.Credential; credential != nil {
 		report.Expires = &credential.NotAfter
 	}
@@ -99,6 +100,9 @@ func (s *snapshot) judgePeering(r *Report, p v1alpha1.Peering, now time.Time) {
 		return
 	}
 	if problem := conditionProblem(object, p.Name, p.Status.Conditions); problem != nil {
+		if problem.Reason == v1alpha1.ReasonTunnelDown {
+			problem.Remedy = "see where it is called: pelago explain peering " + p.Name
+		}
 		r.Problems = append(r.Problems, *problem)
 		return
 	}
@@ -113,7 +117,7 @@ func (s *snapshot) judgePeering(r *Report, p v1alpha1.Peering, now time.Time) {
 }
 
 func (s *snapshot) judgeTenant(r *Report, t v1alpha1.Tenant, now time.Time) {
-	report := TenantReport{Name: t.Name, ClusterID: t.Spec.ClusterID, State: t.Spec.State, Used: t.Status.Used, Contact: heardOf(&t, s.heard)}
+	report := TenantReport{Name: t.Name, ClusterID: t.Spec.ClusterID, State: t.Spec.State, Used: t.Status.Used, Contact: heardOf(&t, s.heard), InBand: t.Spec.InBand}
 	if report.State == "" {
 		report.State = v1alpha1.TenantActive
 	}
@@ -139,6 +143,15 @@ func (s *snapshot) judgeTenant(r *Report, t v1alpha1.Tenant, now time.Time) {
 	if c := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionReaderAnswering); c != nil && c.Reason != v1alpha1.ReasonReady {
 		r.Problems = append(r.Problems, problemOf("tenant "+t.Name, t.Name, c))
 	}
+}
+
+// inBand reports whether this cluster and a peer speak with each other through the tunnel: what
+// it uses decides, then what it gives.
+func (s *snapshot) inBand(p *v1alpha1.Peering) bool {
+	if p.Spec.Consume != nil {
+		return p.Spec.Consume.InBand != nil
+	}
+	return p.Spec.Provide != nil && slices.ContainsFunc(s.tenants, func(t v1alpha1.Tenant) bool { return t.Name == p.Spec.Provide.Tenant && t.Spec.InBand })
 }
 
 // watched reports whether somebody keeps conditions true.

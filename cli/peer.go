@@ -54,18 +54,25 @@ behind their Services), or all. The provider's owner says the same of his pods, 
 there, and the narrower of both holds.
 
 With --remote-kubeconfig the invitation is made there first, so that one command does
-both sides; with --bidirectional each cluster uses the other.`,
+both sides; with --bidirectional each cluster uses the other. With --in-band, or a line that
+names a tunnel, all that is said between the two goes through the tunnel from the first word
+on: one UDP port of the provider has to be in reach of this cluster's nodes, and its API server
+need not be. With --bidirectional that holds for both clusters.`,
 		Example: `  pelago peer milan --cluster-id 8f14e45f-ceea-4e7a-9c1d-0d5f3b6a1c2e --auth-url https://milan.example:30443 --ca-sha256 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae --token tOkEn
   pelago peer milan --reachability full
   pelago peer --remote-kubeconfig milan.kubeconfig
-  pelago peer --remote-kubeconfig milan.kubeconfig --bidirectional`,
+  pelago peer --remote-kubeconfig milan.kubeconfig --bidirectional
+  pelago peer --remote-kubeconfig milan.kubeconfig --in-band
+  pelago peer milan --cluster-id 8f14e45f-ceea-4e7a-9c1d-0d5f3b6a1c2e --tunnel-key QKrQ6rIlxWRnmhIQbXKXiR5oSSsYIyuOZqdKGvVeVBk= --tunnel-endpoint milan.example:7100 --ca-sha256 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae --token tOkEn`,
 		Args: atMost("NAME"),
 		RunE: e.does(p.run),
 	}
 	f := c.Flags()
 	f.StringVar(&p.invitation.ClusterID, "cluster-id", "", "the provider's cluster id, from its invitation")
 	f.StringVar(&p.invitation.AuthURL, "auth-url", "", "where the provider accepts invitations, https://HOST:PORT")
-	f.StringVar(&p.invitation.CASHA256, "ca-sha256", "", "fingerprint of the authority behind --auth-url")
+	f.StringVar(&p.invitation.Tunnel.PublicKey, "tunnel-key", "", "the provider's key of the invitation's tunnel, in place of --auth-url")
+	f.StringArrayVar(&p.invitation.Tunnel.Endpoints, "tunnel-endpoint", nil, "where that tunnel is called over UDP, HOST:PORT; repeatable")
+	f.StringVar(&p.invitation.CASHA256, "ca-sha256", "", "fingerprint of the authority of the provider's authentication endpoint")
 	f.StringVar(&p.invitation.Token, "token", "", "the invitation's token; - reads it from standard input")
 	f.StringVar(&p.consume.serverURL, "server-url", "", "address of the provider's API server, if not the one it names")
 	f.StringVar(&p.consume.proxyURL, "proxy-url", "", "HTTP proxy through which the provider is reached")
@@ -78,7 +85,7 @@ both sides; with --bidirectional each cluster uses the other.`,
 	f.StringVar(&p.remote.Context, "remote-context", "", "context of --remote-kubeconfig")
 	f.StringVar(&p.reachability, "reachability", "", "which pods here take part in the network with the provider: "+reachWords()+"; offloaded-only if never given")
 	f.BoolVar(&p.bidirectional, "bidirectional", false, "let the remote cluster use this one as well")
-	f.BoolVar(&p.inBand, "in-band", false, "reach the provider's API server through the tunnel (not available yet)")
+	f.BoolVar(&p.inBand, "in-band", false, "with --remote-kubeconfig: reach the provider through the tunnel alone")
 	f.BoolVar(&p.dryRun, "dry-run", false, "print the objects instead of making them")
 	durationFlag(f, &p.timeout, "timeout", waitDefault, "how long to wait until the peering is ready; Pelago goes on after that")
 	outputFlag(c, &p.output)
@@ -94,7 +101,7 @@ func (p *peer) run(ctx context.Context, e *Env, args []string) error {
 		return err
 	}
 	p.invitation.reach = v1alpha1.Reachability(p.reachability)
-	if i := p.invitation; i == (invitation{Name: i.Name, reach: i.reach}) && i.Name != "" && i.reach != "" && p.remote == (Access{}) {
+	if i := p.invitation; i.bare() && i.Name != "" && i.reach != "" && p.remote == (Access{}) && !p.inBand {
 		return changeReach(ctx, e, i.Name, i.reach, p.dryRun)
 	}
 	consume, err := p.check()
@@ -130,9 +137,10 @@ func (p *peer) run(ctx context.Context, e *Env, args []string) error {
 func (p *peer) check() (v1alpha1.Consume, error) {
 	f := p.consume
 	var consume v1alpha1.Consume
+	if err := p.checkTunnel(); err != nil {
+		return consume, err
+	}
 	switch i := p.invitation; {
-	case p.inBand:
-		return consume, usage("--in-band needs the tunnel between clusters, which this version does not have; give the provider's API server an address that this cluster reaches (--server-url, --proxy-url)")
 	case p.remote != (Access{}) && (i.ClusterID != "" || i.AuthURL != "" || i.CASHA256 != "" || i.Token != ""):
 		return consume, usage("--remote-kubeconfig makes the invitation itself; leave out --cluster-id, --auth-url, --ca-sha256 and --token")
 	case p.remote != (Access{}) && p.dryRun:

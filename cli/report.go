@@ -81,6 +81,8 @@ type PeeringReport struct {
 	// and never later than it was but for some seconds in which that was not noticed.
 	Contact *metav1.Time `json:"lastContact,omitempty"`
 	Expires *metav1.Time `json:"credentialNotAfter,omitempty"`
+	// InBand says that the clusters speak with each other through the tunnel.
+	InBand bool `json:"inBand,omitempty"`
 }
 
 // OfferReport is what a provider offers this cluster.
@@ -115,6 +117,8 @@ type TenantReport struct {
 	InContact bool `json:"inContact"`
 	// Contact is when it was last heard of: to the second where its Lease can be read.
 	Contact *metav1.Time `json:"lastContact,omitempty"`
+	// InBand says that the consumer comes through the tunnel.
+	InBand bool `json:"inBand,omitempty"`
 }
 
 // InvitationReport is an Invitation that can still be used.

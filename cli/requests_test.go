@@ -100,10 +100,13 @@ func TestUnmetPeering(t *testing.T) {
 }
 
 func TestContact(t *testing.T) {
-	if got := contact(true, when(-time.Hour), now); got != "now" {
+	if got := contact(true, when(-time.Hour), now, false); got != "now" {
 		t.Errorf("a cluster that answers was heard of %s", got)
 	}
-	if got := contact(false, when(-time.Hour), now); got != "60m ago" {
+	if got := contact(true, when(-time.Hour), now, true); got != "now, in band" {
+		t.Errorf("a cluster that answers through the tunnel was heard of %s", got)
+	}
+	if got := contact(false, when(-time.Hour), now, false); got != "60m ago" {
 		t.Errorf("a cluster that does not answer was heard of %s", got)
 	}
 	s := busy()

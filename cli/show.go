@@ -123,7 +123,7 @@ func (v view) peerings(peerings []PeeringReport) error {
 		}
 		rows = append(rows, []screen.Cell{
 			{Text: p.Name}, {Text: roles(p.Roles)}, readyCell(p.Ready), {Text: version},
-			{Text: offered}, {Text: contact(p.InContact, p.Contact, v.now)}, {Text: ahead(p.Expires, v.now)},
+			{Text: offered}, {Text: contact(p.InContact, p.Contact, v.now, p.InBand)}, {Text: ahead(p.Expires, v.now)},
 		})
 	}
 	if err := screen.Table(v.out, v.paint, v.width, []string{"PEERING", "ROLES", "READY", "VERSION", "OFFERED", "CONTACT", "CREDENTIAL"}, rows); err != nil {
@@ -146,7 +146,7 @@ func (v view) tenants(tenants []TenantReport) error {
 	for _, t := range tenants {
 		rows = append(rows, []screen.Cell{
 			{Text: t.Name}, {Text: string(t.State), Colour: stateColour(t.State)}, readyCell(t.Ready),
-			{Text: share(t, "cpu")}, {Text: share(t, "memory")}, {Text: share(t, "pods")}, {Text: contact(t.InContact, t.Contact, v.now)},
+			{Text: share(t, "cpu")}, {Text: share(t, "memory")}, {Text: share(t, "pods")}, {Text: contact(t.InContact, t.Contact, v.now, t.InBand)},
 		})
 	}
 	if err := screen.Table(v.out, v.paint, v.width, []string{"TENANT", "STATE", "READY", "CPU", "MEMORY", "PODS", "CONTACT"}, rows); err != nil {
@@ -324,11 +324,16 @@ func share(t TenantReport, name string) string {
 }
 
 // contact is when a cluster was last heard of.
-func contact(live bool, last *metav1.Time, now time.Time) string {
+// contact is when another cluster was heard of, and how it is spoken with.
+func contact(live bool, last *metav1.Time, now time.Time, inBand bool) string {
+	text := ago(last, now)
 	if live {
-		return "now"
+		text = "now"
 	}
-	return ago(last, now)
+	if inBand {
+		text += ", in band"
+	}
+	return text
 }
 
 func ago(t *metav1.Time, now time.Time) string {

@@ -44,7 +44,8 @@ NAME is the peering, the remote cluster's own name, or its id.
 
 If the remote cluster does not answer, --force cleans up this side at once and leaves a
 small Secret, a tombstone, by which Pelago goes on telling the other side until it has heard;
---forget deletes the tombstone.`,
+--forget deletes the tombstone. A provider that is reached in band is told once, and there is no
+tombstone: the tunnel ends with the peering.`,
 		Example: `  pelago unpeer milan
   pelago unpeer milan --force
   pelago unpeer milan --forget`,
@@ -94,6 +95,10 @@ func (u *unpeer) run(ctx context.Context, e *Env, args []string) error {
 		u.noteTenant(ctx, e, c, name)
 	} else if len(left) > 0 {
 		e.note("%s has not been told yet; Pelago goes on trying. If that cluster is gone for good: pelago unpeer %[1]s --forget", name)
+	}
+	if p.Spec.Consume != nil && p.Spec.Consume.InBand != nil && u.force {
+		e.note("%s was told once, through the tunnel, and cannot be any more. If the tunnel was dead:", name)
+		u.noteTenant(ctx, e, c, name)
 	}
 	return nil
 }

@@ -19,6 +19,8 @@ type Facts struct {
 	Peering *v1alpha1.Peering
 	// Token says that the Secret with the invitation's token is there.
 	Token bool
+	// Way is the tunnel to the provider, nil unless it is reached in band.
+	Way *Way
 	// Requests and Offers are those in the peering's own namespace.
 	Requests []v1alpha1.ResourceRequest
 	Offers   []v1alpha1.ResourceOffer
@@ -46,6 +48,9 @@ func consume(f Facts) Chain {
 	p, spec, status := f.Peering, f.Peering.Spec.Consume, f.Peering.Status
 	c := Chain{Title: "This cluster uses " + p.Name}
 	c.add(wanted(p))
+	if f.Way != nil {
+		c.add(leads(f))
+	}
 	c.add(invited(f))
 	c.add(answers(p))
 	issued := step("the provider has issued a credential", p.Name, status.Conditions, p.Generation, v1alpha1.ConditionIdentityReady, "")
@@ -114,6 +119,9 @@ func invited(f Facts) Step {
 // meant. It is evident from what came after it.
 func answers(p *v1alpha1.Peering) Step {
 	s := Step{Fact: "the provider's endpoint answers", State: Done, Evidence: p.Spec.Consume.AuthURL}
+	if p.Spec.Consume.InBand != nil {
+		s.Evidence = "in the tunnel"
+	}
 	identity := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionIdentityReady)
 	if p.Status.Credential != nil || identity == nil || identity.Status == metav1.ConditionTrue {
 		if identity == nil && p.Status.Credential == nil {
@@ -124,6 +132,8 @@ func answers(p *v1alpha1.Peering) Step {
 	switch identity.Reason {
 	case v1alpha1.ReasonAuthUnreachable, v1alpha1.ReasonUntrusted:
 		s.State, s.Evidence, s.Remedy = Broken, evidenceOf(identity), Remedy(identity.Reason, p.Name)
+	case v1alpha1.ReasonTunnelDown:
+		s.State, s.Evidence, s.Remedy = Broken, evidenceOf(identity), wayRemedy(p)
 	case v1alpha1.ReasonPending:
 		s.State, s.Evidence = Waiting, evidenceOf(identity)
 	}

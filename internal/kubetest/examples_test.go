@@ -21,7 +21,7 @@ import (
 // server, as a reader would, and holds that every kind has a page.
 func TestKindsHavePagesWithExamples(t *testing.T) {
 	c := Server(t).Client(t)
-	for _, namespace := range []string{v1alpha1.SystemNamespace, "pelago-tenant-rome", "pelago-peering-milan", "shop"} {
+	for _, namespace := range []string{v1alpha1.SystemNamespace, v1alpha1.NetworkNamespace, "pelago-tenant-rome", "pelago-peering-milan", "shop"} {
 		err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)

@@ -68,7 +68,7 @@ const (
 )
 
 // ownSteps matches the cluster tests with steps of their own.
-const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestNetworkMatrix|TestMixedClusters|TestSkew|TestSharding|TestTransit|TestTorture)$"
+const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestNetworkMatrix|TestMixedClusters|TestSkew|TestSharding|TestTransit|TestInBand|TestTorture)$"
 
 // silence begins what tests of the network's faults have measured.
 const silence = "longest silence "
@@ -155,6 +155,10 @@ var steps = []step{
 		name: "transit", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
 		proves:  "pods at two providers of the same addresses reach each other through home",
 		command: goTest("-v", "-timeout", "20m", "-run", "^TestTransit$", "./test"), env: cluster, goTest: true, limit: 21 * time.Minute,
+	}, {
+		name: "in-band", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
+		proves:  "a consumer behind NAT that reaches nothing of its provider but UDP ports peers with it, uses it and parts",
+		command: goTest("-v", "-timeout", "30m", "-run", "^TestInBand$", "./test"), env: cluster, goTest: true, limit: 31 * time.Minute,
 	}, {
 		name: "skew", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes"},
 		proves:  "the previous and the current build work with each other in both roles, and upgrades disturb nothing",

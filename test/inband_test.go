@@ -1,0 +1,454 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kubetest"
+)
+
+// inBandFile is a consumer that nobody can call, and a provider. Each has a node that is not
+// gateway.
+const inBandFile = `clusters:
+- name: rome
+  nodes: 2
+  behindNAT: true
+  addons: [coredns, load-balancer]
+- name: milan
+  nodes: 2
+  addons: [coredns, load-balancer]
+`
+
+// cutFor is how long the link between clusters in band is cut.
+const cutFor = 30 * time.Second
+
+// TestInBand has rome, behind NAT, use milan, of which it reaches nothing but the UDP ports of
+// tunnels. The parts share a peering, but for the first and the last ones.
+func TestInBand(t *testing.T) {
+	kubetest.RequireClusters(t)
+	s := kubetest.Sandbox(t, kubetest.Options{Name: "inband", File: sandboxFile(t, inBandFile), Pelago: true})
+	c := newContinuum(t, s, "rome", "milan")
+	box(t, s, "rome", "milan")
+	outside := c.bothTook(t)
+	c.walled(t)
+	b := &inBand{continuum: c, outside: outside, devices: map[string][]string{}, objects: map[string][]string{}}
+	for _, part := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"Closed", b.closed},
+		{"Peer", b.peer},
+		{"Shown", b.shown},
+		{"Silent", b.silent},
+		{"Pods", func(t *testing.T) { mainJob(t, c) }},
+		{"Network", func(t *testing.T) { network(t, c) }},
+		{"Tokens", func(t *testing.T) { tokens(t, c) }},
+		{"OnlyManager", b.onlyManager},
+		{"OtherNode", b.otherNode},
+		{"Restart", func(t *testing.T) { managersRestart(t, c) }},
+		{"Cut", b.cut},
+		{"Unpeer", b.unpeer},
+		{"Line", b.line},
+	} {
+		if !t.Run(part.name, part.run) && part.name == "Peer" {
+			t.Fatal("there is nothing that the other parts could be about")
+		}
+	}
+}
+
+// inBand is a scenario of two clusters of which one reaches the other's UDP ports alone.
+type inBand struct {
+	*continuum
+	// outside is how long the same command took without the tunnel.
+	outside time.Duration
+	// devices are those of Pelago on each node, and objects those of each cluster, before
+	// anybody was peered.
+	devices, objects map[string][]string
+}
+
+// bothTook peers rome with milan by both kubeconfigs and without a tunnel, and returns how long
+// that took.
+func (c *continuum) bothTook(t *testing.T) time.Duration {
+	t.Helper()
+	r := c.TryPelago(t, "rome", "peer", "--remote-kubeconfig", c.Files["milan"])
+	if r.Code != 0 {
+		t.Fatalf("peering out of band: exit %d\n%s%s", r.Code, r.Out, r.Errs)
+	}
+	c.Pelago(t, "rome", "unpeer", "milan")
+	c.part(t, "rome", "milan")
+	return r.Took
+}
+
+// walled lets rome's nodes, and the pods on them, send milan's nodes nothing but UDP to the ports of
+// tunnels, until the test ends.
+func (c *continuum) walled(t *testing.T) {
+	t.Helper()
+	const table = "walled"
+	var milan []string
+	now := statusOf(t, c.SandboxHandle)
+	for _, name := range c.nodes(t, "milan") {
+		milan = append(milan, now.node(t, "milan", name).Addresses...)
+	}
+	for _, node := range c.nodes(t, "rome") {
+		on := func(args ...string) {
+			c.Run(t, append([]string{"run", "rome", "--node", node, "--", "nft"}, args...)...)
+		}
+		t.Cleanup(func() { on("delete", "table", "inet", table) })
+		on("add", "table", "inet", table)
+		on("add chain inet " + table + " out { type filter hook postrouting priority -350; }")
+		on(fmt.Sprintf("add rule inet %s out ip daddr { %s } udp dport %d-%d accept", table, strings.Join(milan, ", "), tunnelPorts, tunnelPorts+999))
+		on("add rule inet " + table + " out ip daddr { " + strings.Join(milan, ", ") + " } drop")
+	}
+}
+
+// closed holds that rome reaches neither milan's API server nor its authentication endpoint, that
+// milan reaches nothing of rome's, and that rome cannot peer but in band.
+func (b *inBand) closed(t *testing.T) {
+	now := statusOf(t, b.SandboxHandle)
+	service, err := get[corev1.Service](b.continuum, "milan", v1alpha1.SystemNamespace, v1alpha1.AuthService)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, address := range map[string]string{"API server": now.api(t, "milan"), "authentication endpoint": join(now.address(t, "milan"), service.Spec.Ports[0].NodePort)} {
+		if got := from(t, b.SandboxHandle, "rome", "dial", address).Dial; got != "timeout" {
+			t.Errorf("rome dials milan's %s at %s: %s, want timeout", what, address, got)
+		}
+	}
+	for what, address := range map[string]string{"kubelet": join(now.address(t, "rome"), kubeletPort), "API server": now.api(t, "rome")} {
+		if got := from(t, b.SandboxHandle, "milan", "dial", address).Dial; got == "open" {
+			t.Errorf("milan dials rome's %s at %s and gets through", what, address)
+		}
+	}
+	for _, cluster := range []string{"rome", "milan"} {
+		b.objects[cluster] = b.continuum.objects(t, cluster)
+		for _, node := range b.nodes(t, cluster) {
+			b.devices[node] = b.devicesOf(t, cluster, node)
+		}
+	}
+	t.Cleanup(func() { b.part(t, "rome", "milan") })
+	if r := b.TryPelago(t, "rome", "peer", "--remote-kubeconfig", b.Files["milan"], "--timeout", "15s"); r.Code == 0 || !strings.Contains(r.Errs, v1alpha1.ReasonAuthUnreachable) {
+		t.Errorf("peering out of band: exit %d, %q; want a timeout that names %s", r.Code, r.Errs, v1alpha1.ReasonAuthUnreachable)
+	}
+	b.Pelago(t, "rome", "unpeer", "milan")
+}
+
+// devicesOf are Pelago's network devices on a node.
+func (b *inBand) devicesOf(t *testing.T, cluster, node string) (names []string) {
+	t.Helper()
+	for line := range strings.Lines(b.Run(t, "run", cluster, "--node", node, "--", "ip", "-brief", "link")) {
+		if name, _, _ := strings.Cut(strings.Fields(line)[0], "@"); strings.HasPrefix(name, "pelago-") {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// peer peers in band with both kubeconfigs, and tells how long that takes. It lasts for the
+// parts that follow.
+func (b *inBand) peer(t *testing.T) {
+	r := b.TryPelago(t, "rome", "peer", "--remote-kubeconfig", b.Files["milan"], "--in-band")
+	if r.Code != 0 {
+		t.Fatalf("exit %d\n%s%s\n%s", r.Code, r.Out, r.Errs, b.TryPelago(t, "rome", "explain", "peering", "milan").Out)
+	}
+	t.Logf("one command to peered: in band %s, out of band %s", r.Took.Round(10*time.Millisecond), b.outside.Round(10*time.Millisecond))
+	b.nodeReady(t, "rome", "milan")
+	b.introduced(t)
+}
+
+// introduced waits until the peering's own tunnel leads, and the invitation's is gone on both sides.
+func (b *inBand) introduced(t *testing.T) {
+	t.Helper()
+	begin := time.Now()
+	eventually(t, time.Minute, "the tunnel of the invitation has gone", func() error {
+		for _, cluster := range []string{"rome", "milan"} {
+			if err := b.withoutOpenings(cluster); err != nil {
+				return err
+			}
+		}
+		_, err := b.address()
+		return err
+	})
+	t.Logf("by its own tunnel alone after %s more", time.Since(begin).Round(100*time.Millisecond))
+}
+
+// withoutOpenings says which tunnel of an invitation a cluster has still.
+func (b *inBand) withoutOpenings(cluster string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	var configs v1alpha1.NetworkConfigList
+	if err := b.Clients[cluster].List(ctx, &configs, client.InNamespace(v1alpha1.NetworkNamespace)); err != nil {
+		return err
+	}
+	for _, n := range configs.Items {
+		return fmt.Errorf("%s has NetworkConfig %s", cluster, n.Name)
+	}
+	keys, err := get[corev1.Secret](b.continuum, cluster, v1alpha1.NetworkNamespace, v1alpha1.NetworkKeysName)
+	if client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	for name := range keys.Data {
+		if strings.HasPrefix(name, v1alpha1.InvitationPrefix) || strings.HasPrefix(name, v1alpha1.IntroductionPrefix) {
+			return fmt.Errorf("%s has the key %s", cluster, name)
+		}
+	}
+	return nil
+}
+
+// address is by which rome calls milan.
+func (b *inBand) address() (string, error) {
+	n, err := get[v1alpha1.NetworkConfig](b.continuum, "rome", v1alpha1.PeeringNamespace("milan"), v1alpha1.NetworkConsumer)
+	switch {
+	case err != nil:
+		return "", err
+	case n.Spec.InBand == nil || n.Spec.InBand.Address == "":
+		return "", fmt.Errorf("the peering's own tunnel does not lead yet: %+v", n.Spec.InBand)
+	}
+	return n.Spec.InBand.Address, nil
+}
+
+// shown holds what people see of a peering in band.
+func (b *inBand) shown(t *testing.T) {
+	for _, side := range [][2]string{{"rome", "milan"}, {"milan", "rome"}} {
+		if text := b.Pelago(t, side[0], "status"); !strings.Contains(text, "now, in band") {
+			t.Errorf("status in %s does not say that %s is heard of in band:\n%s", side[0], side[1], text)
+		}
+		if text := b.Pelago(t, side[0], "explain", "peering", side[1]); strings.Contains(text, "✗") {
+			t.Errorf("explain in %s finds something broken:\n%s", side[0], text)
+		}
+	}
+	if text := b.Pelago(t, "rome", "explain", "peering", "milan"); !strings.Contains(text, "✓ the tunnel leads to the provider") {
+		t.Errorf("explain says nothing of the tunnel:\n%s", text)
+	}
+}
+
+// silent holds that milan's ports answer nobody who has no invitation.
+func (b *inBand) silent(t *testing.T) {
+	n, err := get[v1alpha1.NetworkConfig](b.continuum, "rome", v1alpha1.PeeringNamespace("milan"), v1alpha1.NetworkProvider)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n.Spec.Port == 0 || len(n.Spec.Endpoints) == 0 {
+		t.Fatalf("milan's tunnel is at %v, port %d", n.Spec.Endpoints, n.Spec.Port)
+	}
+	for _, endpoint := range n.Spec.Endpoints {
+		if got := from(t, b.SandboxHandle, "rome", "ping", endpoint, "20", "50ms"); got.Sent == 0 || got.Received > 0 {
+			t.Errorf("%s answers %d of %d packets of a stranger", endpoint, got.Received, got.Sent)
+		}
+	}
+}
+
+// spoken says whether somebody who speaks HTTP answers a pod of rome: servers of HTTPS say that
+// they are no others.
+func (x *crossing) spoken(from *corev1.Pod, host string, port int32) (bool, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	out, err := x.Try(ctx, "kubectl", "rome", "--", "exec", "-n", from.Namespace, from.Name, "--", "sh", "-c",
+		fmt.Sprintf("timeout 5 wget -q -O - http://%s/ 2>&1; echo asked", join(host, port)))
+	if err == nil && !strings.Contains(out, "asked") {
+		err = fmt.Errorf("%q is no end", out)
+	}
+	return strings.Contains(out, "HTTP/1"), err
+}
+
+// onlyManager holds that no pod of rome but the manager's reaches milan by the address that stands
+// for it, whichever node it is on.
+func (b *inBand) onlyManager(t *testing.T) {
+	at, err := b.address()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &crossing{shop: b.offloaded(t, "rome")}
+	for _, node := range []string{"rome-1", "rome-2", "milan"} {
+		x.create(t, whoPod("", "on-"+node, node))
+	}
+	for _, node := range []string{"rome-1", "rome-2"} {
+		pod := x.running(t, "on-"+node)
+		x.eventually(t, networkLimit, "a pod on "+node+" is answered by rome's own API server", func() error {
+			answered, err := x.spoken(pod, "kubernetes.default.svc.cluster.local", 443)
+			if err == nil && !answered {
+				err = fmt.Errorf("it is not, so that silence means nothing")
+			}
+			return err
+		})
+	}
+	for _, node := range []string{"rome-1", "rome-2", "milan"} {
+		pod := x.running(t, "on-"+node)
+		for _, port := range []int32{v1alpha1.InBandAPIPort, v1alpha1.InBandAuthPort} {
+			if answered, err := x.spoken(pod, at, port); err != nil || answered {
+				t.Errorf("a pod on %s that calls %s is answered: %t, %v", node, join(at, port), answered, err)
+			}
+		}
+	}
+}
+
+// otherNode holds that rome reaches milan also when its manager and its gateway are on different
+// nodes, and when they are on the same one.
+func (b *inBand) otherNode(t *testing.T) {
+	key := v1alpha1.NetworkKey(v1alpha1.PeeringNamespace("milan"))
+	var gateway string
+	eventually(t, healLimit, "rome has a gateway", func() (err error) {
+		gateway, err = b.gateway("rome", key)
+		return err
+	})
+	for _, each := range []struct {
+		name   string
+		beside bool
+	}{{"Elsewhere", false}, {"SameNode", true}} {
+		t.Run(each.name, func(t *testing.T) {
+			for _, node := range b.nodes(t, "rome") {
+				if (node == gateway) != each.beside {
+					b.Kubectl(t, "rome", "cordon", node)
+					t.Cleanup(func() { b.Kubectl(t, "rome", "uncordon", node) })
+				}
+			}
+			b.strike(t, "rome")
+			var pods corev1.PodList
+			if err := b.Clients["rome"].List(t.Context(), &pods, client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{"app.kubernetes.io/name": "pelago-manager"}); err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range pods.Items {
+				if p.DeletionTimestamp == nil && (p.Spec.NodeName == gateway) != each.beside {
+					t.Errorf("%s is on %s, the gateway on %s", p.Name, p.Spec.NodeName, gateway)
+				}
+			}
+			b.works(t)
+			if now, err := b.gateway("rome", key); err != nil || now != gateway {
+				t.Errorf("the gateway was on %s and is on %s, %v", gateway, now, err)
+			}
+		})
+	}
+}
+
+// works holds that rome and milan speak with each other: a pod that is made at rome runs at milan,
+// and its log comes back.
+func (b *inBand) works(t *testing.T) {
+	t.Helper()
+	b.nodeReady(t, "rome", "milan")
+	s := b.offloaded(t, "rome", "--pod-offloading-strategy", "Remote")
+	s.create(t, s.sleeper("once"))
+	s.running(t, "once")
+	s.eventually(t, offloadLimit, "the log of a pod at milan is read at rome", func() error {
+		out, err := s.kubectl(t, "logs", "once")
+		if err == nil && !strings.Contains(out, "started") {
+			err = fmt.Errorf("it is %q", out)
+		}
+		return err
+	})
+}
+
+// cut holds that pods run on while all ways to milan are cut, and that the link's healing is
+// enough.
+func (b *inBand) cut(t *testing.T) {
+	s := b.offloaded(t, "rome", "--pod-offloading-strategy", "Remote")
+	s.create(t, s.deployment("web", 2))
+	pods := s.runningAll(t, "web", 2)
+	b.Run(t, "link", "cut", "rome", "milan")
+	t.Cleanup(func() { b.Run(t, "link", "heal", "rome", "milan") })
+	never(t, cutFor, "a pod is replaced or removed while there is no way to milan", func() (bool, error) {
+		now, err := s.pods("web")
+		return err == nil && (len(now) != 2 || slices.ContainsFunc(now, func(p corev1.Pod) bool {
+			return p.DeletionTimestamp != nil || p.UID != pods[0].UID && p.UID != pods[1].UID
+		})), err
+	})
+	if text := b.Pelago(t, "rome", "explain", "peering", "milan"); !strings.Contains(text, "✗ the tunnel leads to the provider") {
+		t.Errorf("explain does not say that the tunnel is dead:\n%s", text)
+	}
+	b.Run(t, "link", "heal", "rome", "milan")
+	begin := time.Now()
+	eventually(t, time.Minute, "milan is reached again", func() error {
+		p, err := get[v1alpha1.Peering](b.continuum, "rome", "", "milan")
+		if err == nil {
+			if got := condition(p.Status.Conditions, v1alpha1.ConditionReachable); !strings.HasPrefix(got, v1alpha1.ConditionReachable+"=True") {
+				err = fmt.Errorf("%s", got)
+			}
+		}
+		return err
+	})
+	t.Logf("reached again %s after the link was healed", time.Since(begin).Round(100*time.Millisecond))
+	for _, p := range s.runningAll(t, "web", 2) {
+		if p.UID != pods[0].UID && p.UID != pods[1].UID {
+			t.Errorf("%s was replaced", p.Name)
+		}
+	}
+	b.works(t)
+}
+
+// unpeer holds that nothing is left on either side: no objects, no keys, no devices of gateways.
+func (b *inBand) unpeer(t *testing.T) {
+	r := b.TryPelago(t, "rome", "unpeer", "milan")
+	if r.Code != 0 {
+		t.Fatalf("exit %d\n%s%s", r.Code, r.Out, r.Errs)
+	}
+	t.Logf("unpeer took %s", r.Took.Round(10*time.Millisecond))
+	b.left(t)
+}
+
+// left holds that both clusters are as they were before they were peered.
+func (b *inBand) left(t *testing.T) {
+	t.Helper()
+	for _, cluster := range []string{"rome", "milan"} {
+		b.asBefore(t, cluster, b.objects[cluster])
+		eventually(t, healLimit, cluster+" has no tunnels, keys or gateways", func() error {
+			if err := b.withoutOpenings(cluster); err != nil {
+				return err
+			}
+			if keys, err := get[corev1.Secret](b.continuum, cluster, v1alpha1.NetworkNamespace, v1alpha1.NetworkKeysName); err == nil && len(keys.Data) > 0 {
+				return fmt.Errorf("there are %d keys", len(keys.Data))
+			}
+			for _, node := range b.nodes(t, cluster) {
+				if now := b.devicesOf(t, cluster, node); !slices.Equal(now, b.devices[node]) {
+					return fmt.Errorf("%s has the devices %v, and had %v", node, now, b.devices[node])
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// line holds that the line of generate peer-command --in-band makes a peering, that a second one
+// may wait meanwhile, that it works once, and that the provider can end it.
+func (b *inBand) line(t *testing.T) {
+	t.Cleanup(func() { b.part(t, "rome", "milan") })
+	line, other := b.Invite(t, "milan", "--in-band"), b.Invite(t, "milan", "--in-band")
+	for _, text := range []string{line, other} {
+		if !strings.Contains(text, "--tunnel-endpoint") || strings.Contains(text, "--auth-url") {
+			t.Fatalf("the line is %q", text)
+		}
+	}
+	if r := b.Shell(t, "rome", line); r.Code != 0 {
+		t.Fatalf("exit %d\n%s%s\n%s", r.Code, r.Out, r.Errs, b.TryPelago(t, "rome", "explain", "peering", "milan").Out)
+	}
+	b.works(t)
+	if r := b.Shell(t, "rome", other); r.Code != 0 || !strings.Contains(r.Errs, "already") {
+		t.Errorf("another line: exit %d, %q; want that it was not needed", r.Code, r.Errs)
+	}
+	var open v1alpha1.InvitationList
+	if err := b.Clients["milan"].List(t.Context(), &open); err != nil {
+		t.Fatal(err)
+	}
+	for i := range open.Items {
+		if open.Items[i].Status.BoundTo == nil {
+			if err := b.Clients["milan"].Delete(t.Context(), &open.Items[i]); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	b.introduced(t)
+	b.Pelago(t, "milan", "unpeer", "rome")
+	eventually(t, time.Minute, "rome has noticed that it is over", func() error {
+		if _, err := get[v1alpha1.Peering](b.continuum, "rome", "", "milan"); client.IgnoreNotFound(err) != nil || err == nil {
+			return fmt.Errorf("the peering is there, %v", err)
+		}
+		return nil
+	})
+	b.left(t)
+}
