@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/nftables"
@@ -144,7 +145,7 @@ func TestMost(t *testing.T) {
 // TestLook: who looks at some connections only tells of the others when they end, and many of them
 // take no memory.
 func TestLook(t *testing.T) {
-	const connections, look = 30000, 2000
+	const connections, look = 20000, 2000
 	l, got := newLoop(t), &tally{}
 	m := l.open(Options{Told: got.add, Look: look, Most: 10})
 	for i := range connections {
@@ -221,17 +222,29 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// TestClose: nothing goes on after the end, and whoever asks then gets an error.
+// TestClose: the end waits for what is being told, nothing is told after it, and whoever asks then gets
+// an error.
 func TestClose(t *testing.T) {
-	l := newLoop(t)
-	before := runtime.NumGoroutine()
-	m := l.open(Options{Told: func(Portion) {}})
+	l, entered, gate := newLoop(t), make(chan struct{}), make(chan struct{})
+	var told atomic.Bool
+	m := l.open(Options{Told: func(Portion) {
+		close(entered)
+		<-gate
+		for range 1000 {
+			runtime.Gosched()
+		}
+		told.Store(true)
+	}})
+	l.call(at(1), 1)
+	l.end()
+	<-entered
+	go close(gate)
 	l.Must(m.Close())
+	if !told.Load() {
+		t.Error("it ended while it told something")
+	}
 	if err := m.Read(t.Context()); err == nil {
 		t.Error("a closed one is read")
-	}
-	if left := runtime.NumGoroutine(); left > before {
-		t.Errorf("%d goroutines, %d before", left, before)
 	}
 }
 
