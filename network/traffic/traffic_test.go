@@ -230,7 +230,7 @@ func TestClose(t *testing.T) {
 	m := l.open(Options{Told: func(Portion) {
 		close(entered)
 		<-gate
-		for range 1000 {
+		for range 100000 { // long enough for an end that does not wait
 			runtime.Gosched()
 		}
 		told.Store(true)
@@ -238,7 +238,12 @@ func TestClose(t *testing.T) {
 	l.call(at(1), 1)
 	l.end()
 	<-entered
-	go close(gate)
+	go func() {
+		for m.events.raw.Control(func(uintptr) {}) == nil {
+			runtime.Gosched()
+		}
+		close(gate) // when it is ending
+	}()
 	l.Must(m.Close())
 	if !told.Load() {
 		t.Error("it ended while it told something")
