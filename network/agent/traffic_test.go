@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -258,6 +260,41 @@ func TestLedger(t *testing.T) {
 	send(p, 1)
 	l.looked = time.Time{}
 	check("it is here again", 1)
+}
+
+// failing gives no namespace as long as it fails.
+type failing struct {
+	netns.Held
+	fails bool
+}
+
+func (f *failing) Open(name string) (*os.File, error) {
+	if f.fails {
+		return nil, errors.New("not now")
+	}
+	return f.Held.Open(name)
+}
+
+// TestLedgerFails: a gateway that cannot be counted is tried again, and keeps no other one back.
+func TestLedgerFails(t *testing.T) {
+	netnstest.Root(t)
+	spaces := &failing{fails: true}
+	t.Cleanup(func() { _ = spaces.Remove("peering-milan") })
+	l, err := newLedger(prometheus.NewRegistry(), spaces, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close(nil)
+	gateways := []dataplane.Gateway{{Peering: "peering-milan"}}
+	l.open(gateways)
+	if len(l.all()) != 0 || l.wrong["peering-milan"] != "not now" {
+		t.Errorf("there are %d accounts, wrong is %q", len(l.all()), l.wrong)
+	}
+	spaces.fails = false
+	l.open(gateways)
+	if len(l.all()) != 1 || len(l.wrong) != 0 {
+		t.Errorf("there are %d accounts, wrong is %q", len(l.all()), l.wrong)
+	}
 }
 
 // tracked has the kernel follow connections.
