@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"net/netip"
+	"os"
 	"testing"
 
 	"github.com/pelago-dev/pelago/network/dataplane"
@@ -21,14 +22,21 @@ type fabricSide struct {
 	outside []netip.Addr
 	table   *ipam.Table
 	key     string
+	spaces  []*os.File // of the gateway
 }
 
 // fabric makes two clusters with our network, whose pods are in ranges of numbers, and returns
 // the ways between pods on the gateways' nodes and off them.
 func fabric(t *testing.T, name string, numbers ...int) []*line {
 	t.Helper()
+	lines, _ := fabricOf(t, name, numbers...)
+	return lines
+}
+
+// fabricOf is fabric that returns the clusters as well.
+func fabricOf(t *testing.T, name string, numbers ...int) (lines []*line, sides [2]*fabricSide) {
+	t.Helper()
 	world := newInternet(t)
-	var sides [2]*fabricSide
 	for i, role := range []plan.Role{plan.Consumer, plan.Provider} {
 		sides[i] = newFabricSide(t, world, fmt.Sprintf("%s%d", name[:2], i+1), numbers[i], numbers[1-i], role)
 	}
@@ -47,7 +55,7 @@ func fabric(t *testing.T, name string, numbers ...int) []*line {
 	return []*line{
 		{name: name + ", on the gateway", from: from.Nodes[g].Pod, server: newServer(t, to.Nodes[h].Pod), at: seen(h)},
 		{name: name + ", off the gateway", from: from.Nodes[1-g].Pod, server: newServer(t, to.Nodes[1-h].Pod), at: seen(1 - h)},
-	}
+	}, sides
 }
 
 func newFabricSide(t *testing.T, world *internet, name string, number, peer int, role plan.Role) *fabricSide {
@@ -99,6 +107,7 @@ func (s *fabricSide) start(t *testing.T, peer *fabricSide) {
 			n.Must(err)
 			d, err := tunnel.New(tunnel.Options{Namespace: space, Host: n.File, Userspace: true})
 			n.Must(err)
+			s.spaces = append(s.spaces, space)
 			c.Config.PrivateKey = s.secret
 			n.Must(d.Set(c.Config))
 			t.Cleanup(func() { _ = d.Close(); _ = space.Close(); _ = held.Remove(c.Peering) })

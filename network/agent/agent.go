@@ -81,6 +81,7 @@ type Agent struct {
 	tunnels *tunnels
 	names   *dns.Server // nil if nobody answers for names
 	meter   *meter
+	ledger  *ledger
 	// work, renewal and telling have room for one: there is something to do.
 	work, renewal, telling chan struct{}
 	saying                 sync.Mutex
@@ -123,6 +124,9 @@ func New(o Options) (*Agent, error) {
 	}
 	a.tunnels = newTunnels(o, held, measures, func() { signal(a.renewal) })
 	if a.meter, err = newMeter(o.Registry, a.plane, a.tunnels); err != nil {
+		return nil, err
+	}
+	if a.ledger, err = newLedger(o.Registry, held, o.Log); err != nil {
 		return nil, err
 	}
 	if a.cluster, err = newCluster(o, func() { signal(a.work) }, func() { signal(a.telling) }, a.saw); err != nil {
@@ -171,6 +175,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return nil
 	})
 	err := group.Wait()
+	a.ledger.close(nil)
 	if err != nil {
 		return fmt.Errorf("running the agent: %w", err)
 	}
@@ -296,6 +301,9 @@ func (a *Agent) plan() (known, plan.Plan, doubt, time.Time) {
 	if len(k.input.Peerings) == 0 {
 		p.Config, p.Problems = dataplane.Config{}, nil // nothing of ours without a peer
 	}
+	if len(p.Config.Gateways) > 0 {
+		a.ledger.holders.are(owners(f, k.input.Pods), time.Now())
+	}
 	return k, p, doubt{inDoubt, others}, until
 }
 
@@ -305,12 +313,14 @@ func (a *Agent) apply(ctx context.Context, p plan.Plan, k known, d doubt, all bo
 	want, locked := of(p, k.secrets)
 	want = a.tunnels.hesitate(want, d, time.Now())
 	err = a.tunnels.close(want)
+	a.ledger.close(p.Config.Gateways)
 	for _, key := range locked {
 		a.tunnels.say(key, errNoKey)
 	}
 	if failed := a.plane.Set(ctx, p.Config); failed != nil {
 		return false, errors.Join(err, failed)
 	}
+	a.ledger.open(p.Config.Gateways) // before anything goes by a tunnel
 	made, failed := a.tunnels.open(want, all)
 	err, set = errors.Join(err, failed), true
 	if made {

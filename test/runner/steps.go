@@ -194,7 +194,7 @@ var steps = []step{
 	}, {
 		name: "bench-network", kind: kindCluster, lists: []string{listTestAll, listBench},
 		proves:  "paths between pods of two clusters carry as much as paths made by hand, translated or not, what a tunnel keeps is small, and several would carry no more",
-		command: goTest("-v", "-timeout", "15m", "-run", "^Test(Network(Memory)?|Tunnels)$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 16 * time.Minute,
+		command: goTest("-v", "-timeout", "15m", "-run", "^Test(Network(Memory|Traffic)?|Tunnels)$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 16 * time.Minute,
 	}, {
 		name: "bench-namespaces", kind: kindCluster, lists: []string{listTestAll, listBench}, needs: []string{"kubernetes", "image"},
 		proves:  "namespaces, their peers and virtual nodes do not take longer each when they are many",
