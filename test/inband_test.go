@@ -3,6 +3,7 @@ package test
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -96,6 +97,13 @@ func (c *continuum) walled(t *testing.T) {
 	now := statusOf(t, c.SandboxHandle)
 	for _, name := range c.nodes(t, "milan") {
 		milan = append(milan, now.node(t, "milan", name).Addresses...)
+	}
+	api, _, err := net.SplitHostPort(now.api(t, "milan"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(milan, api) {
+		milan = append(milan, api)
 	}
 	for _, node := range c.nodes(t, "rome") {
 		on := func(args ...string) {
@@ -280,11 +288,15 @@ func (b *inBand) onlyManager(t *testing.T) {
 			return err
 		})
 	}
-	for _, node := range []string{"rome-1", "rome-2", "milan"} {
+	n, err := get[v1alpha1.NetworkConfig](b.continuum, "rome", v1alpha1.PeeringNamespace("milan"), v1alpha1.NetworkConsumer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for node, host := range map[string]string{"rome-1": at, "rome-2": at, "milan": seen(t, n.Status.Views, at)} {
 		pod := x.running(t, "on-"+node)
 		for _, port := range []int32{v1alpha1.InBandAPIPort, v1alpha1.InBandAuthPort} {
-			if answered, err := x.spoken(pod, at, port); err != nil || answered {
-				t.Errorf("a pod on %s that calls %s is answered: %t, %v", node, join(at, port), answered, err)
+			if answered, err := x.spoken(pod, host, port); err != nil || answered {
+				t.Errorf("a pod on %s that calls %s is answered: %t, %v", node, join(host, port), answered, err)
 			}
 		}
 	}
