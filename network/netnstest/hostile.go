@@ -1,0 +1,83 @@
+package netnstest
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+
+	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/tun"
+
+	"github.com/pelago-dev/pelago/network/netns"
+)
+
+// Hostile is a peer's gateway in the hands of a test: WireGuard with the right keys, and behind it
+// no kernel that would keep it from saying what no gateway says.
+type Hostile struct {
+	// Feed writes the next packet for the tunnel and returns its size. It may wait, and ends
+	// with 0.
+	Feed func([]byte) int
+	// Take is called with each packet that comes out, which is its only until it returns.
+	Take func([]byte)
+
+	events chan tun.Event
+	end    sync.Once
+}
+
+// Tunnel is what a Hostile has to know of its tunnel.
+type Tunnel struct {
+	Private, Peer [32]byte
+	Port          int
+	// Endpoint is where the peer is, none if that one calls.
+	Endpoint netip.AddrPort
+}
+
+// Begin has it speak from a namespace, until what it returns is called, after Feed has ended.
+func (h *Hostile) Begin(at *os.File, c Tunnel) (end func(), err error) {
+	h.events = make(chan tun.Event, 1)
+	d := device.NewDevice(h, conn.NewStdNetBind(), device.NewLogger(device.LogLevelSilent, ""))
+	text := fmt.Sprintf("private_key=%x\nlisten_port=%d\npublic_key=%x\nallowed_ip=0.0.0.0/0\nallowed_ip=::/0\n", c.Private, c.Port, c.Peer)
+	if c.Endpoint.IsValid() {
+		text += "endpoint=" + c.Endpoint.String() + "\n"
+	}
+	if err := netns.In(at, func() error {
+		if err := d.IpcSet(text); err != nil {
+			return err
+		}
+		return d.Up()
+	}); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d.Close, nil
+}
+
+// Read asks for packets one by one: a batch would wait until it is full.
+func (h *Hostile) Read(buffers [][]byte, sizes []int, offset int) (int, error) {
+	if sizes[0] = h.Feed(buffers[0][offset:]); sizes[0] == 0 {
+		return 0, os.ErrClosed
+	}
+	return 1, nil
+}
+
+// Write is what came out of the tunnel.
+func (h *Hostile) Write(buffers [][]byte, offset int) (int, error) {
+	for _, b := range buffers {
+		h.Take(b[offset:])
+	}
+	return len(buffers), nil
+}
+
+// The rest of a tun.Device.
+
+func (h *Hostile) File() *os.File           { return nil }
+func (h *Hostile) MTU() (int, error)        { return 1420, nil }
+func (h *Hostile) Name() (string, error)    { return "hostile", nil }
+func (h *Hostile) Events() <-chan tun.Event { return h.events }
+func (h *Hostile) BatchSize() int           { return conn.IdealBatchSize }
+func (h *Hostile) Close() error {
+	h.end.Do(func() { close(h.events) })
+	return nil
+}
