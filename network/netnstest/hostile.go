@@ -19,6 +19,9 @@ type Hostile struct {
 	// Feed writes the next packet for the tunnel and returns its size. It may wait, and ends
 	// with 0.
 	Feed func([]byte) int
+	// AtOnce is how many packets are asked for at once, one if it is 0. More make it faster, and wait
+	// until there are as many.
+	AtOnce int
 	// Take is called with each packet that comes out, which is its only until it returns.
 	Take func([]byte)
 
@@ -54,12 +57,15 @@ func (h *Hostile) Begin(at *os.File, c Tunnel) (end func(), err error) {
 	return d.Close, nil
 }
 
-// Read asks for packets one by one: a batch would wait until it is full.
+// Read asks for packets.
 func (h *Hostile) Read(buffers [][]byte, sizes []int, offset int) (int, error) {
-	if sizes[0] = h.Feed(buffers[0][offset:]); sizes[0] == 0 {
-		return 0, os.ErrClosed
+	n := max(1, min(h.AtOnce, len(buffers)))
+	for i := range n {
+		if sizes[i] = h.Feed(buffers[i][offset:]); sizes[i] == 0 {
+			return 0, os.ErrClosed
+		}
 	}
-	return 1, nil
+	return n, nil
 }
 
 // Write is what came out of the tunnel.
