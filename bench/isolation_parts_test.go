@@ -182,33 +182,90 @@ type attacker struct {
 	at   *os.File
 	mode atomic.Pointer[string]
 	sent atomic.Uint64
+	// say goes before what floods; peer and heard are of the oldest connection.
+	say   chan netnstest.Packet
+	peer  atomic.Uint32
+	heard atomic.Uint64
 }
 
-const resting = "rest"
+const (
+	resting = "rest"
+	burning = "burn"
+)
 
 func playAttacker() {
-	a := &attacker{of: partOf[attackerOf](), at: os.NewFile(3, "attacker")}
+	a := &attacker{of: partOf[attackerOf](), at: os.NewFile(3, "attacker"), say: make(chan netnstest.Packet, 1)}
 	a.set(resting)
-	h := &netnstest.Hostile{Feed: a.feed, Take: func([]byte) {}, AtOnce: 64}
+	h := &netnstest.Hostile{Feed: a.feed, Take: a.take}
 	_, err := h.Begin(a.at, a.of.Tunnel)
 	must(err)
 	go a.outside()
 	go a.burn()
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		if in.Text() == asking {
+			fmt.Println(a.ask())
+			continue
+		}
 		a.set(in.Text())
 		fmt.Println(a.sent.Swap(0))
 	}
+}
+
+// asking has the attacker ask by its oldest connection, and say how long the answer took.
+const asking = "ask by the oldest connection"
+
+// oldPort is that of the attacker's end of its oldest connection.
+const oldPort = 1000
+
+// ask sends a request by the oldest connection, which it begins if there is none yet, until it is answered.
+func (a *attacker) ask() string {
+	begun := time.Now()
+	for time.Since(begun) < netnstest.Patience {
+		heard := a.heard.Load()
+		p := netnstest.Packet{From: a.of.From, To: a.of.Pod}
+		if a.peer.Load() == 0 {
+			p = p.TCP(oldPort, streamPort, netnstest.SYN, 1, 0, nil)
+		} else { // what was said already is answered with where they are
+			p = p.TCP(oldPort, streamPort, netnstest.ACK, 1, a.peer.Load()+1, []byte{0})
+		}
+		a.say <- p
+		for until := time.Now().Add(100 * time.Millisecond); time.Now().Before(until); time.Sleep(time.Millisecond) {
+			if now := a.heard.Load(); now > heard {
+				return time.Since(begun).Round(time.Millisecond).String()
+			}
+		}
+	}
+	return "not"
+}
+
+// take hears what belongs to the oldest connection.
+func (a *attacker) take(b []byte) {
+	if b[9] != unix.IPPROTO_TCP || binary.BigEndian.Uint16(b[22:]) != oldPort || b[33]&netnstest.RST != 0 {
+		return
+	}
+	if b[33]&netnstest.SYN != 0 {
+		a.peer.Store(binary.BigEndian.Uint32(b[24:]))
+	}
+	a.heard.Add(1)
 }
 
 func (a *attacker) set(mode string) { a.mode.Store(&mode) }
 func (a *attacker) is() string      { return *a.mode.Load() }
 
 // feed says what goes through the attacker's own tunnel.
-func (a *attacker) feed(b []byte) int {
+func (a *attacker) feed(b []byte, wait bool) int {
 	for {
+		select {
+		case p := <-a.say:
+			return copy(b, p.Bytes())
+		default:
+		}
 		if p, ok := a.inside(); ok {
 			a.sent.Add(1)
 			return copy(b, p.Bytes())
+		}
+		if !wait {
+			return 0
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -225,6 +282,9 @@ func (a *attacker) inside() (netnstest.Packet, bool) {
 		return p.UDP(4000, datagramPort, []byte("flood")), true
 	case "beginnings of connections to its pod":
 		return p.TCP(port(), port(), netnstest.SYN, mrand.Uint32(), 0, nil), true
+	case "datagrams of ever new ports to its pod":
+		p.From = netip.AddrFrom4([4]byte{p.From.As4()[0], p.From.As4()[1], byte(mrand.Uint32()), 9}) // all of these are its own
+		return p.UDP(port(), datagramPort, []byte("flood")), true
 	case "fragments of packets that never end":
 		p.Protocol, p.Number, p.More, p.Payload = unix.IPPROTO_UDP, port(), true, make([]byte, 1376)
 		p.Offset = 8 * uint16(mrand.IntN(4000))
@@ -282,7 +342,7 @@ func sealed(question []byte, key [32]byte) []byte {
 // burn works for nobody.
 func (a *attacker) burn() {
 	for sum := uint64(1); ; {
-		if a.is() != "burn" {
+		if a.is() != burning {
 			time.Sleep(time.Millisecond)
 			continue
 		}

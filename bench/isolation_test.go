@@ -19,6 +19,8 @@ const (
 	// one's gateway floods, of how long they take while that burns its processor for nothing.
 	othersMost      = 1.2
 	isolationRounds = 8
+	// fillLength is how long tables of connections are filled.
+	fillLength = 12 * time.Second
 	// slotLength is how long each way to flood is measured in a round, and the baseline beside it.
 	slotLength = 300 * time.Millisecond
 	// restOfSlot is for what is left of the one before.
@@ -30,12 +32,16 @@ var floods = []string{
 	"small datagrams to its pod",
 	"datagrams to addresses that are forbidden",
 	"beginnings of connections to its pod",
+	newPorts,
 	"fragments of packets that never end",
 	"wrong handshakes at the other's port",
 	"what looks like data at the other's port",
 	"handshakes sealed for its own port, and replayed",
 	"handshakes sealed for its own port, each new",
 }
+
+// newPorts fills tables of connections.
+const newPorts = "datagrams of ever new ports to its pod"
 
 // besieged is a provider with two tenants, whose gateways there are on one node and in one process:
 // one that asks and one that floods.
@@ -123,7 +129,7 @@ func TestIsolation(t *testing.T) {
 		tookTogether time.Duration
 	}
 	results := map[string]*result{}
-	kinds := append([]string{resting}, floods...)
+	kinds := append([]string{resting, burning}, floods...)
 	if only := os.Getenv(envFloods); only != "" {
 		kinds = strings.Split(only, ";")
 	}
@@ -134,7 +140,7 @@ func TestIsolation(t *testing.T) {
 		for i := range kinds {
 			kind := kinds[(i+round)%len(kinds)]
 			r := results[kind]
-			base, _ := b.slot(t, "burn")
+			base, _ := b.slot(t, burning)
 			before := b.agent.worked()
 			begin := time.Now()
 			each, sent := b.slot(t, kind)
@@ -146,6 +152,7 @@ func TestIsolation(t *testing.T) {
 			r.p99 = append(r.p99, each.quantile(0.99).Seconds()/base.quantile(0.99).Seconds())
 		}
 	}
+	b.fill(t)
 	t.Logf("| attacker | packets/s | agent's cores | p50 | p99 | p50 while it burns | p99 | p50, of that | p99, of that |")
 	t.Logf("|---|---|---|---|---|---|---|---|---|")
 	micro := func(s sample, q float64) string { return fmt.Sprintf("%d µs", s.quantile(q).Microseconds()) }
@@ -156,7 +163,7 @@ func TestIsolation(t *testing.T) {
 			micro(r.each, 0.5), micro(r.each, 0.99), micro(r.base, 0.5), micro(r.base, 0.99), median(r.p50), median(r.p99))
 	}
 	for _, kind := range kinds {
-		if kind == resting {
+		if kind == resting || kind == burning {
 			continue
 		}
 		atMost(t, kind+": p50 of another tenant's request", median(results[kind].p50), othersMost, "of when it burns its processor")
@@ -183,6 +190,48 @@ func (b *besieged) slot(t *testing.T, kind string) (sample, int) {
 	var sent int
 	_, _ = fmt.Sscan(b.attacker.do(resting), &sent)
 	return each, sent
+}
+
+// fill has the attacker fill tables of connections, and looks what becomes of others' new
+// connections, and of its own oldest one.
+func (b *besieged) fill(t *testing.T) {
+	t.Helper()
+	t.Logf("its oldest connection, before: %s", b.attacker.do(asking))
+	b.attacker.do(newPorts)
+	var dials sample
+	tracked, most := 0, 0
+	for until := time.Now().Add(fillLength); time.Now().Before(until); {
+		begun := time.Now()
+		c, err := b.line.dial("tcp", requestPort)
+		if err != nil {
+			t.Fatalf("a new connection of the other tenant's while tables are filled: %v", err)
+		}
+		dials = append(dials, time.Since(begun))
+		_ = c.Close()
+		tracked = max(tracked, b.count(t, "nf_conntrack_count"))
+	}
+	most = b.count(t, "nf_conntrack_max")
+	old := b.attacker.do(asking)
+	b.attacker.do(resting)
+	t.Logf("limit: %d connections are tracked on the node, of at most %d; meanwhile %d new connections of the other tenant: p50 %s, p99 %s, worst %s; its own oldest connection answers after %s",
+		tracked, most, len(dials), dials.quantile(0.5), dials.quantile(0.99), dials.quantile(1), old)
+	if old == "not" {
+		t.Error("the attacker's own oldest connection is gone")
+	}
+}
+
+// count reads a number of the node's connection tracking.
+func (b *besieged) count(t *testing.T, name string) (n int) {
+	t.Helper()
+	node := b.provider.Nodes[b.provider.gateway(t)]
+	node.In(func() error {
+		text, err := os.ReadFile("/proc/sys/net/netfilter/" + name)
+		if err == nil {
+			_, err = fmt.Sscan(string(text), &n)
+		}
+		return err
+	})
+	return n
 }
 
 func (b *besieged) ask(t *testing.T, kind string) sample {

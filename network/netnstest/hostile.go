@@ -16,12 +16,9 @@ import (
 // Hostile is a peer's gateway in the hands of a test: WireGuard with the right keys, and behind it
 // no kernel that would keep it from saying what no gateway says.
 type Hostile struct {
-	// Feed writes the next packet for the tunnel and returns its size. It may wait, and ends
-	// with 0.
-	Feed func([]byte) int
-	// AtOnce is how many packets are asked for at once, one if it is 0. More make it faster, and wait
-	// until there are as many.
-	AtOnce int
+	// Feed writes the next packet for the tunnel and returns its size, 0 if there is none. Where it may
+	// wait until there is one, that ends the tunnel.
+	Feed func(b []byte, wait bool) int
 	// Take is called with each packet that comes out, which is its only until it returns.
 	Take func([]byte)
 
@@ -58,12 +55,15 @@ func (h *Hostile) Begin(at *os.File, c Tunnel) (end func(), err error) {
 }
 
 // Read asks for packets.
-func (h *Hostile) Read(buffers [][]byte, sizes []int, offset int) (int, error) {
-	n := max(1, min(h.AtOnce, len(buffers)))
-	for i := range n {
-		if sizes[i] = h.Feed(buffers[i][offset:]); sizes[i] == 0 {
-			return 0, os.ErrClosed
+func (h *Hostile) Read(buffers [][]byte, sizes []int, offset int) (n int, err error) {
+	for n < len(buffers) {
+		if sizes[n] = h.Feed(buffers[n][offset:], n == 0); sizes[n] == 0 {
+			break
 		}
+		n++
+	}
+	if n == 0 {
+		return 0, os.ErrClosed
 	}
 	return n, nil
 }

@@ -66,7 +66,12 @@ func (s *side) reallocate(foes ...*foe) {
 // begin opens the foe's end of the tunnel.
 func (f *foe) begin(t *testing.T) {
 	t.Helper()
-	h := &netnstest.Hostile{Feed: func(b []byte) int { return copy(b, <-f.out) }, Take: f.take}
+	h := &netnstest.Hostile{Take: f.take, Feed: func(b []byte, wait bool) int {
+		if !wait {
+			return 0
+		}
+		return copy(b, <-f.out)
+	}}
 	end, err := h.Begin(f.at.File, netnstest.Tunnel{Private: f.secret.Reveal(), Peer: [32]byte(f.victim.secret.Public()), Port: listenPort})
 	f.at.Must(err)
 	t.Cleanup(func() {
