@@ -183,8 +183,7 @@ func (b *besieged) slot(t *testing.T, kind string) (sample, int) {
 		b.ask(t, kind)
 	}
 	var each sample
-	until = until.Add(slotLength)
-	for time.Now().Before(until) {
+	for until = time.Now().Add(slotLength); len(each) == 0 || time.Now().Before(until); {
 		each = append(each, b.ask(t, kind)...)
 	}
 	var sent int
