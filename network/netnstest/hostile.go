@@ -76,13 +76,22 @@ func (h *Hostile) Write(buffers [][]byte, offset int) (int, error) {
 	return len(buffers), nil
 }
 
-// The rest of a tun.Device.
+// File is none: there is no device of the kernel's.
+func (h *Hostile) File() *os.File { return nil }
 
-func (h *Hostile) File() *os.File           { return nil }
-func (h *Hostile) MTU() (int, error)        { return 1420, nil }
-func (h *Hostile) Name() (string, error)    { return "hostile", nil }
+// MTU is that of a tunnel on the internet.
+func (h *Hostile) MTU() (int, error) { return 1420, nil }
+
+// Name is for logs.
+func (h *Hostile) Name() (string, error) { return "hostile", nil }
+
+// Events are none until it is closed.
 func (h *Hostile) Events() <-chan tun.Event { return h.events }
-func (h *Hostile) BatchSize() int           { return conn.IdealBatchSize }
+
+// BatchSize is how many packets Read is asked for.
+func (h *Hostile) BatchSize() int { return conn.IdealBatchSize }
+
+// Close ends its events.
 func (h *Hostile) Close() error {
 	h.end.Do(func() { close(h.events) })
 	return nil
