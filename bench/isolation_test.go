@@ -125,7 +125,6 @@ func TestIsolation(t *testing.T) {
 		each, base   sample
 		sent         int
 		agent        time.Duration
-		lost         int
 		tookTogether time.Duration
 	}
 	results := map[string]*result{}
