@@ -83,6 +83,12 @@ func newFabricSide(t *testing.T, world *internet, name string, number, peer int,
 // start limits both sides to the pods there are, as the product does, and applies the plans.
 func (s *fabricSide) start(t *testing.T, peer *fabricSide) {
 	t.Helper()
+	s.meet(peer)
+	s.apply(t, openTunnels)
+}
+
+// meet tells a side of its peer.
+func (s *fabricSide) meet(peer *fabricSide) {
 	p := &s.in.Peerings[0]
 	p.Peer, p.Limited = peer.secret.Public(), true
 	for i := range s.Nodes {
@@ -90,6 +96,26 @@ func (s *fabricSide) start(t *testing.T, peer *fabricSide) {
 		p.Here = append(p.Here, netnstest.PodAddr(s.Number, i, 5, true))
 		p.There = append(p.There, netnstest.PodAddr(peer.Number, i, 5, true))
 	}
+}
+
+// opener opens the tunnels of a node, each in the space of its number, and has them closed at the end.
+type opener func(t *testing.T, s *fabricSide, n *netnstest.Node, tunnels []plan.Tunnel, spaces []*os.File)
+
+// openTunnels has them in this process.
+func openTunnels(t *testing.T, s *fabricSide, n *netnstest.Node, tunnels []plan.Tunnel, spaces []*os.File) {
+	t.Helper()
+	for i, c := range tunnels {
+		d, err := tunnel.New(tunnel.Options{Namespace: spaces[i], Host: n.File, Userspace: true})
+		n.Must(err)
+		c.Config.PrivateKey = s.secret
+		n.Must(d.Set(c.Config))
+		t.Cleanup(func() { _ = d.Close() })
+	}
+}
+
+// apply makes all nodes what their plans say.
+func (s *fabricSide) apply(t *testing.T, open opener) {
+	t.Helper()
 	for _, n := range s.Nodes {
 		held := &netns.Held{}
 		kernel, err := dataplane.New(dataplane.Options{Host: n.File, Namespaces: held})
@@ -102,15 +128,16 @@ func (s *fabricSide) start(t *testing.T, peer *fabricSide) {
 			t.Errorf("%s: %s", n.Name, problem)
 		}
 		n.Must(kernel.Set(t.Context(), made.Config))
+		var spaces []*os.File
 		for _, c := range made.Tunnels {
 			space, err := held.Open(c.Peering)
 			n.Must(err)
-			d, err := tunnel.New(tunnel.Options{Namespace: space, Host: n.File, Userspace: true})
-			n.Must(err)
+			spaces = append(spaces, space)
 			s.spaces = append(s.spaces, space)
-			c.Config.PrivateKey = s.secret
-			n.Must(d.Set(c.Config))
-			t.Cleanup(func() { _ = d.Close(); _ = space.Close(); _ = held.Remove(c.Peering) })
+			t.Cleanup(func() { _ = space.Close(); _ = held.Remove(c.Peering) })
+		}
+		if len(spaces) > 0 {
+			open(t, s, n, made.Tunnels, spaces)
 		}
 		n.Must(kernel.Set(t.Context(), made.Config)) // with the tunnel's device
 	}

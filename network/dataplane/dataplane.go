@@ -197,7 +197,8 @@ const (
 	// DropInvalid: it belongs to no connection and cannot begin one, so that it cannot be
 	// translated.
 	DropInvalid Reason = "invalid"
-	// DropLocal: it came from the tunnel for the gateway itself, and is no probe.
+	// DropLocal: it came from the tunnel for the gateway itself, and is no probe; or it would be
+	// the gateway's own, to the host, and answers nothing that came from there.
 	DropLocal Reason = "local"
 	// DropPath: it would leave by the device it came in by.
 	DropPath Reason = "path"

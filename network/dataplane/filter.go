@@ -262,7 +262,7 @@ func (b *batch) rewrite(have *knownTable, wanted *table) {
 
 var hooks = map[hook]*nftables.ChainHook{
 	prerouting: nftables.ChainHookPrerouting, input: nftables.ChainHookInput,
-	forwarding: nftables.ChainHookForward, postrouting: nftables.ChainHookPostrouting,
+	forwarding: nftables.ChainHookForward, output: nftables.ChainHookOutput, postrouting: nftables.ChainHookPostrouting,
 }
 
 func (b *batch) chain(c chain) *nftables.Chain {

@@ -41,6 +41,7 @@ func gatewayState(c Config, g Gateway, tunnelThere bool) state {
 		if !v4 && !usesIPv6(c) {
 			continue
 		}
+		s.settings = append(s.settings, setting{familyName(v4) + "/fwmark_reflect", "1"})
 		s.addresses = append(s.addresses, address{insideName, single(errorSource(v4))})
 		s.neighbours = append(s.neighbours, neighbour{insideName, hostEnd(v4), hostHardware(g)})
 		s.routes = append(s.routes,
@@ -52,15 +53,17 @@ func gatewayState(c Config, g Gateway, tunnelThere bool) state {
 		s.rules = append(s.rules, rule{v4: v4, priority: insideRules, table: tunnelTable, device: insideName})
 		if len(prefixesOf(g.Mapped, v4)) > 0 {
 			s.rules = append(s.rules, rule{v4: v4, priority: answerRules, table: tunnelTable, mark: answerMark})
-			family := "ipv6"
-			if v4 {
-				family = "ipv4"
-			}
-			s.settings = append(s.settings, setting{family + "/fwmark_reflect", "1"})
 		}
 	}
 	s.table = gatewayTable(c, g)
 	return s
+}
+
+func familyName(v4 bool) string {
+	if v4 {
+		return "ipv4"
+	}
+	return "ipv6"
 }
 
 // mainTable is the kernel's own.
@@ -96,7 +99,7 @@ func gatewayTable(c Config, g Gateway) *table {
 		}
 		destination.add(cameBy(g.Tunnel), destinationIs(d.At, d.UDP), dnatTo(d.To))
 	}
-	t.chains = slices.Concat([]chain{destination}, t.guard(g), []chain{localChain(g), policyChain(t, g, ends), source})
+	t.chains = slices.Concat([]chain{destination}, t.guard(g), []chain{localChain(g), policyChain(t, g, ends), source, askedChain(), answersChain()})
 	return t
 }
 
@@ -283,7 +286,7 @@ func mappedDoors(t *table, policy *chain, g Gateway, strict bool) {
 	policy.add(noted(mappedBits, mappedMask, false), cameBy(g.Tunnel), isTCP(), reset(DropDenied, answerMark))
 	// Who only reads sends nothing that could be answered: the next packet from here is its reset, and
 	// the one after is answered.
-	policy.add(noted(mappedGone, everyBit, false), cameBy(insideName), isTCP(), reset(DropDenied, 0))
+	policy.add(noted(mappedGone, everyBit, false), cameBy(insideName), isTCP(), reset(DropDenied, insideMark))
 	policy.add(noted(mappedBits, mappedMask, false), cameBy(insideName), leavesBy(g.Tunnel), isTCP(), note(mappedGone), becomesReset(DropDenied), accept())
 	policy.add(noted(mappedBits, mappedMask, false), countedDrop(DropDenied))
 }
@@ -304,6 +307,22 @@ func localChain(g Gateway) chain {
 	local.add(cameBy(g.Tunnel), echoRequest(false), accept())
 	local.add(cameBy(g.Tunnel), countedDrop(DropLocal))
 	return local
+}
+
+// askedChain knows again what comes from the host, before anything answers it.
+func askedChain() chain {
+	asked := chain{name: "asked", kind: filterChain, hook: prerouting, priority: -300}
+	asked.add(cameBy(insideName), setMark(insideMark))
+	return asked
+}
+
+// answersChain is for what the gateway itself says to the host: answers to what came from there, and
+// no others. The kernel sends echoes and errors to whoever a packet says it is from, and what
+// comes out of the tunnel may say anything.
+func answersChain() chain {
+	answers := chain{name: "answers", kind: filterChain, hook: output, priority: 0}
+	answers.add(leavesBy(insideName), markedOther(insideMark), countedDrop(DropLocal))
+	return answers
 }
 
 func portText(port uint16) string { return strconv.Itoa(int(port)) }

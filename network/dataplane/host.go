@@ -207,7 +207,7 @@ func hostTable(c Config, numbers map[string]number, lines []netip.Addr) *table {
 	}
 	segments := chain{name: "segments", kind: filterChain, hook: forwarding, priority: -350}
 	if len(c.Gateways) > 0 {
-		segments.add(marked(), clearMark())
+		segments.add(marked(), setMark(0))
 	}
 	segments.add(leavesBy(devicePrefix+"*"), synOnly(), clampSegments())
 	segments.add(cameBy(devicePrefix+"*"), synOnly(), clampSegments())

@@ -29,6 +29,8 @@ const (
 	// itself, back there.
 	answerRules = 91
 	answerMark  = 0x70e77
+	// insideMark is that of packets that come from the host, and of what answers them by itself.
+	insideMark = 0x70e78
 	// mappedBits, among mappedMask, mark connections to mapped addresses in a gateway's namespace;
 	// the other bits say to which, or that the peer's end was told that there is none any more.
 	mappedBits = 0x70e00000

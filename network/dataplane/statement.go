@@ -318,10 +318,17 @@ func marked() statement {
 	}}
 }
 
-func clearMark() statement {
-	return statement{text: "meta mark set 0", exprs: []expr.Any{
-		&expr.Immediate{Register: register, Data: native(0)},
+func setMark(mark uint32) statement {
+	return statement{text: fmt.Sprintf("meta mark set %#x", mark), exprs: []expr.Any{
+		&expr.Immediate{Register: register, Data: native(mark)},
 		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: register},
+	}}
+}
+
+func markedOther(mark uint32) statement {
+	return statement{text: fmt.Sprintf("meta mark != %#x", mark), exprs: []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: register},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: register, Data: native(mark)},
 	}}
 }
 

@@ -34,6 +34,7 @@ const (
 	prerouting  hook = "prerouting"
 	input       hook = "input"
 	forwarding  hook = "forward"
+	output      hook = "output"
 	postrouting hook = "postrouting"
 )
 

@@ -161,19 +161,16 @@ func (a *attached) Write(buffers [][]byte, offset int) (int, error) {
 	return n, err
 }
 
-// bounded receives packets of the tunnel, as many as may be under way.
-func bounded(in *window, receive conn.ReceiveFunc) conn.ReceiveFunc {
+// bounded receives packets of the tunnel, as many as may be under way, and what strangers send as
+// nothing.
+func bounded(in *window, known *sessions, receive conn.ReceiveFunc) conn.ReceiveFunc {
 	t := &trimmer{}
 	return func(packets [][]byte, sizes []int, from []conn.Endpoint) (int, error) {
 		in.wait()
 		t.trim(packets)
 		n, err := receive(packets, sizes, from)
 		t.used += n
-		for _, size := range sizes[:n] {
-			if size > device.MessageKeepaliveSize { // others are not passed on
-				in.add(1)
-			}
-		}
+		in.add(known.sift(packets[:n], sizes[:n]))
 		return n, err
 	}
 }
@@ -182,7 +179,7 @@ func bounded(in *window, receive conn.ReceiveFunc) conn.ReceiveFunc {
 func (s *socket) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 	receive, port, err := s.Bind.Open(port)
 	for i := range receive {
-		receive[i] = bounded(s.in, receive[i])
+		receive[i] = bounded(s.in, &s.sessions, receive[i])
 	}
 	return receive, port, err
 }

@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"encoding/binary"
 	"testing"
 	"time"
 
@@ -42,16 +43,116 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestBounded counts what may be for the device, and nothing else.
+// message is one of the library's kinds, about a session, of a size.
+func message(kind, session uint32, size int) []byte {
+	b := binary.LittleEndian.AppendUint32(nil, kind)
+	return append(binary.LittleEndian.AppendUint32(b, session), make([]byte, size-8)...)
+}
+
+// TestBounded counts what is for the device, and nothing else; what is for no session of its is not
+// passed on.
 func TestBounded(t *testing.T) {
-	w := newWindow(time.Hour)
-	receive := bounded(w, func(_ [][]byte, sizes []int, _ []conn.Endpoint) (int, error) {
-		return copy(sizes, []int{1400, device.MessageKeepaliveSize, 0, 500}), nil
-	})
-	if n, err := receive(nil, make([]int, 8), nil); n != 4 || err != nil || w.under.Load() != 2 {
-		t.Fatalf("%d, %v, %d under way", n, err, w.under.Load())
+	s := &socket{Bind: &discards{}, out: newWindow(time.Hour)}
+	own, err := NewSecret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.sessions.is(own.Public())
+	sealed := func(key Secret, kind uint32, size int) []byte {
+		b := message(kind, 5, size)
+		var macs device.CookieGenerator
+		macs.Init(device.NoisePublicKey(key.Public()))
+		macs.AddMacs(b)
+		return b
+	}
+	for _, kind := range []uint32{device.MessageInitiationType, device.MessageResponseType} {
+		if err := s.Send([][]byte{message(kind, 70+kind, 100)}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		reason  string
+		packet  []byte
+		carried int64
+		passes  bool
+	}{
+		{"data, of its question", message(device.MessageTransportType, 71, 1400), 1, true},
+		{"data, of its answer", message(device.MessageTransportType, 72, 500), 1, true},
+		{"what keeps the tunnel open", message(device.MessageTransportType, 71, device.MessageKeepaliveSize), 0, true},
+		{"data of no session", message(device.MessageTransportType, 73, 1400), 0, false},
+		{"what is like it and empty", message(device.MessageTransportType, 73, device.MessageKeepaliveSize), 0, false},
+		{"a question", sealed(own, device.MessageInitiationType, device.MessageInitiationSize), 0, true},
+		{"an answer", sealed(own, device.MessageResponseType, device.MessageResponseSize), 0, true},
+		{"a question of a stranger", message(device.MessageInitiationType, 5, device.MessageInitiationSize), 0, false},
+		{"an answer of a stranger", message(device.MessageResponseType, 5, device.MessageResponseSize), 0, false},
+		{"a question that is too long", sealed(own, device.MessageInitiationType, 1400), 0, false},
+		{"that somebody is busy, as to us", message(device.MessageCookieReplyType, 71, device.MessageCookieReplySize), 0, true},
+		{"the same of a stranger", message(device.MessageCookieReplyType, 5, device.MessageCookieReplySize), 0, false},
+		{"an unknown kind", message(9, 71, 1400), 0, true},
+		{"hardly anything", []byte{4, 0}, 0, true},
+	} {
+		w := newWindow(time.Hour)
+		receive := bounded(w, &s.sessions, func(packets [][]byte, sizes []int, _ []conn.Endpoint) (int, error) {
+			packets[0], sizes[0] = c.packet, len(c.packet)
+			return 1, nil
+		})
+		sizes := make([]int, 8)
+		if n, err := receive(make([][]byte, 8), sizes, nil); n != 1 || err != nil || w.under.Load() != c.carried || (sizes[0] != 0) != c.passes {
+			t.Errorf("%s: %d, %v, %d under way, size %d", c.reason, n, err, w.under.Load(), sizes[0])
+		}
 	}
 }
+
+// TestHandshakesMost bounds how much of who knows our key is worked for; after another key came, of who
+// knows the one before, too.
+func TestHandshakesMost(t *testing.T) {
+	var s sessions
+	var keys [3]Secret
+	for i := range keys {
+		var err error
+		if keys[i], err = NewSecret(); err != nil {
+			t.Fatal(err)
+		}
+		s.is(keys[i].Public())
+	}
+	passed := map[int]int{}
+	for i := range 10 * handshakesBurst {
+		b := message(device.MessageInitiationType, 5, device.MessageInitiationSize)
+		var macs device.CookieGenerator
+		macs.Init(device.NoisePublicKey(keys[i%3].Public()))
+		macs.AddMacs(b)
+		sizes := []int{len(b)}
+		s.sift([][]byte{b}, sizes)
+		if sizes[0] > 0 {
+			passed[i%3]++
+		}
+	}
+	if all := passed[1] + passed[2]; passed[0] != 0 || passed[1] == 0 || passed[2] == 0 || all < handshakesBurst || all > 2*handshakesBurst {
+		t.Errorf("%v have passed, by key", passed)
+	}
+}
+
+// TestSessions forgets the oldest when there are too many.
+func TestSessions(t *testing.T) {
+	var s sessions
+	for i := range uint32(sessionsMost + 1) {
+		s.note(message(device.MessageInitiationType, i, device.MessageInitiationSize))
+		s.note(message(device.MessageInitiationType, i, device.MessageInitiationSize)) // to another address
+	}
+	for session, want := range map[uint32]int{0: 0, 1: 1, sessionsMost: 1} {
+		if got := s.sift([][]byte{message(device.MessageTransportType, session, 100)}, []int{100}); got != want {
+			t.Errorf("%d packets of session %d pass", got, session)
+		}
+	}
+	if len(s.known) != sessionsMost {
+		t.Errorf("%d are remembered", len(s.known))
+	}
+}
+
+// discards sends nothing.
+type discards struct{ conn.Bind }
+
+func (*discards) Send([][]byte, conn.Endpoint) error { return nil }
 
 func TestForget(t *testing.T) {
 	const whole = device.MaxMessageSize + 1

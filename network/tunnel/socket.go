@@ -21,10 +21,15 @@ type socket struct {
 	responding func()
 	// out and in are the packets under way to the peer and from it.
 	out, in *window
+	// sessions are those that the peer may speak of.
+	sessions sessions
 }
 
 // Send sends packets to one address.
 func (s *socket) Send(packets [][]byte, to conn.Endpoint) error {
+	if len(packets) == 1 {
+		s.sessions.note(packets[0])
+	}
 	if s.watch.Load() && isResponse(packets) {
 		answer := [][]byte{slices.Clone(packets[0])}
 		go func() { // the caller holds locks of the device

@@ -164,6 +164,7 @@ func (u *userspace) change(c Config) error {
 	if !c.Passive && !was.IsZero() && was != u.active && u.active == u.config.NextPeer { // known, and was never gone over to
 		lines += allTo(u.active, c.Keepalive)
 	}
+	u.socket.sessions.is(c.PrivateKey.Public())
 	if lines != "" {
 		// A change of port opens sockets.
 		if err := netns.In(u.options.Host, func() error { return u.device.IpcSet(lines) }); err != nil {

@@ -196,6 +196,10 @@ var steps = []step{
 		proves:  "paths between pods of two clusters carry as much as paths made by hand, translated or not, what a tunnel keeps is small, and several would carry no more",
 		command: goTest("-v", "-timeout", "15m", "-run", "^Test(Network(Memory|Traffic)?|Tunnels)$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 16 * time.Minute,
 	}, {
+		name: "bench-isolation", kind: kindCluster, lists: []string{listBench},
+		proves:  "a tenant whose gateway floods costs another one no more than a fifth of its latency",
+		command: goTest("-v", "-timeout", "5m", "-run", "^TestIsolation$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 6 * time.Minute,
+	}, {
 		name: "bench-namespaces", kind: kindCluster, lists: []string{listTestAll, listBench}, needs: []string{"kubernetes", "image"},
 		proves:  "namespaces, their peers and virtual nodes do not take longer each when they are many",
 		command: goTest("-v", "-timeout", "30m", "-run", "^TestNamespaces$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 31 * time.Minute,

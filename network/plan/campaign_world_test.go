@@ -1,0 +1,246 @@
+package plan
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pelago-dev/pelago/network/netnstest"
+	"github.com/pelago-dev/pelago/network/tunnel"
+)
+
+// foe is a peer of a side whose gateway is the test's.
+type foe struct {
+	key      string
+	victim   *side
+	ranges   []netip.Prefix
+	at       *netnstest.Place
+	secret   tunnel.Secret
+	endpoint netip.Addr
+	out      chan []byte
+
+	mu      sync.Mutex
+	answers map[uint32]string
+	// accepted are those that began a connection.
+	accepted map[uint32]bool
+	// others are packets that answer nothing it has said.
+	others []string
+}
+
+// newFoe gives a side one more peer, whose pods are in Range of a number.
+func (w *world) newFoe(s *side, key, network string, number, port int, role Role) *foe {
+	w.t.Helper()
+	f := &foe{key: key, victim: s, at: netnstest.NewPlace(w.t, key), endpoint: netip.MustParseAddr(outside(network, 0)),
+		out: make(chan []byte), answers: map[uint32]string{}, accepted: map[uint32]bool{}}
+	f.ranges = append(f.ranges, netnstest.Range(number, true), netnstest.Range(number, false), prefixes(fmt.Sprintf("10.%d.0.0/24", number+1))[0])
+	f.at.Join("eth1", w.router, key, 1500)
+	f.at.Address("eth1", f.endpoint.String()+"/30")
+	w.router.Address(key, fmt.Sprintf("%s.2/30", network))
+	f.at.Route("0.0.0.0/0", fmt.Sprintf("%s.2", network), "eth1")
+	var err error
+	f.secret, err = tunnel.NewSecret()
+	f.at.Must(err)
+	s.in.Peerings = append(s.in.Peerings, Peering{Key: key, Role: role, Limited: true, ListenPort: uint16(port), Secret: s.Name + "-key",
+		Peer: f.secret.Public(), Endpoints: []string{netip.AddrPortFrom(f.endpoint, listenPort).String()}})
+	return f
+}
+
+// reallocate decides the views of all peers of a side, of which those that are no foes have its own ranges.
+func (s *side) reallocate(foes ...*foe) {
+	ranges := map[string][]netip.Prefix{}
+	for _, p := range s.in.Peerings {
+		ranges[p.Key] = slices.Concat(ownPods, ownExternal)
+	}
+	for _, f := range foes {
+		ranges[f.key] = f.ranges
+	}
+	s.allocated(ranges)
+}
+
+// begin opens the foe's end of the tunnel.
+func (f *foe) begin(t *testing.T) {
+	t.Helper()
+	h := &netnstest.Hostile{Take: f.take, Feed: func(b []byte, wait bool) int {
+		if !wait {
+			return 0
+		}
+		return copy(b, <-f.out)
+	}}
+	end, err := h.Begin(f.at.File, netnstest.Tunnel{Private: f.secret.Reveal(), Peer: [32]byte(f.victim.secret.Public()), Port: listenPort})
+	f.at.Must(err)
+	t.Cleanup(func() {
+		close(f.out)
+		end()
+	})
+}
+
+// peering is the foe's at its victim.
+func (f *foe) peering() *Peering {
+	return &f.victim.in.Peerings[slices.IndexFunc(f.victim.in.Peerings, func(p Peering) bool { return p.Key == f.key })]
+}
+
+// marker begins what tells the packets of the campaign from all others.
+var marker = []byte("PELAGO-CAMPAIGN")
+
+func markerOf(id uint32) []byte { return binary.BigEndian.AppendUint32(slices.Clone(marker), id) }
+
+// marked finds markers in what was captured.
+func marked(b []byte) (ids []uint32) {
+	for {
+		at := bytes.Index(b, marker)
+		if at < 0 || len(b) < at+len(marker)+4 {
+			return ids
+		}
+		b = b[at+len(marker):]
+		ids = append(ids, binary.BigEndian.Uint32(b))
+	}
+}
+
+// firstPort is the source port of the first packet: each has one of its own.
+const firstPort = 1024
+
+// take notes what comes out of the foe's end of the tunnel.
+func (f *foe) take(b []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p, at, from := b[9], 20, netip.AddrFrom4([4]byte(b[12:16]))
+	if b[0]>>4 == 6 {
+		p, at, from = b[6], 40, netip.AddrFrom16([16]byte(b[8:24]))
+	}
+	what := fmt.Sprintf("protocol %d of %s", p, from)
+	switch {
+	case b[0]>>4 == 6 && b[24] == 0xff: // what a device says of itself to its neighbours
+		return
+	case p == unix.IPPROTO_ICMP || p == unix.IPPROTO_ICMPV6:
+		what = fmt.Sprintf("ICMP %d/%d of %s", b[at], b[at+1], from)
+	case p == unix.IPPROTO_TCP:
+		what = fmt.Sprintf("TCP %#x of %s", b[at+13], from)
+	case p == unix.IPPROTO_UDP && binary.BigEndian.Uint16(b[at+2:]) == ProbePort && consumerEnd.Prev().Less(from) && from.Less(providerEnd.Next()):
+		return // the victim's probe
+	}
+	ids := marked(b)
+	if len(ids) == 0 && p == unix.IPPROTO_TCP || p == unix.IPPROTO_SCTP {
+		ids = []uint32{uint32(binary.BigEndian.Uint16(b[at+2:])) - firstPort}
+	}
+	for _, id := range ids {
+		f.answers[id] = what
+		if p == unix.IPPROTO_TCP && b[at+13]&netnstest.SYN != 0 {
+			f.accepted[id] = true
+		}
+	}
+	if len(ids) == 0 {
+		f.others = append(f.others, what)
+	}
+}
+
+func (f *foe) answer(id uint32) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.answers[id]
+}
+
+func (f *foe) opened(id uint32) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.accepted[id]
+}
+
+// ears hear every packet of the campaign on all devices of some places.
+type ears struct {
+	mu    sync.Mutex
+	heard map[uint32]map[string]bool
+}
+
+func (e *ears) at(id uint32) (places []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for place := range e.heard[id] {
+		places = append(places, place)
+	}
+	slices.Sort(places)
+	return places
+}
+
+// listen hears at a place from now on, until the test ends.
+func (e *ears) listen(t *testing.T, p *netnstest.Place) {
+	t.Helper()
+	var fd int
+	p.In(func() (err error) {
+		all := int(binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, unix.ETH_P_ALL)))
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all)
+		return err
+	})
+	p.Must(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 32<<20))
+	p.Must(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50000}))
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for b := make([]byte, 1<<16); ; {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			n, _, err := unix.Recvfrom(fd, b, 0)
+			if err != nil {
+				continue
+			}
+			for _, id := range marked(b[:n]) {
+				e.hear(id, p.Name)
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		close(stop)
+		<-ended
+		_ = unix.Close(fd)
+	})
+}
+
+func (e *ears) hear(id uint32, place string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.heard[id] == nil {
+		e.heard[id] = map[string]bool{}
+	}
+	e.heard[id][place] = true
+}
+
+// everywhere is every place of the clusters, and gateways of others than the foes.
+func (w *world) everywhere(t *testing.T, besides []string) (places []*netnstest.Place) {
+	t.Helper()
+	places = append(places, w.router)
+	for _, s := range []*side{w.rome, w.milan} {
+		for i, n := range s.Nodes {
+			places = append(places, n.Place, n.Pod, n.Other)
+			names, err := s.agents[i].held.List()
+			n.Must(err)
+			for _, name := range names {
+				file, err := s.agents[i].held.Open(name)
+				n.Must(err)
+				p := netnstest.OpenPlace(t, "gateway of "+s.Name+" to "+name, file)
+				if unlimited(p); !slices.Contains(besides, name) {
+					places = append(places, p)
+				}
+			}
+		}
+	}
+	for _, p := range places {
+		unlimited(p)
+	}
+	return places
+}
+
+// unlimited lets a place send errors however many: what were not sent would hide what is wrong.
+func unlimited(p *netnstest.Place) {
+	p.Sysctl("ipv4/icmp_ratelimit", "0")
+	p.Sysctl("ipv4/icmp_msgs_per_sec", "1000000")
+	p.Sysctl("ipv4/icmp_msgs_burst", "1000000")
+	p.Sysctl("ipv6/icmp/ratelimit", "0")
+}
