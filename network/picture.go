@@ -24,6 +24,8 @@ type picture struct {
 	// of which that is not known yet, with the time until which they are worth waiting for.
 	apis   map[string]netip.AddrPort
 	coming map[string]time.Time
+	// nameServers are where pods here ask for names; none while that is not known.
+	nameServers []netip.Addr
 	// ground is what mappings follow from.
 	ground mapping.Ground
 	// words are all that is answered of a peering, so that changes are seen.

@@ -31,20 +31,24 @@ func (k *known) apiDoor(object string, f facts, p *pair) (dataplane.Door, bool) 
 		k.wrong(object, "this cluster's API server %s is no HOST:PORT", short(p.own.Spec.APIServer))
 		return dataplane.Door{}, false
 	}
-	to := apiServers(f.api)
+	to := apiServers(f.api, at.Addr().Is4())
 	if len(to) == 0 {
-		k.wrong(object, "the Service kubernetes in default has no ready endpoint of IPv4, so pods there do not reach the API server")
+		k.wrong(object, "the Service kubernetes in default has no ready endpoint of %s, so pods there do not reach the API server", map[bool]string{true: "IPv4", false: "IPv6"}[at.Addr().Is4()])
 		return dataplane.Door{}, false
 	}
 	return dataplane.Door{At: at, To: to[0]}, true
 }
 
-// apiServers are the API servers that are ready, of IPv4, in order.
-func apiServers(all []discoveryv1.EndpointSlice) (servers []netip.AddrPort) {
+// apiServers are the API servers of a family that are ready, in order.
+func apiServers(all []discoveryv1.EndpointSlice, four bool) (servers []netip.AddrPort) {
+	family := discoveryv1.AddressTypeIPv6
+	if four {
+		family = discoveryv1.AddressTypeIPv4
+	}
 	for i := range all {
 		s := &all[i]
 		at := slices.IndexFunc(s.Ports, func(p discoveryv1.EndpointPort) bool { return ptr.Deref(p.Name, "") == apiPortName })
-		if at < 0 || s.AddressType != discoveryv1.AddressTypeIPv4 {
+		if at < 0 || s.AddressType != family {
 			continue
 		}
 		port := ptr.Deref(s.Ports[at].Port, 0)
@@ -52,7 +56,7 @@ func apiServers(all []discoveryv1.EndpointSlice) (servers []netip.AddrPort) {
 			if !ptr.Deref(e.Conditions.Ready, true) || len(e.Addresses) == 0 || port < 1 || port > 65535 {
 				continue
 			}
-			if a, err := netip.ParseAddr(e.Addresses[0]); err == nil && a.Is4() {
+			if a, err := netip.ParseAddr(e.Addresses[0]); err == nil && a.Is4() == four && !a.Is4In6() {
 				servers = append(servers, netip.AddrPortFrom(a, uint16(port)))
 			}
 		}
