@@ -3,6 +3,7 @@ package network
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -109,5 +110,14 @@ func TestDecideAPI(t *testing.T) {
 		if got, _ := n.HomeAPI("rome"); got.IsValid() {
 			t.Errorf("%s: in a range that is refused: %v", c.reason, got)
 		}
+	}
+}
+
+// TestNamesAreNoView holds that no view covers the address for names, nor a mapping leads there,
+// whatever a peer or an owner says.
+func TestNamesAreNoView(t *testing.T) {
+	p := own(grounds{clusterID: "rome"})
+	if p.Holds(netip.MustParsePrefix("fd46:c73d::/32")) == "" || !slices.Contains(p.hosts, netip.MustParsePrefix("fd46:c73d:1b8d::53/128")) {
+		t.Errorf("the address for names is free to be covered, or mapped: %v", p.hosts)
 	}
 }
