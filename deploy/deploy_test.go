@@ -36,7 +36,7 @@ func everything() map[string]any {
 	auth := program()
 	auth["service"] = map[string]any{
 		"type": "NodePort", "port": 443, "nodePort": 30443, "loadBalancerIP": "192.0.2.1", "loadBalancerClass": "example.com/lb",
-		"externalTrafficPolicy": "Local", "annotations": map[string]any{"example.com/pool": "public"},
+		"externalTrafficPolicy": "Local", "ipFamilyPolicy": "PreferDualStack", "annotations": map[string]any{"example.com/pool": "public"},
 	}
 	return map[string]any{
 		"image": map[string]any{"ref": "example.com/pelago@sha256:0000", "pullPolicy": "Always", "pullSecrets": []any{"registry"}},

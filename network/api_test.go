@@ -1,27 +1,62 @@
 package network
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
 func TestAPIServer(t *testing.T) {
-	for _, c := range []struct{ reason, external, want string }{
-		{"the second address", "10.254.7.0/24", "10.254.7.2:443"},
-		{"of the smallest range that has one", "10.254.7.4/30", "10.254.7.6:443"},
-		{"there is none", "10.254.7.0/31", ""},
-		{"nor in a single address", "10.254.7.0/32", ""},
-		{"nor of IPv6", "fd77::/120", ""},
-		{"the last addresses there are", "255.255.255.255/32", ""},
+	const four, six, both = "192.0.2.10", "2001:db8::a", "192.0.2.10 2001:db8::a"
+	for _, c := range []struct{ reason, external, servers, there, want string }{
+		{"the second address", "10.254.7.0/24", four, "10.42.0.0/16", "10.254.7.2:443"},
+		{"of the smallest range that has one", "10.254.7.4/30", four, "", "10.254.7.6:443"},
+		{"there is none", "10.254.7.0/31", four, "", ""},
+		{"nor in a single address", "10.254.7.0/32", four, "", ""},
+		{"the last addresses there are", "255.255.255.255/32", four, "", ""},
+		{"nowhere", "", both, "10.42.0.0/16", ""},
+		{"IPv4 where there is a choice", "fd78::/120 10.254.7.0/24", both, "fd42::/56 10.42.0.0/16", "10.254.7.2:443"},
+		{"nothing is known", "fd78::/120 10.254.7.0/24", "", "", "10.254.7.2:443"},
+		{"the other side has IPv6 alone", "fd78::/120 10.254.7.0/24", both, "fd42::/56", "[fd78::2]:443"},
+		{"the API server has IPv6 alone", "fd78::/120 10.254.7.0/24", six, "fd42::/56 10.42.0.0/16", "[fd78::2]:443"},
+		{"IPv6 alone", "fd78::/120", six, "", "[fd78::2]:443"},
+		{"nothing in common", "fd78::/120 10.254.7.0/24", four, "fd42::/56", ""},
 	} {
-		if got := apiServer([]netip.Prefix{netip.MustParsePrefix("fd78::/120"), netip.MustParsePrefix(c.external)}); got != c.want {
+		var servers []netip.Addr
+		for _, text := range strings.Fields(c.servers) {
+			servers = append(servers, netip.MustParseAddr(text))
+		}
+		if got := apiServer(prefixes(strings.Fields(c.external)), servers, prefixes(strings.Fields(c.there))); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
 		}
 	}
-	if got := apiServer(nil); got != "" {
-		t.Errorf("without external addresses: %q", got)
+}
+
+// TestNameServers holds that pods are told an address that they have a way to: that of IPv4
+// wherever there is any, and both before it is known.
+func TestNameServers(t *testing.T) {
+	for _, c := range []struct{ reason, pods, services, want string }{
+		{"nothing is known", "", "", "[169.254.77.53 fd46:c73d:1b8d::53]"},
+		{"IPv4", "10.42.0.0/16", "10.43.0.0/16", "[169.254.77.53]"},
+		{"both", "fd42::/56 10.42.0.0/16", "fd43::/112 10.43.0.0/16", "[169.254.77.53]"},
+		{"both, of which one is published", "fd42::/56", "fd43::/112 10.43.0.0/16", "[169.254.77.53]"},
+		{"IPv6", "fd42::/56", "fd43::/112", "[fd46:c73d:1b8d::53]"},
+		{"IPv6, and no pods yet", "", "fd43::/112", "[fd46:c73d:1b8d::53]"},
+	} {
+		f := usual()
+		f.property.Pods, f.property.Services = prefixes(strings.Fields(c.pods)), prefixes(strings.Fields(c.services))
+		n := New(Options{})
+		n.learn(decide(f).picture)
+		if got := fmt.Sprint(n.NameServers()); got != c.want {
+			t.Errorf("%s: %s, want %s", c.reason, got, c.want)
+		}
+	}
+	if got := len(New(Options{}).NameServers()); got != 2 {
+		t.Errorf("before anything is known there are %d", got)
 	}
 }
 
@@ -75,5 +110,14 @@ func TestDecideAPI(t *testing.T) {
 		if got, _ := n.HomeAPI("rome"); got.IsValid() {
 			t.Errorf("%s: in a range that is refused: %v", c.reason, got)
 		}
+	}
+}
+
+// TestNamesAreNoView holds that no view covers the address for names, nor a mapping leads there,
+// whatever a peer or an owner says.
+func TestNamesAreNoView(t *testing.T) {
+	p := own(grounds{clusterID: "rome"})
+	if p.Holds(netip.MustParsePrefix("fd46:c73d::/32")) == "" || !slices.Contains(p.hosts, netip.MustParsePrefix("fd46:c73d:1b8d::53/128")) {
+		t.Errorf("the address for names is free to be covered, or mapped: %v", p.hosts)
 	}
 }

@@ -92,6 +92,8 @@ type facts struct {
 	now      time.Time
 	settings home.Network
 	property property
+	// servers are those behind the Service of the API server here.
+	servers []netip.Addr
 	// pairs of all peerings, the oldest first.
 	pairs []*pair
 	// openings are the tunnels before there are peerings, by name, and mapped the addresses of the
@@ -206,7 +208,11 @@ func (d *decision) publish(f *facts) {
 			Endpoints: d.called(f, p, port), Reachability: p.reach, InBand: d.speaks(f, p),
 		}
 		if p.consumes {
-			spec.APIServer = apiServer(f.property.External)
+			var there []netip.Prefix
+			if theirs := p.theirs(); theirs != nil {
+				there = prefixes(theirs.Spec.Pods)
+			}
+			spec.APIServer = apiServer(f.property.External, f.servers, there)
 		}
 		before, known := "", ""
 		if own := p.own(); own != nil {
@@ -233,7 +239,8 @@ func (d *decision) allocate(f *facts) {
 		d.results = ipam.Allocate(f.property.Own, peerings)
 	}
 	pic := &picture{
-		views: ipam.NewTable(d.results), tunnels: map[string]bool{}, apis: map[string]netip.AddrPort{}, coming: map[string]time.Time{},
+		nameServers: nameServers(f.property.Own),
+		views:       ipam.NewTable(d.results), tunnels: map[string]bool{}, apis: map[string]netip.AddrPort{}, coming: map[string]time.Time{},
 	}
 	there := map[string]ipam.Result{}
 	for _, p := range f.pairs {

@@ -254,7 +254,7 @@ func (r *decider) gatherOwn(ctx context.Context, f *facts, g *grounds) error {
 	if err != nil {
 		return err
 	}
-	g.servers = addresses
+	g.servers, f.servers = addresses, r.servers.addresses
 	return nil
 }
 

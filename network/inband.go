@@ -232,20 +232,21 @@ func (r *decider) openingLock(ctx context.Context, o *opening, have lock, now ti
 		l, _, err := have.turn("", false, now, maker(r.network.options.Rand))
 		return l, err
 	}
-	if !have.key.IsZero() && have.made.Equal(o.since) { // of an earlier Peering it would be another one
-		return have, nil
+	was := lock{}
+	if have.made.Equal(o.since) { // of an earlier Peering it would be another one
+		was = have
+	}
+	if o.token == "" {
+		return was, nil
 	}
 	s := &corev1.Secret{}
-	if o.token == "" {
-		return lock{}, nil
-	}
 	err := r.live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: o.token}, s)
 	if client.IgnoreNotFound(err) != nil {
 		return lock{}, fmt.Errorf("reading the invitation's token: %w", err)
 	}
 	private, _, err := v1alpha1.InBandKey(strings.TrimSpace(string(s.Data[tokenEntry])))
-	if err != nil { // whose Secret it is, and what is wrong with it, the Peering says
-		return lock{}, nil
+	if err != nil { // it was used; or whose Secret it is, and what is wrong with it, the Peering says
+		return was, nil
 	}
 	key, err := tunnel.SecretOf(private)
 	return lock{key: key, made: o.since}, err

@@ -40,6 +40,7 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/home"
+	"github.com/pelago-dev/pelago/network/dns"
 )
 
 // component is the value of LabelManagedBy on what this package makes, and the reporter of
@@ -137,6 +138,15 @@ func (n *Network) HomeAPI(tenant string) (at netip.AddrPort, coming bool) {
 		return at, asked != nil && now.Before(asked.Add(comingUnknown))
 	}
 	return p.apis[key], now.Before(p.coming[key])
+}
+
+// NameServers are where pods of tenants here find the names of their homes: at an address of a
+// family that they have, and of both while that is not known. It answers at once.
+func (n *Network) NameServers() []netip.Addr {
+	if p := n.now.Load(); p != nil && len(p.nameServers) > 0 {
+		return p.nameServers
+	}
+	return []netip.Addr{dns.Address(), dns.Address6()}
 }
 
 // Alive says whether the tunnel to the provider of a peering carries packets both ways, by what

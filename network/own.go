@@ -11,6 +11,7 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/home"
+	"github.com/pelago-dev/pelago/network/dns"
 	"github.com/pelago-dev/pelago/network/ipam"
 	"github.com/pelago-dev/pelago/network/plan"
 )
@@ -81,6 +82,8 @@ func own(g grounds) property {
 	for _, a := range g.servers {
 		p.Nodes, p.hosts = append(p.Nodes, single(a)), append(p.hosts, single(a))
 	}
+	names := single(dns.Address6()) // of every node, as that of IPv4, which is link-local
+	p.Nodes, p.hosts = append(p.Nodes, names), append(p.hosts, names)
 	p.hosts = sorted(p.hosts)
 	p.Nodes = sorted(p.Nodes)
 	for _, a := range g.reached {

@@ -28,6 +28,8 @@ type picture struct {
 	// cannot be.
 	lines   map[string]netip.Addr
 	lacking map[string]string
+	// nameServers are where pods here ask for names; none while that is not known.
+	nameServers []netip.Addr
 	// ground is what mappings follow from.
 	ground mapping.Ground
 	// words are all that is answered of a peering, so that changes are seen.

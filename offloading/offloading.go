@@ -53,8 +53,8 @@ type Options struct {
 	Listen string
 	// Socket is what listens there.
 	Socket *serving.Socket
-	// NameServer that knows tenants' names of home by who asks; none if zero.
-	NameServer netip.Addr
+	// NameServers that know tenants' names of home by who asks; nil if there are none.
+	NameServers func() []netip.Addr
 	// Homes says where pods of tenants reach the API servers of their homes; nil while there is
 	// no network.
 	Homes provider.Homes
@@ -86,7 +86,7 @@ func Register(mgr ctrl.Manager, o Options) error {
 	if err := namespace.Register(mgr, namespace.Options{Namespace: o.Namespace, Fleet: namespace.Connections(o.Fleet)}); err != nil {
 		return err
 	}
-	if err := provider.Register(mgr, provider.Options{Limits: o.Limits, Addresses: o.Allowed != nil, NameServer: o.NameServer, Homes: o.Homes}); err != nil {
+	if err := provider.Register(mgr, provider.Options{Limits: o.Limits, Addresses: o.Allowed != nil, NameServers: o.NameServers, Homes: o.Homes}); err != nil {
 		return err
 	}
 	if err := consumer.Register(mgr, consumer.Options{Fleet: consumer.Connections(o.Fleet), Views: o.Views, Tunnels: o.Tunnels}); err != nil {

@@ -5,12 +5,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,17 +22,22 @@ import (
 	"github.com/pelago-dev/pelago/network/netns"
 )
 
+// outsideServer and outsideServer6 are where the server is that is no part of a cluster, behind a
+// node at the address before. It listens at webPort, and at webPort+1, which nobody lists.
 const (
-	// outsideServer is where the server is that is no part of a cluster, behind a node at
-	// outsideNode. It listens at webPort, and at webPort+1, which nobody lists.
-	outsideServer = "203.0.113.50"
-	outsideNode   = "203.0.113.49"
-	outsideDevice = "outside0"
+	outsideServer  = "203.0.113.50"
+	outsideServer6 = "fd50::2"
+	outsideDevice  = "outside0"
 )
 
 // outside is a machine of its own beside a node: a network namespace with an address, and a way
 // back by the node alone. It says who calls, until its input ends, with which all of it goes.
 func outside(address string, in io.Reader, out io.Writer) error {
+	at, err := netip.ParseAddr(address)
+	if err != nil {
+		return err
+	}
+	node := at.Prev()
 	host, err := os.Open("/proc/self/ns/net")
 	if err != nil {
 		return err
@@ -59,7 +66,7 @@ func outside(address string, in io.Reader, out io.Writer) error {
 	for _, end := range []struct {
 		kernel       *netlink.Handle
 		name, prefix string
-	}{{here, outsideDevice, outsideNode + "/30"}, {there, "eth0", address + "/30"}} {
+	}{{here, outsideDevice, netip.PrefixFrom(node, at.BitLen()-2).String()}, {there, "eth0", netip.PrefixFrom(at, at.BitLen()-2).String()}} {
 		link, err := end.kernel.LinkByName(end.name)
 		if err != nil {
 			return err
@@ -68,6 +75,9 @@ func outside(address string, in io.Reader, out io.Writer) error {
 		if err != nil {
 			return err
 		}
+		if at.Is6() {
+			a.Flags = unix.IFA_F_NODAD // it is listened at at once
+		}
 		if err := end.kernel.AddrAdd(link, a); err != nil {
 			return fmt.Errorf("giving %s an address: %w", end.name, err)
 		}
@@ -75,7 +85,7 @@ func outside(address string, in io.Reader, out io.Writer) error {
 			return err
 		}
 	}
-	if err := there.RouteAdd(&netlink.Route{Gw: net.ParseIP(outsideNode)}); err != nil {
+	if err := there.RouteAdd(&netlink.Route{Gw: node.AsSlice()}); err != nil {
 		return fmt.Errorf("adding the way back: %w", err)
 	}
 	who := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -108,33 +118,38 @@ func outside(address string, in io.Reader, out io.Writer) error {
 	return err
 }
 
-// ipMapping gives a server outside of rome's pod network to a namespace, whose pods at milan reach
+func ipMapping(t *testing.T, c *continuum) { mappingHolds(t, c, outsideServer) }
+
+// mappingHolds gives a server outside of rome's pod network to a namespace, whose pods at milan reach
 // it by a Service, at the port listed; nobody else at milan does, and nobody does who may not be
 // given it.
-func ipMapping(t *testing.T, c *continuum) {
+func mappingHolds(t *testing.T, c *continuum, server string) {
+	node := netip.MustParseAddr(server).Prev().String()
 	x := &crossing{shop: c.offloaded(t, "rome", "--cluster-selector", "region=north")}
-	startServer(t, c.SandboxHandle, "rome", "outside", outsideServer)
+	startServer(t, c.SandboxHandle, "rome", "outside", server)
 	o := &v1alpha1.IPMapping{ObjectMeta: metav1.ObjectMeta{Name: "database"}, Spec: v1alpha1.IPMappingSpec{
-		Address: outsideServer, Ports: []v1alpha1.IPMappingPort{{Name: "http", Port: webPort}}}}
+		Address: server, Ports: []v1alpha1.IPMappingPort{{Name: "http", Port: webPort}}}}
 	x.create(t, o)
 	x.mapping(t, "database", v1alpha1.ReasonNotMappable)
+	kubelet := netip.MustParseAddr(x.addresses(t, "rome")[0])
+	one, around := netip.PrefixFrom(netip.MustParseAddr(server), kubelet.BitLen()), netip.PrefixFrom(kubelet, kubelet.BitLen()-16).Masked()
 	c.settings(t, "rome", func(values map[string]any) {
 		section, _ := values["network"].(map[string]any)
 		if section == nil {
 			section = map[string]any{}
 		}
-		section["mappable"], values["network"] = []string{outsideServer + "/32", "198.18.0.0/15"}, section
+		section["mappable"], values["network"] = []string{one.String(), around.String()}, section
 	})
 	external := x.mapping(t, "database", v1alpha1.ReasonReady).Status.Address
 	x.create(t, &v1alpha1.IPMapping{ObjectMeta: metav1.ObjectMeta{Name: "node"}, Spec: v1alpha1.IPMappingSpec{
-		Address: x.addresses(t, "rome")[0], Ports: []v1alpha1.IPMappingPort{{Name: "kubelet", Port: 10250}}}})
+		Address: kubelet.String(), Ports: []v1alpha1.IPMappingPort{{Name: "kubelet", Port: 10250}}}})
 	x.mapping(t, "node", v1alpha1.ReasonNotMappable)
 
 	x.create(t, onto(x.sleeper("away"), "milan"))
 	x.create(t, onto(x.sleeper("home"), "rome-1"))
 	away, home := x.running(t, "away"), x.running(t, "home")
 	x.reaches(t, home, "database", webPort, "", "database")
-	x.reaches(t, away, "database", webPort, outsideNode, "database")
+	x.reaches(t, away, "database", webPort, node, "database")
 
 	// What stands for it at milan is of no use to others there.
 	twin, err := c.twin("milan", away)
@@ -153,12 +168,12 @@ func ipMapping(t *testing.T, c *continuum) {
 		view = list.Items[0].Endpoints[0].Addresses[0]
 		return nil
 	})
-	if view == outsideServer {
+	if view == server {
 		t.Errorf("at milan it is %s, and not what stands for %s", view, external)
 	}
-	x.reaches(t, away, view, webPort, outsideNode, "database")
-	if _, server, err := x.ask("rome", away, view, webPort+1); err == nil {
-		t.Errorf("a port that is not listed reaches %s", server)
+	x.reaches(t, away, view, webPort, node, "database")
+	if _, who, err := x.ask("rome", away, view, webPort+1); err == nil {
+		t.Errorf("a port that is not listed reaches %s", who)
 	}
 	other := &crossing{shop: c.offloaded(t, "rome", "--cluster-selector", "region=north")}
 	other.create(t, onto(other.sleeper("away"), "milan"))
@@ -173,7 +188,7 @@ wget -q -O /dev/null http://database:%d/cgi-bin/forever; echo ended; trap 'exit 
 	x.running(t, "reader")
 	x.eventually(t, networkLimit, "the reader reads", func() error {
 		out, err := x.kubectl(t, "logs", "reader")
-		if err == nil && !strings.Contains(out, outsideNode+" database") { // else it says that there is no such name yet
+		if err == nil && !strings.Contains(out, node+" database") { // else it says that there is no such name yet
 			err = fmt.Errorf("it says %q", out)
 		}
 		return err

@@ -2,11 +2,18 @@ package test
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/kubetest"
 )
 
@@ -36,37 +43,48 @@ type member struct {
 // world is a sandbox: milan, that has pods in 10.42.0.0/16, and its consumers.
 type world struct {
 	name string
-	// cni and v6 are milan's.
-	cni       string
-	v6        bool
-	consumers []member
+	// cni is milan's, and only4 and only6 say which family alone it has.
+	cni          string
+	only4, only6 bool
+	consumers    []member
 	// both has milan be a consumer of its first consumer as well.
 	both bool
 }
 
 // blend is the world of every run. Packets of one family do not care how the other one's
-// addresses lie, so that three consumers have all pairs of family and relation, of plugin and
+// addresses lie, so that four consumers have all pairs of family and relation, of plugin and
 // relation at one of the ends, and of all of these with each kind, direction, place and, for
-// those that can be slow, link.
-var blend = world{name: "blend", cni: "flannel", v6: true, both: true, consumers: []member{
+// those that can be slow, link. One has IPv6 alone, and is a provider too.
+var blend = world{name: "blend", cni: "flannel", both: true, consumers: []member{
+	{name: "genoa", nodes: 1, cni: "bridge", v6: identical},
 	{name: "rome", nodes: 2, cni: "bridge", v4: identical, v6: partly},
 	{name: "naples", nodes: 1, cni: "flannel", v4: partly, v6: disjoint, nat: true},
 	{name: "turin", nodes: 1, cni: "bridge", v4: disjoint, v6: identical},
 }}
 
+// mixed are worlds of clusters of both families whose peers have one alone, as consumers and as
+// providers.
+var mixed = []world{
+	{name: "IPv4-at-dual", cni: "bridge", both: true, consumers: []member{{name: "rome", nodes: 2, cni: "flannel", v4: identical}}},
+	{name: "IPv6-at-dual", cni: "flannel", both: true, consumers: []member{{name: "rome", nodes: 2, cni: "bridge", v6: identical}}},
+}
+
 // worlds are all combinations, each with a consumer behind NAT, and every second one with
 // tunnels both ways.
 func worlds() (all []world) {
-	for _, v6 := range []bool{false, true} {
+	for _, family := range []string{"IPv4", "dual", "IPv6"} {
 		for _, cni := range []string{"bridge", "flannel"} {
 			for _, r := range []relation{identical, partly, disjoint} {
-				w := world{cni: cni, v6: v6, both: len(all)%2 == 0}
-				family, six := "IPv4", absent
-				if v6 {
-					family, six = "dual", r
+				w := world{cni: cni, only4: family == "IPv4", only6: family == "IPv6", both: len(all)%2 == 0}
+				four, six := r, r
+				if w.only4 {
+					six = absent
+				}
+				if w.only6 {
+					four = absent
 				}
 				w.name = strings.Join([]string{string(r), family, cni}, "-")
-				w.consumers = []member{{name: "rome", nodes: 2, cni: cni, v4: r, v6: six}, {name: "naples", nodes: 2, cni: cni, v4: r, v6: six, nat: true}}
+				w.consumers = []member{{name: "rome", nodes: 2, cni: cni, v4: four, v6: six}, {name: "naples", nodes: 2, cni: cni, v4: four, v6: six, nat: true}}
 				all = append(all, w)
 			}
 		}
@@ -78,20 +96,45 @@ func worlds() (all []world) {
 func (w world) file() string {
 	var b strings.Builder
 	b.WriteString("clusters:\n")
-	milan := member{name: hub, nodes: 2, cni: w.cni, v4: identical}
-	if w.v6 {
-		milan.v6 = identical
-	}
-	for i, m := range append([]member{milan}, w.consumers...) {
-		pods, services := spans(m.v4, i, "10.%d.0.0/16", "10.42.0.0/17", "10.42.128.0/17")
+	for i, m := range append([]member{w.milan()}, w.consumers...) {
+		var pods, services []string
+		if m.v4 != absent {
+			p, s := spans(m.v4, i, "10.%d.0.0/16", "10.42.0.0/17", "10.42.128.0/17")
+			pods, services = append(pods, p), append(services, s)
+		}
 		if m.v6 != absent {
 			p, s := spans(m.v6, i, "fd%d::/112", "fd42::/57", "fd42:0:0:80::/112")
-			pods, services = pods+`, "`+strings.Replace(p, "::/112", "::/48", 1)+`"`, services+`, "`+s+`"`
+			pods, services = append(pods, `"`+strings.Replace(p, "::/112", "::/48", 1)+`"`), append(services, `"`+s+`"`)
 		}
 		fmt.Fprintf(&b, "- {name: %s, nodes: %d, cni: %s, behindNAT: %t, addons: [coredns, load-balancer], podRanges: [%s], serviceRanges: [%s]}\n",
-			m.name, m.nodes, m.cni, m.nat, pods, services)
+			m.name, m.nodes, m.cni, m.nat, strings.Join(pods, ", "), strings.Join(services, ", "))
 	}
 	return b.String()
+}
+
+// milan is the provider of a world.
+func (w world) milan() member {
+	m := member{name: hub, nodes: 2, cni: w.cni, v4: identical, v6: identical}
+	if w.only4 {
+		m.v6 = absent
+	}
+	if w.only6 {
+		m.v4 = absent
+	}
+	return m
+}
+
+// between is how the addresses of a consumer and of milan lie to each other, absent in a family
+// that one of both does not have.
+func (w world) between(m member) (v4, v6 relation) {
+	v4, v6 = m.v4, m.v6
+	if w.only6 {
+		v4 = absent
+	}
+	if w.only4 {
+		v6 = absent
+	}
+	return v4, v6
 }
 
 // spans are the ranges of pods and Services of the cluster of a number.
@@ -113,7 +156,7 @@ func TestNetworkMatrix(t *testing.T) {
 	kubetest.RequireClusters(t)
 	chosen := []world{blend}
 	if kubetest.All() {
-		chosen = append(chosen, worlds()...)
+		chosen = slices.Concat(chosen, worlds(), mixed)
 	}
 	for i, w := range chosen {
 		t.Run(w.name, func(t *testing.T) { w.run(t, fmt.Sprintf("net%d", i)) })
@@ -128,13 +171,18 @@ func (w world) run(t *testing.T, name string) {
 	}
 	box(t, s, clusters...)
 	c := newContinuum(t, s, clusters...)
+	if !w.only6 && slices.ContainsFunc(w.consumers, func(m member) bool { return m.v4 == absent }) {
+		c.calledByIPv6(t, hub)
+	}
 	begin := time.Now()
 	var all []*passage
 	for _, m := range w.consumers {
-		all = append(all, &passage{continuum: c, world: w.name, consumer: m.name, provider: hub, v4: m.v4, v6: m.v6})
+		v4, v6 := w.between(m)
+		all = append(all, &passage{continuum: c, world: w.name, consumer: m.name, provider: hub, v4: v4, v6: v6})
 	}
 	if first := w.consumers[0]; w.both {
-		all = append(all, &passage{continuum: c, world: w.name, consumer: hub, provider: first.name, v4: first.v4, v6: first.v6, second: true})
+		v4, v6 := w.between(first)
+		all = append(all, &passage{continuum: c, world: w.name, consumer: hub, provider: first.name, v4: v4, v6: v6, second: true})
 	}
 	together := func(what string, all []*passage, do func(*passage, *testing.T)) {
 		t.Run(what, func(t *testing.T) {
@@ -166,6 +214,40 @@ func (w world) run(t *testing.T, name string) {
 	}
 }
 
+// calledByIPv6 has a cluster of both families tell consumers addresses of IPv6: its API server's,
+// and that of the endpoint for strangers at a node's port.
+func (c *continuum) calledByIPv6(t *testing.T, cluster string) {
+	t.Helper()
+	both := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"ipFamilyPolicy":"PreferDualStack"}}`))
+	auth := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "pelago-auth"}}
+	if err := c.Clients[cluster].Patch(t.Context(), auth, both); err != nil {
+		t.Fatal(err)
+	}
+	node := address(c.hosts(t, cluster), "IPv6")
+	control := netip.PrefixFrom(netip.MustParseAddr(node), 64).Masked().Addr().Next().Next() // as the sandbox has it
+	c.settings(t, cluster, func(values map[string]any) {
+		values["auth"] = map[string]any{"url": "https://" + join(node, auth.Spec.Ports[0].NodePort)}
+		server, _ := values["apiServer"].(map[string]any)
+		if server == nil {
+			server = map[string]any{}
+		}
+		server["url"], values["apiServer"] = "https://"+join(control.String(), 6443), server
+	})
+}
+
+// hosts are the addresses of a cluster's first node.
+func (c *continuum) hosts(t *testing.T, cluster string) (all []corev1.PodIP) {
+	t.Helper()
+	n, err := get[corev1.Node](c, cluster, "", cluster+"-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range n.Status.Addresses {
+		all = append(all, corev1.PodIP{IP: a.Address})
+	}
+	return all
+}
+
 // TestMatrixWorlds holds that the worlds are all combinations, and that the blended one has
 // every pair that it is said to have.
 func TestMatrixWorlds(t *testing.T) {
@@ -173,13 +255,16 @@ func TestMatrixWorlds(t *testing.T) {
 	for _, w := range worlds() {
 		names[w.name] = true
 	}
-	if len(names) != 3*2*2 {
-		t.Errorf("%d worlds, want 12: %v", len(names), names)
+	if len(names) != 3*2*3 {
+		t.Errorf("%d worlds, want 18: %v", len(names), names)
 	}
 	pairs := map[string]bool{}
 	for _, m := range blend.consumers {
 		for family, r := range map[string]relation{"IPv4": m.v4, "IPv6": m.v6} {
 			pairs[family+" "+string(r)] = true
+			if r == absent {
+				continue
+			}
 			for _, cni := range []string{m.cni, blend.cni} {
 				pairs[cni+" "+string(r)], pairs[cni+" "+family] = true, true
 			}
@@ -195,7 +280,7 @@ func TestMatrixWorlds(t *testing.T) {
 			}
 		}
 	}
-	for _, pair := range []string{"bridge IPv4", "bridge IPv6", "flannel IPv4", "flannel IPv6", "NAT IPv4", "NAT IPv6"} {
+	for _, pair := range []string{"IPv4 ", "bridge IPv4", "bridge IPv6", "flannel IPv4", "flannel IPv6", "NAT IPv4", "NAT IPv6"} {
 		if !pairs[pair] {
 			t.Errorf("no consumer has %s", pair)
 		}

@@ -22,7 +22,8 @@ const passageLimit = time.Minute
 type passage struct {
 	*continuum
 	world, consumer, provider string
-	// v4 and v6 are how the consumer's addresses lie to the provider's.
+	// v4 and v6 are how the consumer's addresses lie to the provider's, absent in a family that
+	// one of both does not have.
 	v4, v6 relation
 	// second is the other one between two clusters. The first has their own ranges for views.
 	second bool
@@ -44,8 +45,6 @@ type spot struct {
 	// service is what leads to it, as the other side's pods know it.
 	service *corev1.Service
 }
-
-func (p *passage) both() bool { return p.v6 != absent }
 
 // open peers, makes the namespace, and the pods that the consumer's own nodes run.
 func (p *passage) open(t *testing.T) {
@@ -264,9 +263,13 @@ func (p *passage) leads(cluster, namespace, name string) (*corev1.Service, error
 	return s, err
 }
 
-func (p *passage) families() []string {
-	if p.both() {
-		return []string{"IPv4", "IPv6"}
+// families are those that both sides have.
+func (p *passage) families() (all []string) {
+	if p.v4 != absent {
+		all = append(all, "IPv4")
 	}
-	return []string{"IPv4"}
+	if p.v6 != absent {
+		all = append(all, "IPv6")
+	}
+	return all
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -82,6 +83,8 @@ func policiesHold(t *testing.T, x *crossing, all bool) {
 	block := func(cidr string, except ...string) []networkingv1.NetworkPolicyPeer {
 		return []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: cidr, Except: except}}}
 	}
+	own := netip.MustParseAddr(x.front.Status.PodIP)
+	everybody, single := netip.PrefixFrom(own, 0).Masked(), netip.PrefixFrom(own, own.BitLen())
 	named := map[string]string{"kubernetes.io/metadata.name": x.name}
 	steps := []struct {
 		name string
@@ -98,7 +101,7 @@ func policiesHold(t *testing.T, x *crossing, all bool) {
 			closed("other>data-0"), false},
 		{"only front may call one of them, and by UDP alone", new(ingress(one, networkingv1.NetworkPolicyIngressRule{From: peersOf("front"), Ports: webRule(networkingv1.NetworkPolicyPort{Protocol: &udp, Port: &web})})),
 			closed("front>data-0", "other>data-0"), false},
-		{"a block without one of its addresses may", new(ingress(labelled("data"), networkingv1.NetworkPolicyIngressRule{From: block("0.0.0.0/0", x.front.Status.PodIP+"/32")})),
+		{"a block without one of its addresses may", new(ingress(labelled("data"), networkingv1.NetworkPolicyIngressRule{From: block(everybody.String(), single.String())})),
 			closed("front>data-0", "front>data-1"), false},
 		{"the pods of a namespace of that name may", new(ingress(labelled("data"), networkingv1.NetworkPolicyIngressRule{From: []networkingv1.NetworkPolicyPeer{{
 			NamespaceSelector: &metav1.LabelSelector{MatchLabels: named}, PodSelector: new(labelled("other"))}}})), closed("front>data-0", "front>data-1"), false},

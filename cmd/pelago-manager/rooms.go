@@ -14,7 +14,6 @@ import (
 	"github.com/pelago-dev/pelago/internal/home"
 	"github.com/pelago-dev/pelago/internal/serving"
 	"github.com/pelago-dev/pelago/network"
-	"github.com/pelago-dev/pelago/network/dns"
 	"github.com/pelago-dev/pelago/offloading"
 	"github.com/pelago-dev/pelago/offloading/provider"
 	"github.com/pelago-dev/pelago/peering"
@@ -110,8 +109,8 @@ func registerOffloading(mgr ctrl.Manager, d deps) error {
 		Namespace: d.namespace, Version: version, Address: d.address, Listen: d.listen, Socket: d.socket,
 	}
 	if d.network != nil {
-		o.Addresses, o.Allowed, o.Views, o.Tunnels, o.NameServer = d.network, d.network, d.network, d.network, dns.Address()
-		o.Homes = d.network
+		o.Addresses, o.Allowed, o.Views, o.Tunnels = d.network, d.network, d.network, d.network
+		o.Homes, o.NameServers = d.network, d.network.NameServers
 	}
 	return offloading.Register(mgr, o)
 }

@@ -29,17 +29,17 @@ func (k *known) apiDoor(object string, f facts, p *pair) (dataplane.Door, bool) 
 		k.wrong(object, "this cluster's API server %s is no HOST:PORT", short(p.own.Spec.APIServer))
 		return dataplane.Door{}, false
 	}
-	to := apiServers(f.api)
+	to := apiServers(f.api, at.Addr().Is4())
 	if len(to) == 0 {
-		k.wrong(object, "the Service kubernetes in default has no ready endpoint of IPv4, so pods there do not reach the API server")
+		k.wrong(object, "the Service kubernetes in default has no ready endpoint of %s, so pods there do not reach the API server", map[bool]string{true: "IPv4", false: "IPv6"}[at.Addr().Is4()])
 		return dataplane.Door{}, false
 	}
 	return dataplane.Door{At: at, To: to[0]}, true
 }
 
-// apiServers are the API servers that are ready, of IPv4, in order.
-func apiServers(all []discoveryv1.EndpointSlice) (servers []netip.AddrPort) {
-	return readyAt(all, apiPortName)
+// apiServers are the API servers of a family that are ready, in order.
+func apiServers(all []discoveryv1.EndpointSlice, four bool) (servers []netip.AddrPort) {
+	return readyAt(all, apiPortName, four)
 }
 
 // withTokens are the namespaces whose pods take tokens of this cluster's API server along.

@@ -125,6 +125,28 @@ func TestInputAPI(t *testing.T) {
 	}
 }
 
+// TestInputAPI6 holds that what is published of IPv6 leads to an API server of IPv6, for the pods
+// that have an address of it.
+func TestInputAPI6(t *testing.T) {
+	f := apiFacts()
+	f.configs[0].Spec.External, f.configs[0].Spec.APIServer = append(f.configs[0].Spec.External, "fd78::/120"), "[fd78::2]:443"
+	if k := input(f); len(k.input.Peerings[0].Doors) != 0 || len(k.problems) != 1 || !strings.Contains(k.problems[0].Text, "no ready endpoint of IPv6") {
+		t.Errorf("without an API server of IPv6: %+v, %v", k.input.Peerings[0].Doors, k.problems)
+	}
+	six := apiSlice(6443, "fd00::9", "fd00::8")
+	six.AddressType = discoveryv1.AddressTypeIPv6
+	f.api = append(f.api, six)
+	f.configs[1].Spec.Pods = append(f.configs[1].Spec.Pods, "fd42::/56")
+	f.configs[1].Status.Views = append(f.configs[1].Status.Views, v1alpha1.NetworkView{Real: "fd42::/56", View: "fd81::/56"})
+	pod := &f.away["milan"][0]
+	pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: "fd81::5"})
+	k := input(f)
+	want := []dataplane.Door{{At: netip.MustParseAddrPort("[fd78::2]:443"), To: netip.MustParseAddrPort("[fd00::8]:6443"), From: addrs("10.42.3.4", "fd42::5")}}
+	if d := cmp.Diff(want, k.input.Peerings[0].Doors, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})); d != "" || len(k.problems) != 0 {
+		t.Errorf("problems %v (-want +got):\n%s", k.problems, d)
+	}
+}
+
 // TestSubjectsAPI holds that the API server is followed where it is published to a provider.
 func TestSubjectsAPI(t *testing.T) {
 	f := apiFacts()

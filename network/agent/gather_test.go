@@ -197,7 +197,7 @@ func TestTrimTwice(t *testing.T) {
 	}
 	once := trimmed(t, api)
 	twice := trimmed(t, once)
-	if len(apiServers([]discoveryv1.EndpointSlice{*once})) != 1 || !cmp.Equal(once, twice) {
+	if len(apiServers([]discoveryv1.EndpointSlice{*once}, true)) != 1 || !cmp.Equal(once, twice) {
 		t.Errorf("trimmed once %+v, and twice %+v", once, twice)
 	}
 }

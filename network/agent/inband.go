@@ -88,8 +88,8 @@ func (k *known) line(object string, f facts, p *pair, invited bool) *dataplane.L
 			to     []netip.AddrPort
 			opened bool
 		}{
-			{v1alpha1.InBandAPIPort, "the API server", apiServers(f.api), true},
-			{v1alpha1.InBandAuthPort, "the authentication endpoint", readyAt(f.auth, authPortName), invited},
+			{v1alpha1.InBandAPIPort, "the API server", apiServers(f.api, true), true},
+			{v1alpha1.InBandAuthPort, "the authentication endpoint", readyAt(f.auth, authPortName, true), invited},
 		} {
 			switch {
 			case !door.opened:
@@ -121,12 +121,16 @@ func (k *known) line(object string, f facts, p *pair, invited bool) *dataplane.L
 	return line
 }
 
-// readyAt are the endpoints that are ready, of IPv4, in order, at the port of a name.
-func readyAt(all []discoveryv1.EndpointSlice, port string) (ready []netip.AddrPort) {
+// readyAt are the endpoints of a family that are ready, in order, at the port of a name.
+func readyAt(all []discoveryv1.EndpointSlice, port string, four bool) (ready []netip.AddrPort) {
+	family := discoveryv1.AddressTypeIPv6
+	if four {
+		family = discoveryv1.AddressTypeIPv4
+	}
 	for i := range all {
 		s := &all[i]
 		at := slices.IndexFunc(s.Ports, func(p discoveryv1.EndpointPort) bool { return ptr.Deref(p.Name, "") == port })
-		if at < 0 || s.AddressType != discoveryv1.AddressTypeIPv4 {
+		if at < 0 || s.AddressType != family {
 			continue
 		}
 		number := ptr.Deref(s.Ports[at].Port, 0)
@@ -134,7 +138,7 @@ func readyAt(all []discoveryv1.EndpointSlice, port string) (ready []netip.AddrPo
 			if !ptr.Deref(e.Conditions.Ready, true) || len(e.Addresses) == 0 || number < 1 || number > 65535 {
 				continue
 			}
-			if a, err := netip.ParseAddr(e.Addresses[0]); err == nil && a.Is4() {
+			if a, err := netip.ParseAddr(e.Addresses[0]); err == nil && a.Is4() == four && !a.Is4In6() {
 				ready = append(ready, netip.AddrPortFrom(a, uint16(number)))
 			}
 		}

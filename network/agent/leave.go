@@ -42,7 +42,7 @@ func (a *Agent) leave(ctx context.Context) error {
 	defer stop()
 	if why := a.reason(ctx, given).unwanted(); why != "" {
 		a.options.Log.Info("everything of ours goes from this node", "reason", why)
-		return errors.Join(a.tunnels.close(nil), a.plane.Set(working, dataplane.Config{}), dns.Remove(a.options.Host, dns.Address()))
+		return errors.Join(a.tunnels.close(nil), a.plane.Set(working, dataplane.Config{}), dns.Remove(a.options.Host))
 	}
 	if errors.Is(ready, errStarting) {
 		return nil // what an earlier agent has left is better than what is half known

@@ -100,13 +100,6 @@ func TestTraffic(t *testing.T) {
 	}
 }
 
-func familyName(v4 bool) string {
-	if v4 {
-		return "IPv4"
-	}
-	return "IPv6"
-}
-
 // ways are how each gateway names the ends of connections from rome's pod to milan's: the client's
 // address and the one it calls.
 func (w *world) ways(v4 bool) (rome, milan [2]netip.Addr) {

@@ -3,6 +3,7 @@ package dns
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"os"
@@ -16,19 +17,24 @@ import (
 // device has the address: it is always up, and nothing is sent by it.
 const device = "lo"
 
-// Remove takes the address of a Server from the node; it need not be there. Until then it
-// stays when Run ends: who asks is told at once that nobody answers.
-func Remove(host *os.File, address netip.Addr) error {
-	err := onDevice(host, func(kernel *netlink.Handle, lo netlink.Link) error {
-		return kernel.AddrDel(lo, deviceAddress(address))
-	})
-	if errors.Is(err, unix.EADDRNOTAVAIL) {
-		return nil
+// Remove takes the addresses of a Server from the node; they need not be there. Until then they
+// stay when Run ends: who asks is told at once that nobody answers.
+func Remove(host *os.File) error {
+	var all error
+	for _, address := range []netip.Addr{Address(), Address6()} {
+		err := onDevice(host, func(kernel *netlink.Handle, lo netlink.Link) error {
+			return kernel.AddrDel(lo, deviceAddress(address))
+		})
+		if err != nil && !absent(err) {
+			all = errors.Join(all, fmt.Errorf("removing the address %s: %w", address, err))
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("removing the address %s: %w", address, err)
-	}
-	return nil
+	return all
+}
+
+// absent says that a node did not have an address, or has no addresses of that family.
+func absent(err error) bool {
+	return errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENXIO)
 }
 
 // set gives the node the address, whether it has it or not.
@@ -60,6 +66,7 @@ func deviceAddress(a netip.Addr) *netlink.Addr {
 	d := &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(bits, bits)}, Scope: unix.RT_SCOPE_HOST}
 	if a.Is6() {
 		d.Flags = unix.IFA_F_NODAD
+		d.PreferedLft, d.ValidLft = 0, math.MaxUint32 // scopes of IPv6 do not say so: nothing prefers it
 	}
 	return d
 }

@@ -16,7 +16,7 @@
 //	index := dns.NewIndex(node)
 //	server, err := dns.New(dns.Options{Upstream: servers, Domain: domain, Clients: index.Client, …})
 //	err = server.Run(ctx) // goes on until ctx ends
-//	err = dns.Remove(host, dns.Address()) // when this node is left for good
+//	err = dns.Remove(host) // when this node is left for good
 package dns
 
 import (
@@ -57,6 +57,25 @@ const missTTL = 5
 // Address is where tenants' pods find the server of their node.
 func Address() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 77, 53}) }
 
+// Address6 is where those find it that have no IPv4. Pods have no way to link-local addresses of
+// IPv6 on their node, so it is a unique local one: its 40 bits are the first of the SHA-256 of
+// pelago.dev, so that hardly anybody else has it, and the same everywhere, so that a
+// NetworkPolicy can name it.
+func Address6() netip.Addr {
+	return netip.AddrFrom16([16]byte{0xfd, 0x46, 0xc7, 0x3d, 0x1b, 0x8d, 15: 0x53})
+}
+
+// Addresses are those at which a node answers where the cluster's DNS is at these servers, with
+// or without a port. Pods of a cluster whose DNS has IPv4 have it too.
+func Addresses(upstream []string) []netip.Addr {
+	for _, text := range upstream {
+		if a, err := serverAddress(text); err == nil && a.Addr().Unmap().Is6() {
+			return []netip.Addr{Address(), Address6()}
+		}
+	}
+	return []netip.Addr{Address()}
+}
+
 // Client is who asks: a tenant.
 type Client struct {
 	// Tenant is its name.
@@ -69,8 +88,8 @@ type Client struct {
 
 // Options is what a Server needs.
 type Options struct {
-	// Address at which it answers; that of Address if zero. Run gives it to the device lo.
-	Address netip.Addr
+	// Addresses at which it answers; those of Addresses if none. Run gives them to the device lo.
+	Addresses []netip.Addr
 	// Host is the network namespace of the node; that of this program if nil.
 	Host *os.File
 	// Upstream are the addresses of the cluster's DNS, with or without a port; at most three

@@ -17,7 +17,7 @@ import (
 const (
 	// port is that of DNS.
 	port = 53
-	// anew is when listening is tried again, and every how often the address is set.
+	// anew is when listening is tried again, and every how often the addresses are set.
 	anew = 2 * time.Second
 )
 
@@ -33,13 +33,13 @@ type Server struct {
 
 // New makes a Server that Run starts.
 func New(o Options) (*Server, error) {
-	if !o.Address.IsValid() {
-		o.Address = Address()
+	if len(o.Addresses) == 0 {
+		o.Addresses = Addresses(o.Upstream)
 	}
 	if o.Clients == nil {
 		return nil, errors.New("nothing says who asks")
 	}
-	u, err := newUpstream(o.Host, o.Upstream, o.Address)
+	u, err := newUpstream(o.Host, o.Upstream, o.Addresses...)
 	if err != nil {
 		return nil, err
 	}
@@ -51,13 +51,13 @@ func New(o Options) (*Server, error) {
 
 // Run answers until the context ends, and returns nil then. While it cannot listen, as when
 // a predecessor still does, it tries again. Nothing of it runs any more when it returns; the
-// address stays until Remove.
+// addresses stay until Remove.
 func (s *Server) Run(ctx context.Context) error {
 	said := ""
 	for {
 		err := s.serve(ctx, func() {
 			said = ""
-			s.options.Log.Info("answering for names", "address", s.options.Address.String())
+			s.options.Log.Info("answering for names", "addresses", fmt.Sprint(s.options.Addresses))
 		})
 		if ctx.Err() != nil {
 			return nil
@@ -76,10 +76,10 @@ func (s *Server) Run(ctx context.Context) error {
 
 // serve answers until something breaks.
 func (s *Server) serve(ctx context.Context, listening func()) error {
-	if err := set(s.options.Host, s.options.Address); err != nil {
+	if err := s.set(); err != nil {
 		return err
 	}
-	udp, tcp, err := s.listen()
+	open, err := s.listenAll()
 	if err != nil {
 		return err
 	}
@@ -88,35 +88,73 @@ func (s *Server) serve(ctx context.Context, listening func()) error {
 	defer s.options.Metrics.listens(0)
 	ctx, cancel := context.WithCancelCause(ctx)
 	var running sync.WaitGroup
-	running.Go(func() { cancel(s.datagrams(ctx, udp, &running)) })
-	running.Go(func() { cancel(s.streams(ctx, tcp, &running)) })
+	for _, o := range open {
+		running.Go(func() { cancel(s.datagrams(ctx, o.udp, &running)) })
+		running.Go(func() { cancel(s.streams(ctx, o.tcp, &running)) })
+	}
 	running.Go(func() { cancel(s.hold(ctx)) })
 	<-ctx.Done()
-	_ = udp.Close()
-	_ = tcp.Close()
+	for _, o := range open {
+		o.close()
+	}
 	running.Wait()
 	return context.Cause(ctx)
 }
 
-// listen opens both sockets at the address alone.
-func (s *Server) listen() (udp *net.UDPConn, tcp *net.TCPListener, err error) {
-	at := netip.AddrPortFrom(s.options.Address, s.port)
-	err = netns.In(s.options.Host, func() (err error) {
-		if udp, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at)); err != nil {
+// sockets are those at one address.
+type sockets struct {
+	udp *net.UDPConn
+	tcp *net.TCPListener
+}
+
+func (o sockets) close() {
+	_ = o.udp.Close()
+	_ = o.tcp.Close()
+}
+
+// set gives the node the addresses, whether it has them or not.
+func (s *Server) set() error {
+	for _, a := range s.options.Addresses {
+		if err := set(s.options.Host, a); err != nil {
 			return err
 		}
-		if tcp, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at)); err != nil {
-			_ = udp.Close()
+	}
+	return nil
+}
+
+// listenAll opens the sockets at all addresses, or none.
+func (s *Server) listenAll() (open []sockets, err error) {
+	for _, a := range s.options.Addresses {
+		o, err := s.listen(netip.AddrPortFrom(a, s.port))
+		if err != nil {
+			for _, o := range open {
+				o.close()
+			}
+			return nil, err
+		}
+		open = append(open, o)
+	}
+	return open, nil
+}
+
+// listen opens both sockets at an address alone.
+func (s *Server) listen(at netip.AddrPort) (o sockets, err error) {
+	err = netns.In(s.options.Host, func() (err error) {
+		if o.udp, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at)); err != nil {
+			return err
+		}
+		if o.tcp, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at)); err != nil {
+			_ = o.udp.Close()
 		}
 		return err
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("listening at %s: %w", at, err)
+		return sockets{}, fmt.Errorf("listening at %s: %w", at, err)
 	}
-	return udp, tcp, nil
+	return o, nil
 }
 
-// hold gives the node the address again if somebody took it.
+// hold gives the node the addresses again if somebody took them.
 func (s *Server) hold(ctx context.Context) error {
 	tick := time.NewTicker(s.anew)
 	defer tick.Stop()
@@ -125,7 +163,7 @@ func (s *Server) hold(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
-			if err := set(s.options.Host, s.options.Address); err != nil {
+			if err := s.set(); err != nil {
 				return err
 			}
 		}

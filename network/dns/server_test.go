@@ -3,10 +3,13 @@ package dns
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +19,7 @@ import (
 	wire "github.com/miekg/dns"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/pelago-dev/pelago/network/netns"
 	"github.com/pelago-dev/pelago/network/netnstest"
@@ -34,11 +38,12 @@ type stage struct {
 	mu   sync.Mutex
 	seen map[netip.Addr]Client // who is a client
 	from map[netip.Addr]int    // who asked
+	at   netip.Addr            // where it is asked
 }
 
 func newStage(t *testing.T, handle func(string, *wire.Msg) *wire.Msg) *stage {
 	t.Helper()
-	s := &stage{Cluster: netnstest.NewCluster(t, "milan"), t: t, registry: prometheus.NewRegistry(), from: map[netip.Addr]int{}}
+	s := &stage{Cluster: netnstest.NewCluster(t, "milan"), t: t, registry: prometheus.NewRegistry(), from: map[netip.Addr]int{}, at: Address()}
 	s.seen = map[netip.Addr]Client{netnstest.PodAddr(42, 0, 5, true): rome}
 	s.upstream = serveDNS(t, s.Nodes[1].Pod.File, netip.AddrPortFrom(netnstest.PodAddr(42, 1, 5, true), 53).String(), handle)
 	var err error
@@ -85,7 +90,7 @@ func (s *stage) run(server *Server) (stop func()) {
 // conn is a socket of a place to the Server.
 func (s *stage) conn(from *netnstest.Place, network string) (c net.Conn, err error) {
 	err = netns.In(from.File, func() (err error) {
-		c, err = net.DialTimeout(network, netip.AddrPortFrom(Address(), 53).String(), netnstest.Patience)
+		c, err = net.DialTimeout(network, netip.AddrPortFrom(s.at, 53).String(), netnstest.Patience)
 		return err
 	})
 	return c, err
@@ -138,7 +143,7 @@ func (s *stage) metric(name string, label ...string) int {
 // has says whether the first node has an address of its own.
 func (s *stage) has(address netip.Addr) bool {
 	s.t.Helper()
-	all, err := s.Nodes[0].Kernel.AddrList(s.Nodes[0].Link(device), netlink.FAMILY_V4)
+	all, err := s.Nodes[0].Kernel.AddrList(s.Nodes[0].Link(device), netlink.FAMILY_ALL)
 	s.Nodes[0].Must(err)
 	for _, a := range all {
 		if a.IP.Equal(address.AsSlice()) {
@@ -221,7 +226,7 @@ func TestServer(t *testing.T) {
 		t.Error("it listens after its end")
 	}
 	for range 2 { // the second time it is not there
-		if err := Remove(node.File, Address()); err != nil {
+		if err := Remove(node.File); err != nil {
 			t.Error(err)
 		}
 	}
@@ -235,7 +240,7 @@ func TestServerAgain(t *testing.T) {
 	s := newStage(t, func(_ string, question *wire.Msg) *wire.Msg { return answerBy(t, nil, question) })
 	stop := s.run(s.server)
 	s.answers()
-	if err := Remove(s.Nodes[0].File, Address()); err != nil {
+	if err := Remove(s.Nodes[0].File); err != nil {
 		t.Fatal(err)
 	}
 	s.answers()
@@ -365,7 +370,78 @@ func TestNewRefuses(t *testing.T) {
 			t.Errorf("%s will do", reason)
 		}
 	}
-	if s, err := New(Options{Upstream: []string{"10.96.0.10"}, Clients: clients}); err != nil || s.options.Address != netip.MustParseAddr("169.254.77.53") {
+	if s, err := New(Options{Upstream: []string{"10.96.0.10"}, Clients: clients}); err != nil || !slices.Equal(s.options.Addresses, []netip.Addr{netip.MustParseAddr("169.254.77.53")}) {
 		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// TestAddresses holds at which addresses a node answers: pods of a cluster whose DNS has an
+// address of IPv6 may have no other.
+func TestAddresses(t *testing.T) {
+	for _, c := range []struct {
+		reason   string
+		upstream []string
+		want     string
+	}{
+		{"IPv4", []string{"10.96.0.10"}, "[169.254.77.53]"},
+		{"with a port, and as IPv6", []string{"10.96.0.10:53", "::ffff:10.96.0.11"}, "[169.254.77.53]"},
+		{"IPv6", []string{"fd43::a"}, "[169.254.77.53 fd46:c73d:1b8d::53]"},
+		{"both, with a port", []string{"10.96.0.10", "[fd43::a]:5353"}, "[169.254.77.53 fd46:c73d:1b8d::53]"},
+		{"what is none", []string{"dns.example.org"}, "[169.254.77.53]"},
+	} {
+		if got := fmt.Sprint(Addresses(c.upstream)); got != c.want {
+			t.Errorf("%s: %s, want %s", c.reason, got, c.want)
+		}
+	}
+	if sum := sha256.Sum256([]byte("pelago.dev")); !slices.Equal(Address6().AsSlice()[1:6], sum[:5]) {
+		t.Errorf("%s is not of %x", Address6(), sum[:5])
+	}
+}
+
+// TestServerIPv6 holds that a pod without IPv4 is answered at the address of IPv6, by UDP and TCP,
+// that others are refused there as well, that nothing prefers that address, and that it goes
+// with the other one, or is not missed where a node has no IPv6.
+func TestServerIPv6(t *testing.T) {
+	s := newStage(t, func(_ string, question *wire.Msg) *wire.Msg {
+		return answerBy(t, []string{"db.shop-rome.svc.cluster.local. 5 IN A 10.43.7.7"}, question)
+	})
+	s.at = Address6()
+	s.seen = map[netip.Addr]Client{netnstest.PodAddr(42, 0, 5, false): rome}
+	s.server.options.Addresses = Addresses([]string{"fd43::a"})
+	stop := s.run(s.server)
+	s.answers()
+	node := s.Nodes[0]
+	for _, network := range []string{"udp", "tcp"} {
+		for _, c := range []struct {
+			who  string
+			from *netnstest.Place
+			want int
+		}{{"a tenant's pod", node.Pod, wire.RcodeSuccess}, {"another pod", node.Other, wire.RcodeRefused}, {"the node", node.Place, wire.RcodeRefused}} {
+			m, err := s.ask(c.from, network, ask("db.shop.svc.cluster.local.", wire.TypeA), netnstest.Patience)
+			if err != nil || m.Rcode != c.want || (len(m.Answer) == 1) != (c.want == wire.RcodeSuccess) {
+				t.Errorf("%s by %s: %v, %v", c.who, network, m, err)
+			}
+		}
+	}
+	netnstest.Change(t, node.File, func(kernel *netlink.Handle) error {
+		lo, err := kernel.LinkByName(device)
+		if err != nil {
+			return err
+		}
+		all, err := kernel.AddrList(lo, netlink.FAMILY_V6)
+		for _, a := range all {
+			if a.IP.Equal(Address6().AsSlice()) && a.Flags&unix.IFA_F_DEPRECATED == 0 {
+				t.Error("what the node sends may come from its address for names")
+			}
+		}
+		return err
+	})
+	stop()
+	if err := Remove(node.File); err != nil || s.has(Address()) || s.has(Address6()) {
+		t.Errorf("addresses are left: %v", err)
+	}
+	node.Sysctl("ipv6/conf/lo/disable_ipv6", "1")
+	if err := Remove(node.File); err != nil {
+		t.Error(err)
 	}
 }

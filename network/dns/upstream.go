@@ -52,19 +52,27 @@ type upstream struct {
 	servers []netip.AddrPort
 }
 
-// newUpstream reads addresses, and leaves out that of ourselves.
-func newUpstream(host *os.File, texts []string, self netip.Addr) (*upstream, error) {
+// serverAddress reads the address of a server, with or without a port.
+func serverAddress(text string) (netip.AddrPort, error) {
+	if a, err := netip.ParseAddrPort(text); err == nil {
+		return a, nil
+	}
+	plain, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("reading where the cluster's DNS is: %w", err)
+	}
+	return netip.AddrPortFrom(plain, port), nil
+}
+
+// newUpstream reads addresses, and leaves out those of ourselves.
+func newUpstream(host *os.File, texts []string, self ...netip.Addr) (*upstream, error) {
 	u := &upstream{host: host}
 	for _, text := range texts {
-		a, err := netip.ParseAddrPort(text)
+		a, err := serverAddress(text)
 		if err != nil {
-			plain, err := netip.ParseAddr(text)
-			if err != nil {
-				return nil, fmt.Errorf("reading where the cluster's DNS is: %w", err)
-			}
-			a = netip.AddrPortFrom(plain, port)
+			return nil, err
 		}
-		if a.Addr() != self && len(u.servers) < maxServers && !slices.Contains(u.servers, a) {
+		if !slices.Contains(self, a.Addr()) && len(u.servers) < maxServers && !slices.Contains(u.servers, a) {
 			u.servers = append(u.servers, a)
 		}
 	}

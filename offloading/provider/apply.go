@@ -63,7 +63,9 @@ func (r *reconciler) create(ctx context.Context, f facts, p plan, n *note) (plan
 		return r.refused(f, p, n, v1alpha1.ReasonLimitExceeded, err.Error()), nil
 	}
 	pod := f.made.DeepCopy()
-	shadow.Resolve(pod, f.shadow.Spec.Home.Namespace, r.nameServer)
+	if r.nameServers != nil {
+		shadow.Resolve(pod, f.shadow.Spec.Home.Namespace, r.nameServers()...)
+	}
 	shadow.ReachHome(pod, f.shadow.Spec.Home.Namespace, api)
 	if len(pod.Spec.EphemeralContainers) > 0 { // the API server takes them only later: then the pod has to follow
 		pod.Spec.EphemeralContainers = nil

@@ -24,14 +24,17 @@ func TestHomeNames(t *testing.T) {
 		}
 		return text
 	}
-	const homes = "None 169.254.77.53 shop.svc.cluster.local,svc.cluster.local,cluster.local"
+	const homes = "None 169.254.77.53,fd77::53 shop.svc.cluster.local,svc.cluster.local,cluster.local"
 	// switched goes on with another option in a new program, and changes the image.
 	switched := func(server netip.Addr, want, tag string) {
 		t.Helper()
 		before := b.pod()
 		b.want("names", resolver(before), want)
 		b.restart(b.c)
-		b.nameServer = server
+		b.nameServers = nil
+		if server.IsValid() {
+			b.nameServers = func() []netip.Addr { return []netip.Addr{server, netip.MustParseAddr("fd77::53")} }
+		}
 		b.settle()
 		b.want("version", b.pod().ResourceVersion, before.ResourceVersion)
 		s := b.get(b.uid)

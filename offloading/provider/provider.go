@@ -60,9 +60,10 @@ type Options struct {
 	Addresses bool
 	// Clock tells the time; the real one if nil.
 	Clock clock.PassiveClock
-	// NameServer knows home's names by who asks. Pods that want those of their cluster are
-	// made to ask there; if it is the zero value they have this cluster's, as all pods here.
-	NameServer netip.Addr
+	// NameServers know home's names by who asks, and have addresses of a family that pods here
+	// have. Pods that want those of their cluster are made to ask there; if it is nil they have
+	// this cluster's, as all pods here.
+	NameServers func() []netip.Addr
 	// Homes says where pods of tenants reach the API servers of their homes. Pods with tokens of
 	// home are made to call it there; if it is nil they have this cluster's, as all pods here.
 	Homes Homes
@@ -120,7 +121,7 @@ func newReconciler(c client.Client, live client.Reader, o Options) *reconciler {
 	r := &reconciler{
 		client: c, live: live, addresses: o.Addresses, clock: o.Clock, pods: labelledPods(c),
 		events: discard{}, metrics: newMeasures(), memory: newMemory(), book: newBook(),
-		jitter: rand.Float64, turns: newTurns(share), nameServer: o.NameServer, homes: o.Homes,
+		jitter: rand.Float64, turns: newTurns(share), nameServers: o.NameServers, homes: o.Homes,
 	}
 	if r.clock == nil {
 		r.clock = clock.RealClock{}

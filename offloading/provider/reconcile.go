@@ -41,8 +41,8 @@ type reconciler struct {
 	ledger  *ledger
 	turns   *turns
 	jitter  func() float64
-	// nameServer of the pods that are made; none if zero.
-	nameServer netip.Addr
+	// nameServers of the pods that are made; nil while there are none.
+	nameServers func() []netip.Addr
 	// homes of the pods that are made; nil while there is no network.
 	homes Homes
 

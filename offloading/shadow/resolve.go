@@ -20,17 +20,19 @@ const (
 )
 
 // Resolve makes a pod that is about to be created find the names of its home's namespace at
-// a name server, if it wants those of its cluster: as a kubelet at home would tell it, with what the
-// pod itself asks for beside that. Without a server, and for all other pods, nothing changes. What
+// name servers, if it wants those of its cluster: as a kubelet at home would tell it, with what the
+// pod itself asks for beside that. Without any, and for all other pods, nothing changes. What
 // Compare and Apply are given has to be without this, since a pod that runs keeps what it has.
-func Resolve(pod *corev1.Pod, home string, server netip.Addr) {
-	if !server.IsValid() || !clusterNames(pod.Spec.DNSPolicy) {
+func Resolve(pod *corev1.Pod, home string, servers ...netip.Addr) {
+	if len(servers) == 0 || !clusterNames(pod.Spec.DNSPolicy) {
 		return
 	}
 	next := &corev1.PodDNSConfig{
-		Nameservers: []string{server.String()},
-		Searches:    []string{home + ".svc." + homeDomain, "svc." + homeDomain, homeDomain},
-		Options:     []corev1.PodDNSConfigOption{{Name: "ndots", Value: ptr.To("5")}},
+		Searches: []string{home + ".svc." + homeDomain, "svc." + homeDomain, homeDomain},
+		Options:  []corev1.PodDNSConfigOption{{Name: "ndots", Value: ptr.To("5")}},
+	}
+	for _, s := range servers {
+		next.Nameservers = append(next.Nameservers, s.String())
 	}
 	if own := pod.Spec.DNSConfig; own != nil {
 		next.Nameservers = distinct(next.Nameservers, own.Nameservers)

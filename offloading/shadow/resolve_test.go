@@ -23,6 +23,14 @@ func many(n int, format string) (all []string) {
 	return all
 }
 
+// servers are the one, or none.
+func servers(one netip.Addr) []netip.Addr {
+	if !one.IsValid() {
+		return nil
+	}
+	return []netip.Addr{one}
+}
+
 func TestResolve(t *testing.T) {
 	homes := []string{"shop.svc.cluster.local", "svc.cluster.local", "cluster.local"}
 	option := func(name string, value ...string) corev1.PodDNSConfigOption {
@@ -62,7 +70,7 @@ func TestResolve(t *testing.T) {
 			&corev1.PodDNSConfig{Nameservers: plain.Nameservers, Searches: append(slices.Clone(homes), many(8, long+long+long+long+"d%d")...), Options: plain.Options}, corev1.DNSNone},
 	} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{DNSPolicy: c.policy, DNSConfig: c.own.DeepCopy()}}
-		Resolve(pod, "shop", c.server)
+		Resolve(pod, "shop", servers(c.server)...)
 		if diff := cmp.Diff(c.want, pod.Spec.DNSConfig); diff != "" || pod.Spec.DNSPolicy != c.wantPolicy {
 			t.Errorf("%s: %q (-want +got):\n%s", c.reason, pod.Spec.DNSPolicy, diff)
 		}
@@ -85,7 +93,7 @@ func TestResolveIsNoChange(t *testing.T) {
 				t.Fatal(err)
 			}
 			made := want.DeepCopy()
-			Resolve(made, "shop", server)
+			Resolve(made, "shop", servers(server)...)
 			now := create(t, c, made)
 			if (now.Spec.DNSPolicy == corev1.DNSNone) != server.IsValid() {
 				t.Errorf("it has the policy %s", now.Spec.DNSPolicy)

@@ -68,7 +68,7 @@ const (
 )
 
 // ownSteps matches the cluster tests with steps of their own.
-const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestNetworkMatrix|TestMixedClusters|TestSkew|TestSharding|TestTransit|TestInBand|TestTorture)$"
+const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestNetworkMatrix|TestNetworkIPv6|TestMixedClusters|TestSkew|TestSharding|TestTransit|TestInBand|TestTorture)$"
 
 // silence begins what tests of the network's faults have measured.
 const silence = "longest silence "
@@ -143,6 +143,10 @@ var steps = []step{
 		name: "network-all", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
 		proves:  "the same in every combination of them",
 		command: goTest("-v", "-timeout", "80m", "-parallel", "4", "-run", "^TestNetworkMatrix$", "./test"), env: append(unsampled, cluster...), goTest: true, limit: 81 * time.Minute,
+	}, {
+		name: "network-ipv6", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
+		proves:  "clusters of IPv6 alone with the same unique local addresses: names, home's API, policies, reachability and a mapping",
+		command: goTest("-v", "-timeout", "15m", "-run", "^TestNetworkIPv6$", "./test"), env: cluster, goTest: true, limit: 16 * time.Minute,
 	}, {
 		name: "offloading-all", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
 		proves:  "several providers, a database outside of the pod network, a long partition, 500 deletions while the provider is away, a node of the provider that dies, who is reached by reachability and NetworkPolicies",

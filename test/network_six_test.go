@@ -1,0 +1,34 @@
+package test
+
+import (
+	"testing"
+
+	"github.com/pelago-dev/pelago/internal/kubetest"
+)
+
+// sixFile is two clusters that have IPv6 alone, and the same unique local addresses.
+const sixFile = `clusters:
+- {name: rome, nodes: 1, cni: bridge, addons: [coredns, load-balancer], podRanges: ["fd42::/48"], serviceRanges: ["fd43::/112"]}
+- {name: milan, nodes: 2, cni: flannel, addons: [coredns, load-balancer], labels: {region: north}, podRanges: ["fd42::/48"], serviceRanges: ["fd43::/112"]}
+`
+
+// TestNetworkIPv6 has clusters without IPv4 do all that others do over the network: names, home's
+// API, policies, reachability and mappings included.
+func TestNetworkIPv6(t *testing.T) {
+	s := kubetest.Sandbox(t, kubetest.Options{Name: "net6", File: sandboxFile(t, sixFile), Pelago: true})
+	c := newContinuum(t, s, "rome", "milan")
+	box(t, s, "rome", "milan")
+	c.peer(t, "rome", "milan")
+	c.nodeReady(t, "rome", "milan")
+	for _, part := range []struct {
+		name string
+		run  func(*testing.T, *continuum)
+	}{
+		{"Network", network},
+		{"NetworkPolicies", networkPolicies},
+		{"Reachability", reachability},
+		{"IPMapping", func(t *testing.T, c *continuum) { mappingHolds(t, c, outsideServer6) }},
+	} {
+		t.Run(part.name, func(t *testing.T) { part.run(t, c) })
+	}
+}
