@@ -178,6 +178,7 @@ func (d *decision) open(f *facts, ports map[*opening]int32) {
 			continue
 		}
 		spec := v1alpha1.NetworkConfigSpec{
+			Pods: texts(f.property.Pods), External: texts(f.property.External), // for agents here
 			PublicKey: l.key.Public().String(), InBand: &v1alpha1.NetworkInBand{PublicKey: o.public, Endpoints: o.endpoints},
 		}
 		if o.consumes {

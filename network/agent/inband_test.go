@@ -2,6 +2,7 @@ package agent
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,7 +36,8 @@ func inBandFacts() facts {
 	f.configs[0].Spec.InBand = &v1alpha1.NetworkInBand{Address: "10.255.255.254"}
 	f.configs[2].Spec.InBand = &v1alpha1.NetworkInBand{}
 	open := func(namespace, name string, own, peer byte, address string, endpoints ...string) {
-		c := networkConfig(namespace, name, own, "")
+		c := networkConfig(namespace, name, own, "10.42.0.0/16")
+		c.Spec.External = []string{"10.255.255.0/24"}
 		c.Spec.InBand = &v1alpha1.NetworkInBand{Address: address, PublicKey: secret(peer).Public().String(), Endpoints: endpoints}
 		f.configs = append(f.configs, c)
 		f.keys[name] = encoded(secret(own))
@@ -120,6 +122,21 @@ func TestInBandWithout(t *testing.T) {
 		if p.Line != nil && len(p.Line.Callers) > 0 {
 			t.Errorf("%s may be called by %v", p.Key, p.Line.Callers)
 		}
+	}
+}
+
+// TestInBandAlone holds that what is said of an introduction is enough where there is no peering yet.
+func TestInBandAlone(t *testing.T) {
+	f := inBandFacts()
+	f.configs = slices.DeleteFunc(f.configs, func(c v1alpha1.NetworkConfig) bool { return c.Name != "introduction-naples" })
+	k := input(f)
+	if len(k.input.Peerings) != 1 || len(k.input.Peerings[0].Line.Callers) != 1 || len(k.input.Pods) != 1 || len(k.input.External) != 1 {
+		t.Fatalf("what is known is %+v", k.input)
+	}
+	made := plan.Compute(k.input)
+	at := netip.MustParsePrefix("10.255.255.253/32")
+	if !slices.ContainsFunc(made.Config.Routes, func(r dataplane.Route) bool { return r.Prefix == at && r.Gateway == "introduction-naples" }) {
+		t.Errorf("there is no way to the provider: %v, told %v", made.Config.Routes, made.Problems)
 	}
 }
 

@@ -68,6 +68,9 @@ func input(f facts) known {
 	for _, namespace := range slices.Sorted(maps.Keys(peerings)) {
 		k.own(peerings[namespace], provided, peerings)
 	}
+	for _, name := range slices.Sorted(maps.Keys(openings)) { // they may be all there is
+		k.own(openings[name], provided, peerings)
+	}
 	for _, namespace := range slices.Sorted(maps.Keys(peerings)) {
 		k.peering(f, peerings[namespace], behind)
 	}
