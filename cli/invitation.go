@@ -29,6 +29,10 @@ const (
 	startLimit = 30 * time.Second
 )
 
+// maxInBandConsumer is how long a consumer's name may be to be part of that of an invitation in band,
+// which is part of that of a Service.
+const maxInBandConsumer = 45 - len("-0123456789ab")
+
 // invitation is what a provider tells a consumer. Its token is secret.
 type invitation struct {
 	Name      string // what the provider calls itself
@@ -89,7 +93,7 @@ func (e *Env) invite(ctx context.Context, c *Cluster, t terms) (invitation, erro
 	}
 	hash := v1alpha1.TokenHash(i.Token)
 	i.object = "invitation-" + hash[:12]
-	if t.consumer != "" {
+	if t.consumer != "" && (!t.inBand || len(t.consumer) <= maxInBandConsumer) {
 		i.object = t.consumer + "-" + hash[:12]
 	}
 	object := &v1alpha1.Invitation{

@@ -143,6 +143,7 @@ func (r *decider) turn(ctx context.Context, f *facts, left []*v1alpha1.NetworkCo
 		}
 	}
 	var told []news
+	var failed error
 	for _, p := range f.pairs {
 		if !p.wanted {
 			continue
@@ -158,9 +159,7 @@ func (r *decider) turn(ctx context.Context, f *facts, left []*v1alpha1.NetworkCo
 	}
 	for _, o := range f.openings {
 		l, err := r.openingLock(ctx, o, have[o.name], now)
-		if err != nil {
-			return nil, err
-		}
+		failed = errors.Join(failed, err) // of one, and no other waits for it
 		if !l.key.IsZero() {
 			next[o.name] = l
 		}
@@ -175,7 +174,7 @@ func (r *decider) turn(ctx context.Context, f *facts, left []*v1alpha1.NetworkCo
 		return nil, client.IgnoreNotFound(waiting(err))
 	}
 	f.locks = next
-	return told, nil
+	return told, failed
 }
 
 // inUse says whether the next key of a peering has been published in place of the key for long

@@ -121,8 +121,11 @@ func (r *decider) gatherPairs(ctx context.Context, f *facts, g *grounds, have ma
 		said := features(t.Status.Cluster)
 		p := &pair{
 			namespace: v1alpha1.TenantNamespace(t.Name), peer: t.Name, since: t.CreationTimestamp.Time, reach: t.Spec.Reachability, inBand: t.Spec.InBand,
-			wanted: said != no && t.DeletionTimestamp == nil,
+			wanted: said != no && (t.DeletionTimestamp == nil || t.Spec.InBand),
 			unsure: said == unknown || !status.IsTrue(t.Status.Conditions, v1alpha1.ConditionNamespaceReady),
+		}
+		if t.DeletionTimestamp != nil { // in band the consumer is to hear of it, and no pod
+			p.reach = v1alpha1.ReachNone
 		}
 		for j := range peerings.Items {
 			if of := &peerings.Items[j]; of.Spec.Provide != nil && of.Spec.Provide.Tenant == t.Name {

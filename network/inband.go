@@ -106,11 +106,16 @@ func (f *facts) leads(peering string) bool {
 	})
 }
 
+// led says whether some tunnel leads to a provider as it is stored, whatever can be decided now.
+func (f *facts) led(peering string) bool {
+	return f.leads(peering) || slices.ContainsFunc(f.openings, func(o *opening) bool { return o.consumes && o.peering == peering && o.have != nil })
+}
+
 // inBand gives each provider in band the address by which it is called here: the one that it has,
-// else the highest that is free, as mappings have the lowest.
+// else the highest that is free, as mappings have the lowest. A mapping gives way.
 func (d *decision) inBand(f *facts) {
 	d.lines = map[string]netip.Addr{}
-	held := map[netip.Addr]bool{}
+	held, lines := map[netip.Addr]bool{}, map[netip.Addr]bool{}
 	for _, a := range f.mapped {
 		held[a] = true
 	}
@@ -119,8 +124,8 @@ func (d *decision) inBand(f *facts) {
 		if !p.consumes || !p.inBand {
 			continue
 		}
-		if has := f.lineOf(p); mapping.Giveable(f.property.External, has) && has.Is4() && !held[has] {
-			d.lines[p.key], held[has] = has, true
+		if has := f.lineOf(p); mapping.Giveable(f.property.External, has) && has.Is4() && !lines[has] {
+			d.lines[p.key], held[has], lines[has] = has, true, true
 			continue
 		}
 		without = append(without, p)
@@ -243,7 +248,7 @@ func (r *decider) openingLock(ctx context.Context, o *opening, have lock, now ti
 	s := &corev1.Secret{}
 	err := r.live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: o.token}, s)
 	if client.IgnoreNotFound(err) != nil {
-		return lock{}, fmt.Errorf("reading the invitation's token: %w", err)
+		return was, fmt.Errorf("reading the token of the invitation for %s: %w", o.peering, err)
 	}
 	private, _, err := v1alpha1.InBandKey(strings.TrimSpace(string(s.Data[tokenEntry])))
 	if err != nil { // it was used; or whose Secret it is, and what is wrong with it, the Peering says

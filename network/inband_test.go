@@ -170,6 +170,18 @@ func TestInBand(t *testing.T) {
 	if w.milan.opened(v1alpha1.InvitationPrefix+invitation.Name) != nil || len(w.milan.keys()) != 1 {
 		t.Errorf("of an invitation that has gone there is left %v", w.milan.keys())
 	}
+
+	// A tenant that ends is to hear of it: its tunnel stays for that, and for nothing else.
+	tenant := &v1alpha1.Tenant{ObjectMeta: named(w.milan.peer)}
+	w.change(tenant, `{"metadata":{"finalizers":["pelago.dev/tenant"]}}`)
+	t.Cleanup(func() { w.change(tenant, `{"metadata":{"finalizers":null}}`) })
+	if err := w.raw.Delete(ctx, tenant); err != nil {
+		t.Fatal(err)
+	}
+	w.settle()
+	if ends := w.milan.pair(v1alpha1.NetworkProvider); ends == nil || ends.Spec.InBand == nil || ends.Spec.Reachability != v1alpha1.ReachNone {
+		t.Errorf("while a tenant ends its network is %+v", ends)
+	}
 }
 
 // TestInBandAddress holds which address leads to a provider: the one that it has, as long as that may
@@ -191,7 +203,7 @@ func TestInBandAddress(t *testing.T) {
 	}{
 		{"the highest", []*pair{consumes("a", ""), consumes("b", "")}, nil, false, []string{"10.81.255.254", "10.81.255.253"}},
 		{"what one has stays", []*pair{consumes("a", ""), consumes("b", "10.81.255.254")}, nil, false, []string{"10.81.255.253", "10.81.255.254"}},
-		{"what is mapped is taken", []*pair{consumes("a", ""), consumes("b", "10.81.255.253")}, []string{"10.81.255.254", "10.81.255.253"}, false, []string{"10.81.255.252", "10.81.255.251"}},
+		{"what is mapped is taken, unless one has it", []*pair{consumes("a", ""), consumes("b", "10.81.255.253")}, []string{"10.81.255.254", "10.81.255.253"}, false, []string{"10.81.255.252", "10.81.255.253"}},
 		{"of another range", []*pair{consumes("a", "10.9.0.7")}, nil, false, []string{"10.81.255.254"}},
 		{"one that stands for nodes", []*pair{consumes("a", "10.81.255.1")}, nil, false, []string{"10.81.255.254"}},
 		{"of two with one the older keeps it", []*pair{consumes("a", "10.81.255.254"), consumes("b", "10.81.255.254")}, nil, false, []string{"10.81.255.254", "10.81.255.253"}},

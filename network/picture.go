@@ -47,7 +47,7 @@ func (p *picture) call(f *facts, d *decision) {
 			continue
 		case !line.IsValid():
 			p.lacking[of.key] = "this cluster has no external range of IPv4, or none of its addresses is free: have its owner set network.external"
-		case p.tunnels[v1alpha1.IntroductionPrefix+of.peering] || d.specs[of].InBand != nil:
+		case p.tunnels[v1alpha1.IntroductionPrefix+of.peering] || d.specs[of].InBand != nil || f.led(of.peering):
 			p.lines[of.key] = line
 		}
 		note(of.key, fmt.Sprint("in band ", p.lines[of.key], p.lacking[of.key]))

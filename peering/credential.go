@@ -38,6 +38,7 @@ const (
 	keyNextRequest = "next.request"
 	keyInvitation  = "token-secret"
 	keyFarewell    = "farewell"
+	keyTold        = "told"
 )
 
 // credential is what the Secret of a peering holds.
@@ -58,6 +59,7 @@ type credential struct {
 	NextRequest     []byte
 	Invitation      string // name of the Secret with the token
 	Farewell        bool   // goodbye has begun
+	Told            bool   // and was taken
 }
 
 // issued says whether there is something to prove this cluster's identity with.
@@ -102,7 +104,7 @@ func load(s *corev1.Secret) (*credential, error) {
 		Token: string(d[keyToken]), CA: d[keyCA], Server: string(d[keyServer]), Proxy: string(d[keyProxy]),
 		TenantNamespace: string(d[keyNamespace]), ClusterID: string(d[keyClusterID]),
 		NextKey: d[keyNextKey], NextRequest: d[keyNextRequest],
-		Invitation: string(d[keyInvitation]), Farewell: len(d[keyFarewell]) > 0,
+		Invitation: string(d[keyInvitation]), Farewell: len(d[keyFarewell]) > 0, Told: len(d[keyTold]) > 0,
 	}
 	for key, at := range map[string]*time.Time{keyNotBefore: &c.NotBefore, keyNotAfter: &c.NotAfter} {
 		if len(d[key]) == 0 {
@@ -138,6 +140,9 @@ func (c *credential) store() map[string][]byte {
 	}
 	if c.Farewell {
 		data[keyFarewell] = []byte("true")
+	}
+	if c.Told {
+		data[keyTold] = []byte("true")
 	}
 	for key, value := range data {
 		if len(value) == 0 {

@@ -53,9 +53,16 @@ func (r *reconciler) farewell(ctx context.Context, v *visit) error {
 	}
 	// In band the namespace holds the way to the provider.
 	early := inBand(v.Spec.Consume, v.cred)
-	if early {
+	if early && (v.cred == nil || !v.cred.Told) {
 		if done, err := r.part(ctx, v); !done || err != nil {
 			return err
+		}
+		if v.cred != nil { // what follows may fail, and takes the tunnel away
+			c := *v.cred
+			c.Told = true
+			if err := r.save(ctx, v, &c); err != nil {
+				return err
+			}
 		}
 	}
 	cleared, err := r.clearNamespace(ctx, v)

@@ -121,6 +121,7 @@ func (r *reconciler) introduce(ctx context.Context, v *visit) (bool, error) {
 	r.memory.succeeded(v.UID)
 	c := *v.cred
 	answer.into(&c)
+	c.inside(v.Spec.Consume)
 	if err := r.save(ctx, v, &c); err != nil {
 		return false, err
 	}

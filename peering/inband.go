@@ -21,6 +21,13 @@ func inBand(consume *v1alpha1.Consume, c *credential) bool {
 	return consume != nil && consume.InBand != nil || c != nil && c.Server == v1alpha1.InBandServer
 }
 
+// inside keeps a credential in the tunnel, whatever address the provider has named.
+func (c *credential) inside(consume *v1alpha1.Consume) {
+	if consume != nil && consume.InBand != nil {
+		c.Server, c.Proxy = v1alpha1.InBandServer, ""
+	}
+}
+
 // line is the address by which a provider in band is called, or why it cannot be.
 func (r *reconciler) line(peering string) (netip.Addr, string) {
 	if r.tunnels == nil {

@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -102,7 +103,10 @@ func (r *reconciler) follow(ctx context.Context, v *visit) (bool, error) {
 	if s.ServerURL == "" || s.TenantNamespace != v.cred.TenantNamespace || checkPlace(s) != nil {
 		return false, nil // nothing said, or nothing to be believed: what works stays
 	}
-	if s.ServerURL == v.cred.Server && s.ProxyURL == v.cred.Proxy && s.ServerCA == string(v.cred.CA) {
+	c := *v.cred
+	c.Server, c.Proxy, c.CA = s.ServerURL, s.ProxyURL, []byte(s.ServerCA)
+	c.inside(v.Spec.Consume)
+	if c.Server == v.cred.Server && c.Proxy == v.cred.Proxy && bytes.Equal(c.CA, v.cred.CA) {
 		return false, nil
 	}
 	var rest time.Duration
@@ -112,8 +116,6 @@ func (r *reconciler) follow(ctx context.Context, v *visit) (bool, error) {
 		v.stay(stay, rest)
 		return false, nil
 	}
-	c := *v.cred
-	c.Server, c.Proxy, c.CA = s.ServerURL, s.ProxyURL, []byte(s.ServerCA)
 	stay = ""
 	if err := r.try(ctx, v, &c); err != nil {
 		stay = "the provider announces the address " + s.ServerURL + ", which does not work from here; the one that works is kept"

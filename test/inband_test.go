@@ -54,7 +54,7 @@ func TestInBand(t *testing.T) {
 		{"Tokens", func(t *testing.T) { tokens(t, c) }},
 		{"OnlyManager", b.onlyManager},
 		{"OtherNode", b.otherNode},
-		{"Restart", func(t *testing.T) { managersRestart(t, c) }},
+		{"Restart", b.restart},
 		{"Cut", b.cut},
 		{"Unpeer", b.unpeer},
 		{"Line", b.line},
@@ -392,6 +392,17 @@ func (b *inBand) cut(t *testing.T) {
 		}
 	}
 	b.works(t)
+}
+
+// restart starts the managers anew, which then have other names.
+func (b *inBand) restart(t *testing.T) {
+	managersRestart(t, b.continuum)
+	isManager := func(object string) bool { return strings.HasPrefix(object, "pods./"+v1alpha1.SystemNamespace+"/pelago-manager-") }
+	for cluster, before := range b.objects {
+		now := slices.DeleteFunc(b.continuum.objects(t, cluster), func(o string) bool { return !isManager(o) })
+		b.objects[cluster] = append(slices.DeleteFunc(before, isManager), now...)
+		slices.Sort(b.objects[cluster])
+	}
 }
 
 // unpeer holds that nothing is left on either side: no objects, no keys, no devices of gateways.

@@ -23,7 +23,7 @@ import (
 // +kubebuilder:printcolumn:name=Expires,type=string,JSONPath=`.spec.expires`
 // +kubebuilder:printcolumn:name=Used By,type=string,JSONPath=`.status.tenant`
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="!has(self.spec.inBand) || self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",message="metadata.name: of an invitation in band a DNS label of at most 63 characters"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.inBand) || self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,43}[a-z0-9])?$')",message="metadata.name: of an invitation in band a DNS label of at most 45 characters"
 type Invitation struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -78,6 +78,7 @@ type Consume struct {
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	TokenSecret string `json:"tokenSecret,omitempty"`
 
 	// ServerURL overrides the address of the provider's API server, https://HOST:PORT.

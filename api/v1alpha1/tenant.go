@@ -28,6 +28,8 @@ type Tenant struct {
 }
 
 // TenantSpec says who the tenant is, and on which terms it is here.
+//
+// +kubebuilder:validation:XValidation:rule="(has(self.inBand) && self.inBand) == (has(oldSelf.inBand) && oldSelf.inBand)",message="spec.inBand cannot be changed; unpeer and peer again"
 type TenantSpec struct {
 	// ClusterID is the consumer's id. It cannot be changed.
 	//
@@ -53,7 +55,6 @@ type TenantSpec struct {
 	// its invitation had it. It cannot be changed.
 	//
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.inBand cannot be changed; unpeer and peer again"
 	InBand bool `json:"inBand,omitempty"`
 
 	// Terms of the tenancy.

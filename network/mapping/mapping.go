@@ -84,6 +84,8 @@ type Holder struct {
 	Since time.Time
 	// Has is the address that it was given, if any.
 	Has netip.Addr
+	// Other says that it is no mapping, but something else that an address stands for.
+	Other bool
 }
 
 // older compares holders: of two with one address the first keeps it.
@@ -118,8 +120,9 @@ func Choose(external []netip.Prefix, v4 bool, holders []Holder, left []netip.Add
 		}
 	}
 	for _, h := range holders {
-		held[h.Has] = true
-		use(h.Has)
+		if held[h.Has] = true; !h.Other {
+			use(h.Has)
+		}
 	}
 	was := map[netip.Addr]bool{}
 	for _, a := range left {

@@ -55,11 +55,11 @@ func (g *invitations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 
 // spent says whether an invitation is good for nothing any more, and otherwise when
 // time alone may make it so. t is the Tenant of the name in its status, if there is one. In band
-// it is the consumer's way until the tunnel of the tenant itself has led here.
+// it is the consumer's way until the tunnel of the tenant itself has led here, and no longer than others.
 func spent(i *v1alpha1.Invitation, t *v1alpha1.Tenant, led bool, now time.Time) (bool, time.Duration) {
 	wait := i.Spec.Expires.Add(expiredFor).Sub(now)
 	if i.Spec.InBand != nil && !led && t != nil && i.Status.TenantUID == string(t.UID) {
-		return false, tunnelEvery
+		return wait <= 0, max(0, min(wait, tunnelEvery))
 	}
 	if wait <= 0 {
 		return true, 0
