@@ -397,7 +397,9 @@ func (b *inBand) cut(t *testing.T) {
 // restart starts the managers anew, which then have other names.
 func (b *inBand) restart(t *testing.T) {
 	managersRestart(t, b.continuum)
-	isManager := func(object string) bool { return strings.HasPrefix(object, "pods./"+v1alpha1.SystemNamespace+"/pelago-manager-") }
+	isManager := func(object string) bool {
+		return strings.HasPrefix(object, "pods./"+v1alpha1.SystemNamespace+"/pelago-manager-")
+	}
 	for cluster, before := range b.objects {
 		now := slices.DeleteFunc(b.continuum.objects(t, cluster), func(o string) bool { return !isManager(o) })
 		b.objects[cluster] = append(slices.DeleteFunc(before, isManager), now...)
