@@ -58,8 +58,11 @@ func (g *invitations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 // it is the consumer's way until the tunnel of the tenant itself has led here, and no longer than others.
 func spent(i *v1alpha1.Invitation, t *v1alpha1.Tenant, led bool, now time.Time) (bool, time.Duration) {
 	wait := i.Spec.Expires.Add(expiredFor).Sub(now)
-	if i.Spec.InBand != nil && !led && t != nil && i.Status.TenantUID == string(t.UID) {
-		return wait <= 0, max(0, min(wait, tunnelEvery))
+	if i.Spec.InBand != nil && t != nil && i.Status.TenantUID == string(t.UID) {
+		if led || wait <= 0 { // keys of that tunnel came by the consumer's credential
+			return true, 0
+		}
+		return false, min(wait, tunnelEvery)
 	}
 	if wait <= 0 {
 		return true, 0

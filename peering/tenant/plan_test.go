@@ -309,7 +309,7 @@ func TestSpentInBand(t *testing.T) {
 		{"contact, no tunnel", used, heard, false, 0, false, tunnelEvery},
 		{"contact, no tunnel, expired", used, heard, false, 2*time.Hour - time.Second, false, time.Second},
 		{"contact, no tunnel, long expired", used, heard, false, 2 * time.Hour, true, 0},
-		{"tunnel, no contact", used, rome(), true, 0, false, 2 * time.Hour},
+		{"tunnel, no contact", used, rome(), true, 0, true, 0},
 		{"contact and tunnel", used, heard, true, 0, true, 0},
 		{"gone", used, nil, false, 0, true, 0},
 		{"another", used, other, false, 0, true, 0},
