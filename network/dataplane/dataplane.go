@@ -17,6 +17,7 @@ package dataplane
 import (
 	"context"
 	"net/netip"
+	"time"
 )
 
 // Plane is the network of this node.
@@ -89,6 +90,9 @@ type Route struct {
 type Gateway struct {
 	// Peering names it: its namespace and, shortened, its device.
 	Peering string
+	// Since is when the peering began. Of two Lines whose names want the same address on this
+	// node the older one's has it.
+	Since time.Time
 	// Tunnel is the name that the tunnel's device has in the namespace.
 	Tunnel string
 	// MTU is the largest packet that the tunnel carries.

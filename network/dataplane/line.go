@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -41,9 +42,12 @@ func (l *Line) doors() []LineDoor {
 
 // lineEnds are the addresses on this node that stand for the other ends of tunnels whose lines have
 // doors, by peering. All other ends have the same address, and each gateway's is of its own namespace.
+// Peers choose their names, so who was first has its address, whoever comes.
 func lineEnds(c Config, nodes map[string]number) map[string]netip.Addr {
 	var names []string
-	for _, g := range c.Gateways {
+	gateways := slices.Clone(c.Gateways)
+	slices.SortFunc(gateways, func(a, b Gateway) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Peering, b.Peering)) })
+	for _, g := range gateways {
 		if len(g.Line.doors()) > 0 {
 			names = append(names, g.Peering)
 		}

@@ -92,6 +92,11 @@ func TestReadLines(t *testing.T) {
 				for _, problem := range p.Problems {
 					told = append(told, strings.TrimPrefix(problem.String(), "peering "))
 				}
+				for _, g := range p.Config.Gateways {
+					if i := slices.IndexFunc(in.Peerings, func(p Peering) bool { return p.Key == g.Peering }); !g.Since.Equal(in.Peerings[i].Since) {
+						t.Errorf("%s began at %s, and its gateway says %s", g.Peering, in.Peerings[i].Since, g.Since)
+					}
+				}
 				if !slices.EqualFunc(told, c.told, strings.HasPrefix) {
 					t.Errorf("told %q, want %q", told, c.told)
 				}
