@@ -206,7 +206,7 @@ const (
 	DropLocal Reason = "local"
 	// DropPath: it would leave by the device it came in by.
 	DropPath Reason = "path"
-	// DropFull: the door that it is for has as many connections as it may.
+	// DropFull: the door that it is for has as many connections as it may, or they begin faster.
 	DropFull Reason = "full"
 )
 
