@@ -24,6 +24,13 @@ var (
 // authPortName is what the Service of the authentication endpoint calls its port.
 const authPortName = "auth"
 
+// The connections that may begin through one tunnel, in a second and at once, whoever is at its other
+// end: both servers see all tunnels of a node as one client.
+const (
+	apiPerSecond, apiBurst   = 50, 200
+	authPerSecond, authBurst = 5, 20
+)
+
 // openings are the tunnels before there are peerings, each as a pair of what both sides say, by
 // name. Only this cluster's manager writes where they are.
 func (f facts) openings(namespace string) map[string]*pair {
@@ -83,20 +90,21 @@ func (k *known) line(object string, f facts, p *pair, invited bool) *dataplane.L
 	line := &dataplane.Line{}
 	if p.role == plan.Provider {
 		for _, door := range []struct {
-			port   uint16
-			what   string
-			to     []netip.AddrPort
-			opened bool
+			port             uint16
+			what             string
+			to               []netip.AddrPort
+			opened           bool
+			perSecond, burst uint32
 		}{
-			{v1alpha1.InBandAPIPort, "the API server", apiServers(f.api, true), true},
-			{v1alpha1.InBandAuthPort, "the authentication endpoint", readyAt(f.auth, authPortName, true), invited},
+			{v1alpha1.InBandAPIPort, "the API server", apiServers(f.api, true), true, apiPerSecond, apiBurst},
+			{v1alpha1.InBandAuthPort, "the authentication endpoint", readyAt(f.auth, authPortName, true), invited, authPerSecond, authBurst},
 		} {
 			switch {
 			case !door.opened:
 			case len(door.to) == 0:
 				k.wrong(object, "%s has no ready endpoint of IPv4, so the consumer does not reach it", door.what)
 			default:
-				line.Doors = append(line.Doors, dataplane.LineDoor{Port: door.port, To: door.to[0]})
+				line.Doors = append(line.Doors, dataplane.LineDoor{Port: door.port, To: door.to[0], PerSecond: door.perSecond, Burst: door.burst})
 			}
 		}
 		return line

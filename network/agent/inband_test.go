@@ -61,7 +61,7 @@ func TestInBand(t *testing.T) {
 			}
 		}
 	}
-	api, auth := dataplane.LineDoor{Port: 443, To: netip.MustParseAddrPort("192.0.2.10:6443")}, dataplane.LineDoor{Port: 8443, To: netip.MustParseAddrPort("10.42.1.30:9443")}
+	api, auth := dataplane.LineDoor{Port: 443, To: netip.MustParseAddrPort("192.0.2.10:6443"), PerSecond: 50, Burst: 200}, dataplane.LineDoor{Port: 8443, To: netip.MustParseAddrPort("10.42.1.30:9443"), PerSecond: 5, Burst: 20}
 	caller := []netip.Addr{netip.MustParseAddr("10.42.1.20")}
 	want := map[string]*dataplane.Line{
 		"peering-milan":       {View: netip.MustParseAddr("10.255.255.254"), Callers: caller, Ports: []uint16{443}},

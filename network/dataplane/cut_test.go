@@ -28,7 +28,7 @@ func TestKeeps(t *testing.T) {
 	}
 	answering := func(g *Gateway) { // where answers come from has the door's port
 		g.ProbeAt, g.ProbePeer = g.ProbePeer, g.ProbeAt
-		g.Line = &Line{Doors: []LineDoor{{443, port("192.0.2.1:443")}}}
+		g.Line = &Line{Doors: []LineDoor{{Port: 443, To: port("192.0.2.1:443"), PerSecond: 50, Burst: 200}}}
 	}
 	in := func(from, to string) *netlink.ConntrackFlow { return flow(unix.IPPROTO_TCP, from, to, 80, to) }
 	for _, c := range []struct {

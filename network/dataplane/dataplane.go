@@ -17,6 +17,7 @@ package dataplane
 import (
 	"context"
 	"net/netip"
+	"time"
 )
 
 // Plane is the network of this node.
@@ -89,6 +90,9 @@ type Route struct {
 type Gateway struct {
 	// Peering names it: its namespace and, shortened, its device.
 	Peering string
+	// Since is when the peering began. Of two Lines whose names want the same address on this
+	// node the older one's has it.
+	Since time.Time
 	// Tunnel is the name that the tunnel's device has in the namespace.
 	Tunnel string
 	// MTU is the largest packet that the tunnel carries.
@@ -202,7 +206,7 @@ const (
 	DropLocal Reason = "local"
 	// DropPath: it would leave by the device it came in by.
 	DropPath Reason = "path"
-	// DropFull: the door that it is for has as many connections as it may.
+	// DropFull: the door that it is for has as many connections as it may, or they begin faster.
 	DropFull Reason = "full"
 )
 

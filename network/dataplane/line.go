@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -26,6 +27,9 @@ type Line struct {
 type LineDoor struct {
 	Port uint16
 	To   netip.AddrPort
+	// PerSecond is how many connections may begin in a second once Burst have begun at once, 0 for
+	// any number. A table that is written anew counts anew.
+	PerSecond, Burst uint32
 }
 
 // calls says whether somebody here may call the other end of the tunnel.
@@ -41,9 +45,12 @@ func (l *Line) doors() []LineDoor {
 
 // lineEnds are the addresses on this node that stand for the other ends of tunnels whose lines have
 // doors, by peering. All other ends have the same address, and each gateway's is of its own namespace.
+// Peers choose their names, so who was first has its address, whoever comes.
 func lineEnds(c Config, nodes map[string]number) map[string]netip.Addr {
 	var names []string
-	for _, g := range c.Gateways {
+	gateways := slices.Clone(c.Gateways)
+	slices.SortFunc(gateways, func(a, b Gateway) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Peering, b.Peering)) })
+	for _, g := range gateways {
 		if len(g.Line.doors()) > 0 {
 			names = append(names, g.Peering)
 		}
@@ -88,6 +95,9 @@ func (c *chain) line(t *table, g Gateway, strict bool) {
 		if strict {
 			c.add(cameBy(insideName), connection(established), isTo(g.ProbePeer), sourceIs(d.To, false), translated(), accept())
 		}
+		if d.PerSecond > 0 {
+			c.add(cameBy(g.Tunnel), isFrom(g.ProbePeer), connection(fresh), destinationIs(d.To, false), translated(), fasterThan(d.PerSecond, d.Burst), countedDrop(DropFull))
+		}
 		c.add(cameBy(g.Tunnel), isFrom(g.ProbePeer), destinationIs(d.To, false), translated(), accept())
 	}
 	c.add(cameBy(insideName), isTo(g.ProbePeer), countedDrop(DropDenied))
@@ -127,7 +137,7 @@ func (p passage) line(f flow) (is, goes bool) {
 	case f.answers.Addr() == peer && f.from != at:
 		return true, l != nil && f.to.Addr() == l.View && slices.Contains(l.Callers, f.from) && slices.Contains(l.Ports, f.to.Port())
 	case f.from == peer && f.answers.Addr() != at:
-		return true, slices.Contains(l.doors(), LineDoor{f.to.Port(), f.answers})
+		return true, slices.ContainsFunc(l.doors(), func(d LineDoor) bool { return d.Port == f.to.Port() && d.To == f.answers })
 	}
 	return false, false
 }

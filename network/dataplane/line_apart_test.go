@@ -241,8 +241,8 @@ func TestTwoLines(t *testing.T) {
 					return Line{View: views[i], Callers: callersOf()[i : i+1], Ports: []uint16{7000, 7001}}
 				}
 				// One port is alike, and the other one is not.
-				return Line{Doors: []LineDoor{{7000, netip.AddrPortFrom(podAt(42, 1+i, 5, true), netnstest.Port)},
-					{7001, netip.AddrPortFrom(netnstest.NodeAddr(1, true), netnstest.Port)}}}
+				return Line{Doors: []LineDoor{{Port: 7000, To: netip.AddrPortFrom(podAt(42, 1+i, 5, true), netnstest.Port)},
+					{Port: 7001, To: netip.AddrPortFrom(netnstest.NodeAddr(1, true), netnstest.Port)}}}
 			}
 			for i, c := range []*cluster{w.rome, oslo} {
 				c.change = func(c *Config) { withLine(c, "other", provider, line(i, provider)) }
@@ -331,6 +331,7 @@ func testTwoTenants(t *testing.T, w *world, oslo *cluster, views [2]netip.Addr) 
 	if now := arrived(); now != 0 {
 		t.Errorf("%d arrived", now)
 	}
+	testLineRate(t, w, oslo, views)
 	// One line goes, and the other one stays with its number.
 	stays, _, err := reach(w.rome.nodes[0].Pod, netip.AddrPortFrom(views[0], 7000), patience)
 	if err != nil {

@@ -32,28 +32,14 @@ const (
 // does not get it tries its next hash. So the others keep theirs when a name comes or
 // goes, but for the few that it had in its way.
 func numbers(names []string) map[string]number {
-	return numbersFrom(names, numberMin, map[number]bool{numberNames: true})
-}
-
-// numbersBeside gives names numbers that make addresses, none of them one of some others': a name that
-// comes or goes here changes no number there.
-func numbersBeside(names []string, others map[string]number) map[string]number {
-	taken := make(map[number]bool, len(others)+len(names))
-	for _, n := range others {
-		taken[n] = true
-	}
-	return numbersFrom(names, numberRouted, taken)
-}
-
-// numbersFrom gives numbers from a first one on that are not taken, and takes them.
-func numbersFrom(names []string, first number, taken map[number]bool) map[string]number {
+	taken := map[number]bool{numberNames: true}
 	type wish struct {
 		name string
 		n    number
 	}
 	wishes := make([]wish, 0, len(names))
 	for _, name := range names {
-		wishes = append(wishes, wish{name, hashed(first, name, 0)})
+		wishes = append(wishes, wish{name, hashed(numberMin, name, 0)})
 	}
 	// In the order of first wishes, so that a name that is late in the alphabet does not
 	// lose its wish to one whose first wish was another.
@@ -69,9 +55,27 @@ func numbersFrom(names []string, first number, taken map[number]bool) map[string
 	}
 	for _, w := range late {
 		for try := 1; taken[w.n]; try++ {
-			w.n = hashed(first, w.name, try)
+			w.n = hashed(numberMin, w.name, try)
 		}
 		taken[w.n], given[w.name] = true, w.n
+	}
+	return given
+}
+
+// numbersBeside gives names, in their order, numbers that make addresses, none of them one of some
+// others'. No name changes the number of one of those, or of one before it.
+func numbersBeside(names []string, others map[string]number) map[string]number {
+	taken := make(map[number]bool, len(others)+len(names))
+	for _, n := range others {
+		taken[n] = true
+	}
+	given := make(map[string]number, len(names))
+	for _, name := range names {
+		n := hashed(numberRouted, name, 0)
+		for try := 1; taken[n]; try++ {
+			n = hashed(numberRouted, name, try)
+		}
+		taken[n], given[name] = true, n
 	}
 	return given
 }

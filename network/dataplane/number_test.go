@@ -2,8 +2,12 @@ package dataplane
 
 import (
 	"fmt"
+	"maps"
 	"net"
+	"net/netip"
+	"slices"
 	"testing"
+	"time"
 )
 
 // TestNumbers holds that each name has a number of its own, and that one that comes or goes
@@ -72,8 +76,13 @@ func TestNumbersBeside(t *testing.T) {
 	}
 	moved := 0
 	for gone := 0; gone < len(lines); gone += 10 {
-		for name, n := range numbersBeside(append(append([]string(nil), lines[:gone]...), lines[gone+1:]...), others) {
-			if all[name] != n {
+		less := numbersBeside(append(append([]string(nil), lines[:gone]...), lines[gone+1:]...), others)
+		for i, name := range lines {
+			switch {
+			case i == gone || all[name] == less[name]:
+			case i < gone:
+				t.Errorf("without %s, %s changed its number, which was there before", lines[gone], name)
+			default:
 				moved++
 			}
 		}
@@ -81,10 +90,50 @@ func TestNumbersBeside(t *testing.T) {
 	if moved > 30 {
 		t.Errorf("without one of 110 lines, %d others changed their number", moved)
 	}
-	shuffle(lines)
-	for name, n := range numbersBeside(lines, others) {
-		if all[name] != n {
-			t.Errorf("%s is %d or %d, as names are ordered", name, n, all[name])
+}
+
+// TestNumberOfOlderLine holds that no peering moves the address of an older one's line, whatever its name,
+// and that those of one age are in the order of their names.
+func TestNumberOfOlderLine(t *testing.T) {
+	began := time.Unix(1000, 0)
+	at := func(name string, since time.Time) Gateway {
+		return Gateway{Peering: name, Since: since, Line: &Line{Doors: []LineDoor{{Port: 443, To: port("192.0.2.1:443")}}}}
+	}
+	ends := func(all ...Gateway) map[string]netip.Addr { return lineEnds(Config{Gateways: all}, nil) }
+	const victim = "tenant-naples"
+	want := ends(at(victim, began))[victim]
+	var hostile []string // whose names want the victim's, before it in the alphabet and after it
+	for i := 0; len(hostile) < 6; i++ {
+		name := fmt.Sprintf("tenant-%c%d", "az"[len(hostile)%2], i)
+		if ends(at(name, began))[name] == want {
+			hostile = append(hostile, name)
+		}
+	}
+	var all []Gateway
+	for _, name := range hostile {
+		all = append(all, at(name, began.Add(time.Second)))
+	}
+	all = append(all, at(victim, began.In(time.FixedZone("elsewhere", 3600))))
+	for range 20 {
+		shuffle(all)
+		got := ends(all...)
+		if got[victim] != want {
+			t.Fatalf("newer ones move %s from %s to %s", victim, want, got[victim])
+		}
+		if seen := slices.Compact(slices.SortedFunc(maps.Values(got), netip.Addr.Compare)); len(seen) != len(all) {
+			t.Fatalf("%d lines have %d addresses", len(all), len(seen))
+		}
+	}
+	for _, name := range hostile {
+		first, both := min(name, victim), []Gateway{at(victim, began), at(name, began)}
+		for range 2 {
+			slices.Reverse(both)
+			if got := ends(both...); got[first] != want {
+				t.Errorf("of %s and %s, as old, %s has %s", victim, name, first, got[first])
+			}
+		}
+		if got := ends(at(victim, began), at(name, began.Add(-time.Second))); got[name] != want {
+			t.Errorf("%s is older than %s and has %s", name, victim, got[name])
 		}
 	}
 }

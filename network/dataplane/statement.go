@@ -261,6 +261,14 @@ func moreThan(most uint32) statement {
 	return statement{text: fmt.Sprintf("ct count over %d", most), exprs: []expr.Any{&expr.Connlimit{Count: most, Flags: expr.NFT_CONNLIMIT_F_INV}}}
 }
 
+// fasterThan holds for packets beyond a rate, once there were as many as may come at once.
+func fasterThan(perSecond, burst uint32) statement {
+	burst = max(burst, 1)
+	return statement{text: fmt.Sprintf("limit rate over %d/second burst %d packets", perSecond, burst), exprs: []expr.Any{
+		&expr.Limit{Type: expr.LimitTypePkts, Rate: uint64(perSecond), Unit: expr.LimitTimeSecond, Burst: burst, Over: true},
+	}}
+}
+
 func isTCP() statement {
 	return statement{text: "meta l4proto tcp", exprs: protocolIs(unix.IPPROTO_TCP)}
 }

@@ -85,7 +85,7 @@ func someGuard() *Guard {
 // someLine has both sides, though each end has one.
 func someLine() *Line {
 	return &Line{View: addrs("10.43.0.9")[0], Callers: addrs("10.42.2.9", "10.42.1.9"), Ports: []uint16{8443, 443},
-		Doors: []LineDoor{{8443, port("10.42.1.8:8443")}, {443, port("192.0.2.1:6443")}}}
+		Doors: []LineDoor{{Port: 8443, To: port("10.42.1.8:8443"), PerSecond: 5, Burst: 20}, {Port: 443, To: port("192.0.2.1:6443")}}}
 }
 
 // lined is full with lines: of a gateway that is limited and has doors and a Guard, of one that is closed,

@@ -91,7 +91,9 @@ func (b *build) readLinePorts(p *peer, ports []uint16) []uint16 {
 // readLineDoors leaves out doors that lead nowhere, and all at a port that lead to several places.
 func (b *build) readLineDoors(p *peer, doors []dataplane.LineDoor) []dataplane.LineDoor {
 	sorted := slices.Clone(doors)
-	slices.SortFunc(sorted, func(a, b dataplane.LineDoor) int { return cmp.Or(cmp.Compare(a.Port, b.Port), a.To.Compare(b.To)) })
+	slices.SortFunc(sorted, func(a, b dataplane.LineDoor) int {
+		return cmp.Or(cmp.Compare(a.Port, b.Port), a.To.Compare(b.To), cmp.Compare(a.PerSecond, b.PerSecond), cmp.Compare(a.Burst, b.Burst))
+	})
 	sorted = slices.Compact(sorted)
 	at := map[uint16]int{}
 	for _, d := range sorted {

@@ -26,7 +26,7 @@ func TestReadLines(t *testing.T) {
 	}{
 		{"both are right", func(*Input) {}, map[string]*dataplane.Line{
 			"milan": {View: addrs("10.43.0.9")[0], Callers: addrs("10.42.1.7", "10.42.2.7"), Ports: []uint16{443, 8443}},
-			"oslo":  {Doors: []dataplane.LineDoor{lineDoor(443, "192.0.2.1:6443"), lineDoor(8443, "10.42.1.8:8443")}},
+			"oslo":  answering(),
 		}, nil},
 		{"an address is needed", func(in *Input) { in.Peerings[milan].Line = calling("") }, nil, []string{"milan: its line's address (none) is not of IPv4"}},
 		{"of IPv4", func(in *Input) { in.Peerings[milan].Line = calling("fd43::9") }, nil, []string{"milan: its line's address fd43::9 is not of IPv4"}},
@@ -91,6 +91,11 @@ func TestReadLines(t *testing.T) {
 				var told []string
 				for _, problem := range p.Problems {
 					told = append(told, strings.TrimPrefix(problem.String(), "peering "))
+				}
+				for _, g := range p.Config.Gateways {
+					if i := slices.IndexFunc(in.Peerings, func(p Peering) bool { return p.Key == g.Peering }); !g.Since.Equal(in.Peerings[i].Since) {
+						t.Errorf("%s began at %s, and its gateway says %s", g.Peering, in.Peerings[i].Since, g.Since)
+					}
 				}
 				if !slices.EqualFunc(told, c.told, strings.HasPrefix) {
 					t.Errorf("told %q, want %q", told, c.told)

@@ -317,7 +317,7 @@ func (b *build) readDoors(p *peer) {
 func (b *build) gateway(p *peer, mtu int) dataplane.Gateway {
 	at, to := p.ends()
 	g := dataplane.Gateway{
-		Peering: p.Key, Tunnel: tunnelDevice(p.Key), MTU: mtu, External: b.external, Transit: p.Transit,
+		Peering: p.Key, Since: p.Since, Tunnel: tunnelDevice(p.Key), MTU: mtu, External: b.external, Transit: p.Transit,
 		Probe: ProbePort, ProbeAt: at, ProbePeer: to, Limited: p.Limited, Here: p.Here, There: p.There, Doors: p.Doors, Mapped: b.mapped,
 		FromHere: p.Role == Provider, FromThere: p.Role == Consumer,
 		Closed: p.Closed, Calls: p.Calls, ShutHere: p.ShutHere, ShutThere: p.ShutThere, Guard: b.guard(p), Line: p.Line,

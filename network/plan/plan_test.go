@@ -415,7 +415,7 @@ func calling(view string) *dataplane.Line {
 }
 
 func answering(more ...dataplane.LineDoor) *dataplane.Line {
-	return &dataplane.Line{Doors: append([]dataplane.LineDoor{lineDoor(8443, "10.42.1.8:8443"), lineDoor(443, "192.0.2.1:6443")}, more...)}
+	return &dataplane.Line{Doors: append([]dataplane.LineDoor{{Port: 8443, To: netip.MustParseAddrPort("10.42.1.8:8443"), PerSecond: 5, Burst: 20}, lineDoor(443, "192.0.2.1:6443")}, more...)}
 }
 
 func lineDoor(at uint16, to string) dataplane.LineDoor {
