@@ -148,6 +148,9 @@ func TestFlooded(t *testing.T) {
 				defer of.mu.Unlock()
 				return len(of.taken.of) > 1 && (!c.anew || len(of.sources.of) == sourcesMost)
 			})
+			if left := of.all.Tokens(); c.anew != (left < questionsBurst/2) {
+				t.Errorf("of the share of everybody %.1f are left", left)
+			}
 			t.Logf("after %s, and %.0f questions a second", took, f())
 		})
 	}
