@@ -44,7 +44,7 @@ func TestLimits(t *testing.T) {
 	}{
 		{"one address leaves the others alone", "", "", "192.0.2.1", one("203.0.113.9"), sourceBurst + seconds*sourceRate, true},
 		{"so does one network of IPv6", "", "", "2001:db8:1::1", within("2001:db8::"), sourceBurst + seconds*sourceRate, true},
-		{"an address of IPv4 in one of IPv6 is the same", "", "", "192.0.2.1", one("::ffff:203.0.113.9"), sourceBurst + seconds*sourceRate, true},
+		{"addresses of IPv4 in ones of IPv6 are no network", "", "", "::ffff:192.0.2.1", one("::ffff:203.0.113.9"), sourceBurst + seconds*sourceRate, true},
 		{"many leave what is kept for where the peer may be", "192.0.2.1", "", "192.0.2.1", many, questionsBurst + seconds*questionsRate, true},
 		{"and for where it is", "198.51.100.7", "192.0.2.1", "192.0.2.1", many, questionsBurst + seconds*questionsRate, true},
 		{"who speaks IPv6 may change its address", "2001:db8:1::1", "", "2001:db8:1::2", many, questionsBurst + seconds*questionsRate, true},
