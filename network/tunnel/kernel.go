@@ -230,6 +230,8 @@ func (k *kernel) try(at []netip.AddrPort) error {
 	return nil
 }
 
+func (k *kernel) expect([]netip.AddrPort) {}
+
 func (k *kernel) close() error {
 	defer func() { _ = k.client.Close() }()
 	if k.config.Name == "" {

@@ -170,7 +170,7 @@ func bounded(in *window, known *sessions, receive conn.ReceiveFunc) conn.Receive
 		t.trim(packets)
 		n, err := receive(packets, sizes, from)
 		t.used += n
-		in.add(known.sift(packets[:n], sizes[:n]))
+		in.add(known.sift(packets[:n], sizes[:n], from[:n]))
 		return n, err
 	}
 }

@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -58,15 +59,16 @@ func TestBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.sessions.is(own.Public())
-	sealed := func(key Secret, kind uint32, size int) []byte {
+	sealed := func(key Secret, kind, to uint32, size int) []byte {
 		b := message(kind, 5, size)
+		binary.LittleEndian.PutUint32(b[8:], to)
 		var macs device.CookieGenerator
 		macs.Init(device.NoisePublicKey(key.Public()))
 		macs.AddMacs(b)
 		return b
 	}
 	for _, kind := range []uint32{device.MessageInitiationType, device.MessageResponseType} {
-		if err := s.Send([][]byte{message(kind, 70+kind, 100)}, nil); err != nil {
+		if err := s.Send([][]byte{message(kind, 70+kind, 100)}, &conn.StdNetEndpoint{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -81,11 +83,15 @@ func TestBounded(t *testing.T) {
 		{"what keeps the tunnel open", message(device.MessageTransportType, 71, device.MessageKeepaliveSize), 0, true},
 		{"data of no session", message(device.MessageTransportType, 73, 1400), 0, false},
 		{"what is like it and empty", message(device.MessageTransportType, 73, device.MessageKeepaliveSize), 0, false},
-		{"a question", sealed(own, device.MessageInitiationType, device.MessageInitiationSize), 0, true},
-		{"an answer", sealed(own, device.MessageResponseType, device.MessageResponseSize), 0, true},
+		{"a question", sealed(own, device.MessageInitiationType, 0, device.MessageInitiationSize), 0, true},
+		{"the same again", sealed(own, device.MessageInitiationType, 0, device.MessageInitiationSize), 0, false},
+		{"an answer", sealed(own, device.MessageResponseType, 71, device.MessageResponseSize), 0, true},
+		{"an answer to an answer", sealed(own, device.MessageResponseType, 72, device.MessageResponseSize), 0, false},
+		{"an answer to nothing", sealed(own, device.MessageResponseType, 73, device.MessageResponseSize), 0, false},
+		{"an answer without a seal", message(device.MessageResponseType, 71, device.MessageResponseSize), 0, false},
 		{"a question of a stranger", message(device.MessageInitiationType, 5, device.MessageInitiationSize), 0, false},
 		{"an answer of a stranger", message(device.MessageResponseType, 5, device.MessageResponseSize), 0, false},
-		{"a question that is too long", sealed(own, device.MessageInitiationType, 1400), 0, false},
+		{"a question that is too long", sealed(own, device.MessageInitiationType, 0, 1400), 0, false},
 		{"that somebody is busy, as to us", message(device.MessageCookieReplyType, 71, device.MessageCookieReplySize), 0, true},
 		{"the same of a stranger", message(device.MessageCookieReplyType, 5, device.MessageCookieReplySize), 0, false},
 		{"an unknown kind", message(9, 71, 1400), 0, true},
@@ -97,38 +103,47 @@ func TestBounded(t *testing.T) {
 			return 1, nil
 		})
 		sizes := make([]int, 8)
-		if n, err := receive(make([][]byte, 8), sizes, nil); n != 1 || err != nil || w.under.Load() != c.carried || (sizes[0] != 0) != c.passes {
+		if n, err := receive(make([][]byte, 8), sizes, make([]conn.Endpoint, 8)); n != 1 || err != nil || w.under.Load() != c.carried || (sizes[0] != 0) != c.passes {
 			t.Errorf("%s: %d, %v, %d under way, size %d", c.reason, n, err, w.under.Load(), sizes[0])
 		}
 	}
 }
 
 // TestHandshakesMost bounds how much of who knows our key is worked for; after another key came, of who
-// knows the one before, too.
+// knows the one before, too. Answers that are waited for are not bounded.
 func TestHandshakesMost(t *testing.T) {
 	var s sessions
 	var keys [3]Secret
 	for i := range keys {
-		var err error
-		if keys[i], err = NewSecret(); err != nil {
-			t.Fatal(err)
-		}
+		keys[i] = newKey(t)
 		s.is(keys[i].Public())
 	}
-	passed := map[int]int{}
-	for i := range 10 * handshakesBurst {
-		b := message(device.MessageInitiationType, 5, device.MessageInitiationSize)
+	s.note(message(device.MessageInitiationType, 7, device.MessageInitiationSize))
+	passed, answers := map[int]int{}, 0
+	const each = 10 * questionsBurst
+	for i := range each {
 		var macs device.CookieGenerator
 		macs.Init(device.NoisePublicKey(keys[i%3].Public()))
-		macs.AddMacs(b)
-		sizes := []int{len(b)}
-		s.sift([][]byte{b}, sizes)
+		question := message(device.MessageInitiationType, uint32(i), device.MessageInitiationSize)
+		answer := message(device.MessageResponseType, 5, device.MessageResponseSize)
+		binary.LittleEndian.PutUint32(answer[8:], 7)
+		macs.AddMacs(question)
+		macs.AddMacs(answer)
+		sizes := []int{len(question), len(answer)}
+		from := &conn.StdNetEndpoint{AddrPort: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 1)}
+		s.sift([][]byte{question, answer}, sizes, []conn.Endpoint{from, from})
 		if sizes[0] > 0 {
 			passed[i%3]++
 		}
+		if sizes[1] > 0 {
+			answers++
+		}
 	}
-	if all := passed[1] + passed[2]; passed[0] != 0 || passed[1] == 0 || passed[2] == 0 || all < handshakesBurst || all > 2*handshakesBurst {
+	if all := passed[1] + passed[2]; passed[0] != 0 || passed[1] == 0 || passed[2] == 0 || all < questionsBurst || all > 2*questionsBurst {
 		t.Errorf("%v have passed, by key", passed)
+	}
+	if answers != each/3*2 {
+		t.Errorf("%d answers have passed", answers)
 	}
 }
 
@@ -140,12 +155,12 @@ func TestSessions(t *testing.T) {
 		s.note(message(device.MessageInitiationType, i, device.MessageInitiationSize)) // to another address
 	}
 	for session, want := range map[uint32]int{0: 0, 1: 1, sessionsMost: 1} {
-		if got := s.sift([][]byte{message(device.MessageTransportType, session, 100)}, []int{100}); got != want {
+		if got := s.sift([][]byte{message(device.MessageTransportType, session, 100)}, []int{100}, make([]conn.Endpoint, 1)); got != want {
 			t.Errorf("%d packets of session %d pass", got, session)
 		}
 	}
-	if len(s.known) != sessionsMost {
-		t.Errorf("%d are remembered", len(s.known))
+	if len(s.known.of) != sessionsMost {
+		t.Errorf("%d are remembered", len(s.known.of))
 	}
 }
 

@@ -2,17 +2,13 @@ package tunnel
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"sync"
+	"sync/atomic"
+	"time"
 
-	"golang.org/x/time/rate"
+	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
-)
-
-const (
-	// handshakesMost is how many questions and answers about handshakes, of who knows our key, are taken a
-	// second. A peer has one of either now and then, and at most two a second when it seeks us.
-	handshakesMost  = 50
-	handshakesBurst = 100
 )
 
 // sessionsMost is how many numbers are remembered: a session lasts three minutes, in which a device
@@ -23,16 +19,17 @@ const sessionsMost = 1024
 // by these the peer says what a packet is for. What has none of them is a stranger's, who is to
 // cost the device nothing: the library would drop it too, but nobody would be told.
 type sessions struct {
-	mu    sync.RWMutex
-	known map[uint32]struct{}
-	order [sessionsMost]uint32
-	next  int
+	mu sync.RWMutex
+	// known says of each whether it is that of a question, which waits for an answer.
+	known recent[uint32, bool]
 	// own are the seals of who knows our key, as it is and as it was before.
 	own [2]*device.CookieChecker
 	key PublicKey
-	// handshakes bounds how often the library works for them: it does so for milliseconds, which
-	// others' packets would wait for.
-	handshakes *rate.Limiter
+	// limits are for questions. Answers to our own have none: there are few of these, and no
+	// stranger knows their numbers.
+	limits limits
+	// heard is where packets of a session went last: the library has them follow the peer.
+	heard atomic.Pointer[netip.Addr]
 }
 
 // is says by which key the device is known from now on.
@@ -44,9 +41,6 @@ func (s *sessions) is(key PublicKey) {
 	}
 	s.key, s.own[1], s.own[0] = key, s.own[0], &device.CookieChecker{}
 	s.own[0].Init(device.NoisePublicKey(key))
-	if s.handshakes == nil {
-		s.handshakes = rate.NewLimiter(handshakesMost, handshakesBurst)
-	}
 }
 
 // note takes the number of a question, or answer, that is about to leave.
@@ -54,23 +48,37 @@ func (s *sessions) note(packet []byte) {
 	if len(packet) < 8 {
 		return
 	}
-	if kind := binary.LittleEndian.Uint32(packet); kind != device.MessageInitiationType && kind != device.MessageResponseType {
+	kind := binary.LittleEndian.Uint32(packet)
+	if kind != device.MessageInitiationType && kind != device.MessageResponseType {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	number := binary.LittleEndian.Uint32(packet[4:])
-	if _, again := s.known[number]; again { // one question to several addresses
+	s.known.add(binary.LittleEndian.Uint32(packet[4:]), kind == device.MessageInitiationType, sessionsMost)
+}
+
+// follow takes where something of a session is sent to, or an answer: there the peer was heard.
+func (s *sessions) follow(packet []byte, to conn.Endpoint) {
+	if len(packet) < device.MinMessageSize || packet[0] != device.MessageTransportType && packet[0] != device.MessageResponseType {
 		return
 	}
-	if s.known == nil {
-		s.known = map[uint32]struct{}{}
+	at := to.DstIP()
+	if was := s.heard.Load(); was == nil || *was != at {
+		s.heard.Store(&at)
+		s.limits.spoke(at)
 	}
-	if len(s.known) == sessionsMost {
-		delete(s.known, s.order[s.next])
+}
+
+// question reports whether a question for a handshake is passed on.
+func (s *sessions) question(packet []byte, from conn.Endpoint) bool {
+	if len(packet) != device.MessageInitiationSize || s.limits.copied(sealOf(packet)) || !s.sealed(packet) {
+		return false
 	}
-	s.known[number], s.order[s.next] = struct{}{}, number
-	s.next = (s.next + 1) % sessionsMost
+	var at netip.Addr
+	if from != nil {
+		at = from.DstIP()
+	}
+	return s.limits.take(sealOf(packet), at, time.Now())
 }
 
 // sealed says whether something about a handshake is from somebody who knows our key, which is the peer.
@@ -85,7 +93,7 @@ func (s *sessions) sealed(packet []byte) bool {
 
 // sift makes packets empty that are a stranger's, which the library passes by, and returns how many of
 // the others will leave by the device: neither handshakes nor what only keeps a tunnel open.
-func (s *sessions) sift(packets [][]byte, sizes []int) (carried int) {
+func (s *sessions) sift(packets [][]byte, sizes []int, from []conn.Endpoint) (carried int) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for i, size := range sizes {
@@ -95,14 +103,14 @@ func (s *sessions) sift(packets [][]byte, sizes []int) (carried int) {
 		packet, passes := packets[i][:size], true
 		switch binary.LittleEndian.Uint32(packet) {
 		case device.MessageTransportType, device.MessageCookieReplyType:
-			_, passes = s.known[binary.LittleEndian.Uint32(packet[4:])]
+			_, passes = s.known.of[binary.LittleEndian.Uint32(packet[4:])]
 			if passes && packet[0] == device.MessageTransportType && size > device.MessageKeepaliveSize {
 				carried++
 			}
 		case device.MessageInitiationType:
-			passes = size == device.MessageInitiationSize && s.sealed(packet) && s.handshakes.Allow()
+			passes = s.question(packet, from[i])
 		case device.MessageResponseType:
-			passes = size == device.MessageResponseSize && s.sealed(packet) && s.handshakes.Allow()
+			passes = size == device.MessageResponseSize && s.known.of[binary.LittleEndian.Uint32(packet[8:])] && s.sealed(packet)
 		}
 		if !passes {
 			sizes[i] = 0

@@ -30,6 +30,9 @@ func (s *socket) Send(packets [][]byte, to conn.Endpoint) error {
 	if len(packets) == 1 {
 		s.sessions.note(packets[0])
 	}
+	if len(packets) > 0 {
+		s.sessions.follow(packets[0], to)
+	}
 	if s.watch.Load() && isResponse(packets) {
 		answer := [][]byte{slices.Clone(packets[0])}
 		go func() { // the caller holds locks of the device

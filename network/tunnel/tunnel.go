@@ -73,6 +73,9 @@ type engine interface {
 	// leave what the device believes of the peer's place as it is while it can.
 	try([]netip.AddrPort) error
 	width() int
+	// expect says where the peer may be, whose handshakes come before strangers'. The
+	// kernel has means of its own against these.
+	expect([]netip.AddrPort)
 	// watch is how soon stats has to be called again, 0 if it need not.
 	watch() time.Duration
 	// file is the TUN device, nil if there is none.
@@ -290,6 +293,7 @@ func (d *Device) step(ctx context.Context, asking *sync.WaitGroup) time.Duration
 	if err := d.look(now); err != nil {
 		d.options.Log.V(1).Info("a tunnel cannot be read", "tunnel", d.config.Name, "error", err.Error())
 	}
+	d.engine.expect(d.state.ring())
 	if d.config.Passive {
 		return idle
 	}

@@ -47,6 +47,14 @@ func (u *userspace) width() int { return triedAtOnce }
 // watch is never: responding sees to it.
 func (u *userspace) watch() time.Duration { return 0 }
 
+func (u *userspace) expect(at []netip.AddrPort) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.socket != nil {
+		u.socket.sessions.limits.expect(at)
+	}
+}
+
 func (u *userspace) file() *os.File {
 	u.mu.Lock()
 	defer u.mu.Unlock()
