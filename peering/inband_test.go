@@ -81,7 +81,7 @@ func throughTunnel(p *v1alpha1.Peering) {
 func TestInBand(t *testing.T) {
 	s, tunnels := inBandStage(t)
 	s.invite(throughTunnel)
-	p := s.until("it waits for the tunnel", has(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonTunnelDown))
+	s.until("it waits for the tunnel", has(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonTunnelDown))
 	if s.auth.calls != 0 || len(tunnels.strays) > 0 {
 		t.Errorf("%d calls without a tunnel, %v", s.auth.calls, tunnels.strays)
 	}
@@ -90,7 +90,7 @@ func TestInBand(t *testing.T) {
 		return p != nil && has(v1alpha1.ConditionResourcesAccepted, v1alpha1.ReasonPending)(p)
 	})
 	s.accept()
-	p = s.until("it is ready", ready)
+	p := s.until("it is ready", ready)
 	if p.Status.ServerURL != v1alpha1.InBandServer {
 		t.Errorf("the provider is said to be at %s", p.Status.ServerURL)
 	}
