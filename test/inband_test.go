@@ -452,7 +452,7 @@ func (b *inBand) line(t *testing.T) {
 	if r := b.Shell(t, "rome", line); r.Code != 0 {
 		t.Fatalf("exit %d\n%s%s\n%s", r.Code, r.Out, r.Errs, b.TryPelago(t, "rome", "explain", "peering", "milan").Out)
 	}
-	b.works(t)
+	t.Run("Works", b.works) // and takes along what it made
 	if r := b.Shell(t, "rome", other); r.Code != 0 || !strings.Contains(r.Errs, "already") {
 		t.Errorf("another line: exit %d, %q; want that it was not needed", r.Code, r.Errs)
 	}
