@@ -239,17 +239,6 @@ func homeAPI(t *testing.T, x *crossing) {
 	const line = `cd /var/run/secrets/kubernetes.io/serviceaccount; while sleep 1; do
 out=$(curl -sS --max-time 3 --cacert ca.crt -H "Authorization: Bearer $(cat token)" "https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT/api/v1/namespaces/$(cat namespace)/pods" 2>&1)
 case "$out" in *'"name": "front"'*) echo lists;; *) echo "does not: $out";; esac; done`
-	allow := func(policy v1alpha1.TokenPolicy) {
-		t.Helper()
-		o, err := x.offloading()
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.Spec.ServiceAccountTokens = policy
-		if err := x.Clients["rome"].Update(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
-	}
 	says := func(what string, is func(string) bool) {
 		t.Helper()
 		x.eventually(t, networkLimit, what, func() error {
@@ -260,12 +249,12 @@ case "$out" in *'"name": "front"'*) echo lists;; *) echo "does not: $out";; esac
 			return err
 		})
 	}
-	allow(v1alpha1.TokensAllow)
+	x.tokens(t, v1alpha1.TokensAllow)
 	pod := x.script("client", line)
 	pod.Spec.Containers[0].Image = callerImage
 	x.create(t, onto(pod, "milan"))
 	x.running(t, "client")
 	says("it lists rome's pods", func(out string) bool { return strings.HasSuffix(strings.TrimSpace(out), "lists") })
-	allow(v1alpha1.TokensDeny)
+	x.tokens(t, v1alpha1.TokensDeny)
 	says("it cannot any more", func(out string) bool { return strings.Contains(out, "does not: curl:") })
 }

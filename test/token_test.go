@@ -32,14 +32,7 @@ func tokens(t *testing.T, c *continuum) {
 		}
 		return err
 	})
-	o, err := s.offloading()
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.Spec.ServiceAccountTokens = v1alpha1.TokensAllow
-	if err := c.Clients["rome"].Update(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	s.tokens(t, v1alpha1.TokensAllow)
 	pod := s.script("allowed", "while sleep 1; do :; done")
 	s.create(t, pod)
 	pod = s.running(t, "allowed")

@@ -314,6 +314,27 @@ func (s shop) offloading() (*v1alpha1.NamespaceOffloading, error) {
 	return get[v1alpha1.NamespaceOffloading](s.continuum, s.cluster, s.name, v1alpha1.OffloadingName)
 }
 
+// tokens says whether tokens of home travel with pods of the shop, and waits until the manager knows:
+// a pod that is made before gets what was said before.
+func (s shop) tokens(t *testing.T, policy v1alpha1.TokenPolicy) {
+	t.Helper()
+	o, err := s.offloading()
+	if err == nil {
+		o.Spec.ServiceAccountTokens = policy
+		err = s.Clients[s.cluster].Update(t.Context(), o)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.eventually(t, offloadLimit, "the manager knows whether tokens travel", func() error {
+		now, err := s.offloading()
+		if err == nil && now.Status.ObservedGeneration < o.Generation {
+			err = fmt.Errorf("it has seen generation %d of %d", now.Status.ObservedGeneration, o.Generation)
+		}
+		return err
+	})
+}
+
 // phase waits for a phase of the offloading.
 func (s shop) phase(t *testing.T, want v1alpha1.OffloadingPhase) *v1alpha1.NamespaceOffloading {
 	t.Helper()
