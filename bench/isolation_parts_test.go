@@ -180,12 +180,18 @@ type attackerOf struct {
 type attacker struct {
 	of   attackerOf
 	at   *os.File
-	mode atomic.Pointer[string]
+	mode atomic.Pointer[mode]
 	sent atomic.Uint64
 	// say goes before what floods; peer and heard are of the oldest connection.
 	say   chan netnstest.Packet
 	peer  atomic.Uint32
-	heard atomic.Uint64
+	heard chan struct{}
+}
+
+// mode is what an attacker does, and over is closed when that is something else.
+type mode struct {
+	name string
+	over chan struct{}
 }
 
 const (
@@ -194,7 +200,7 @@ const (
 )
 
 func playAttacker() {
-	a := &attacker{of: partOf[attackerOf](), at: os.NewFile(3, "attacker"), say: make(chan netnstest.Packet, 1)}
+	a := &attacker{of: partOf[attackerOf](), at: os.NewFile(3, "attacker"), say: make(chan netnstest.Packet, 1), heard: make(chan struct{}, 1)}
 	a.set(resting)
 	h := &netnstest.Hostile{Feed: a.feed, Take: a.take}
 	_, err := h.Begin(a.at, a.of.Tunnel)
@@ -221,7 +227,10 @@ const oldPort = 1000
 func (a *attacker) ask() string {
 	begun := time.Now()
 	for time.Since(begun) < netnstest.Patience {
-		heard := a.heard.Load()
+		select { // what came before is no answer
+		case <-a.heard:
+		default:
+		}
 		p := netnstest.Packet{From: a.of.From, To: a.of.Pod}
 		if a.peer.Load() == 0 {
 			p = p.TCP(oldPort, streamPort, netnstest.SYN, 1, 0, nil)
@@ -229,10 +238,10 @@ func (a *attacker) ask() string {
 			p = p.TCP(oldPort, streamPort, netnstest.ACK, 1, a.peer.Load()+1, []byte{0})
 		}
 		a.say <- p
-		for until := time.Now().Add(100 * time.Millisecond); time.Now().Before(until); time.Sleep(time.Millisecond) {
-			if now := a.heard.Load(); now > heard {
-				return time.Since(begun).Round(time.Millisecond).String()
-			}
+		select {
+		case <-a.heard:
+			return time.Since(begun).Round(time.Millisecond).String()
+		case <-time.After(100 * time.Millisecond): // it may be lost: once more
 		}
 	}
 	return "not"
@@ -246,11 +255,17 @@ func (a *attacker) take(b []byte) {
 	if b[33]&netnstest.SYN != 0 {
 		a.peer.Store(binary.BigEndian.Uint32(b[24:]))
 	}
-	a.heard.Add(1)
+	select {
+	case a.heard <- struct{}{}:
+	default:
+	}
 }
 
-func (a *attacker) set(mode string) { a.mode.Store(&mode) }
-func (a *attacker) is() string      { return *a.mode.Load() }
+func (a *attacker) set(name string) {
+	if before := a.mode.Swap(&mode{name, make(chan struct{})}); before != nil {
+		close(before.over)
+	}
+}
 
 // feed says what goes through the attacker's own tunnel.
 func (a *attacker) feed(b []byte, wait bool) int {
@@ -260,21 +275,26 @@ func (a *attacker) feed(b []byte, wait bool) int {
 			return copy(b, p.Bytes())
 		default:
 		}
-		if p, ok := a.inside(); ok {
+		now := a.mode.Load()
+		if p, ok := a.inside(now.name); ok {
 			a.sent.Add(1)
 			return copy(b, p.Bytes())
 		}
 		if !wait {
 			return 0
 		}
-		time.Sleep(time.Millisecond)
+		select {
+		case p := <-a.say:
+			return copy(b, p.Bytes())
+		case <-now.over:
+		}
 	}
 }
 
-func (a *attacker) inside() (netnstest.Packet, bool) {
+func (a *attacker) inside(mode string) (netnstest.Packet, bool) {
 	p := netnstest.Packet{From: a.of.From, To: a.of.Pod}
 	port := func() uint16 { return uint16(1024 + mrand.IntN(64000)) }
-	switch a.is() {
+	switch mode {
 	case "small datagrams to its pod":
 		return p.UDP(4000, datagramPort, []byte("flood")), true
 	case "datagrams to addresses that are forbidden":
@@ -309,7 +329,8 @@ func (a *attacker) outside() {
 	data[0], data[1], data[2], data[3] = 4, 0, 0, 0
 	for {
 		to, b := a.of.Another, initiation
-		switch a.is() {
+		now := a.mode.Load()
+		switch now.name {
 		case "wrong handshakes at the other's port":
 		case "what looks like data at the other's port":
 			b = data
@@ -320,7 +341,7 @@ func (a *attacker) outside() {
 			binary.LittleEndian.PutUint32(initiation[4:], mrand.Uint32())
 			b = sealed(initiation, a.of.Tunnel.Peer)
 		default:
-			time.Sleep(time.Millisecond)
+			<-now.over
 			continue
 		}
 		for range 64 {
@@ -342,8 +363,8 @@ func sealed(question []byte, key [32]byte) []byte {
 // burn works for nobody.
 func (a *attacker) burn() {
 	for sum := uint64(1); ; {
-		if a.is() != burning {
-			time.Sleep(time.Millisecond)
+		if now := a.mode.Load(); now.name != burning {
+			<-now.over
 			continue
 		}
 		for range 100000 {
