@@ -1,7 +1,9 @@
 package network
 
 import (
+	"context"
 	"encoding/base64"
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -226,4 +228,38 @@ func TestInBandAddress(t *testing.T) {
 			t.Errorf("%s: said is %q", c.reason, d.picture.lacking)
 		}
 	}
+}
+
+// TestInBandTrouble holds that what cannot be read now takes no provider away: a stored way stays, and
+// the token of one introduction is no matter of others.
+func TestInBandTrouble(t *testing.T) {
+	p := &pair{namespace: v1alpha1.PeeringNamespace("milan"), key: consumerKey("milan"), peering: "milan", peer: "milan", consumes: true, inBand: true, wanted: true, since: noon,
+		consumer: &v1alpha1.NetworkConfig{Spec: v1alpha1.NetworkConfigSpec{InBand: &v1alpha1.NetworkInBand{Address: "10.81.255.254"}}}}
+	opened := &pair{namespace: v1alpha1.PeeringNamespace("oslo"), key: consumerKey("oslo"), peering: "oslo", peer: "oslo", consumes: true, inBand: true, since: noon}
+	f := usual(p, opened)
+	f.property.External, f.locks = prefixes([]string{"10.81.255.0/24"}), nil
+	f.openings = []*opening{{name: v1alpha1.IntroductionPrefix + "oslo", consumes: true, peering: "oslo", since: noon,
+		have: &v1alpha1.NetworkConfig{Spec: v1alpha1.NetworkConfigSpec{InBand: &v1alpha1.NetworkInBand{Address: "10.81.255.253"}}}}}
+	d := decide(f)
+	if got := d.picture.lines; got[p.key] != addr("10.81.255.254") || got[opened.key] != addr("10.81.255.253") {
+		t.Errorf("without keys providers are called at %v", got)
+	}
+
+	r := &decider{live: unreadable{}, network: New(Options{})}
+	was := lock{key: keyOf(3), made: noon}
+	o := &opening{name: "introduction-oslo", consumes: true, peering: "oslo", token: "x", since: noon}
+	if got, err := r.openingLock(ctx, o, was, noon); err == nil || !got.equal(was) {
+		t.Errorf("a token that cannot be read makes %v, %v", got, err)
+	}
+	o.since = noon.Add(time.Minute)
+	if got, err := r.openingLock(ctx, o, was, noon); err == nil || !got.key.IsZero() {
+		t.Errorf("the key of an earlier Peering is taken, %v", err)
+	}
+}
+
+// unreadable is a reader of nothing.
+type unreadable struct{ client.Reader }
+
+func (unreadable) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return errors.New("the API server does not answer")
 }

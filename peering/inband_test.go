@@ -105,6 +105,9 @@ func TestInBand(t *testing.T) {
 	for range 3 {
 		s.reconcile()
 	}
+	if _, cred := s.credential(); cred.Server != v1alpha1.InBandServer || cred.Proxy != "" {
+		t.Errorf("the credential names %s by %q", cred.Server, cred.Proxy)
+	}
 	identity := s.identity()
 	s.exists(identity)
 	identity.Finalizers = []string{v1alpha1.FinalizerGoodbye}
@@ -158,6 +161,25 @@ func TestInBandNamespaceLast(t *testing.T) {
 	if !s.told(v1alpha1.ReasonPeerUnreachable) {
 		t.Error("nobody was told that the provider was not")
 	}
+}
+
+// TestInBandTold holds that an end goes on whose goodbye was taken, though the tunnel has gone with the
+// tenant and whoever said it has forgotten.
+func TestInBandTold(t *testing.T) {
+	s, tunnels := inBandStage(t)
+	tunnels.set("10.255.255.254", "")
+	p := s.peer(throughTunnel)
+	secret, cred := s.credential()
+	cred.Farewell, cred.Told = true, true
+	secret.Data = cred.store()
+	if err := s.client.Update(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	tunnels.set("", "it went with the tenant")
+	s.fleet.Remove(s.name)
+	s.restart(s.client)
+	s.delete(p)
+	s.untilGone()
 }
 
 // TestInBandWithoutNetwork says what to do where the network is off.

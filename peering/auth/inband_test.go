@@ -1,8 +1,10 @@
 package auth
 
 import (
+	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -29,6 +31,11 @@ func TestHandshakeInBand(t *testing.T) {
 	tenant := &v1alpha1.Tenant{}
 	if err := w.client.Get(w.ctx, client.ObjectKey{Name: w.name("rome")}, tenant); err != nil || !tenant.Spec.InBand {
 		t.Errorf("the tenant is not in band: %+v, %v", tenant.Spec, err)
+	}
+	for _, change := range []string{`{"spec":{"inBand":null}}`, `{"spec":{"inBand":false}}`} {
+		if err := w.client.Patch(w.ctx, tenant.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(change))); err == nil || !strings.Contains(err.Error(), "cannot be changed") {
+			t.Errorf("%s: %v, want that it cannot be changed", change, err)
+		}
 	}
 	plain, _ := w.invite()
 	if _, err := w.shake.run(w.ctx, newConsumer(t, w.name("turin")).applicant(t, plain)); reasonOf(err) != v1alpha1.ReasonWaiting {
