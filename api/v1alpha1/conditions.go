@@ -200,6 +200,12 @@ const (
 	// ReasonViewMoved, of an event: a range of the peer's has lost its view; the message says
 	// why, and which it has now.
 	ReasonViewMoved = "ViewMoved"
+	// ReasonNotAllowed: the owner of this cluster does not allow it; the message names the field.
+	ReasonNotAllowed = "NotAllowed"
+	// ReasonPrefixesRefused: a direct path would lead to what is not the consumer's to name here.
+	ReasonPrefixesRefused = "PrefixesRefused"
+	// ReasonPathEnded: the consumer has not said for long that it wants the path.
+	ReasonPathEnded = "PathEnded"
 	// ReasonKeyRotated, of an event: the key of a tunnel was replaced.
 	ReasonKeyRotated = "KeyRotated"
 	// ReasonPolicyNotEnforced, of an event: a NetworkPolicy does not hold between clusters as it is

@@ -19,6 +19,8 @@ const (
 	// FeatureNetworkPolicy is that gateways go by NetworkRules. Only clusters whose network is
 	// on say it.
 	FeatureNetworkPolicy = "networkpolicy/v1"
+	// FeatureDirectPaths is NetworkPaths. Only clusters whose network is on say it.
+	FeatureDirectPaths = "directpaths/v1"
 	// FeatureServiceFamilies is that Services say which families of addresses they have.
 	FeatureServiceFamilies = featureReflection + "service.ipfamilies/v1"
 	// featureReflection begins the words of the kinds that travel.
@@ -49,7 +51,7 @@ func MissingFeatures(here, there []string) []string {
 	var missing []string
 	for _, f := range here {
 		unsaid := slices.ContainsFunc(unsaidKinds, func(kind string) bool { return FeatureOfKind(kind) == f && KeepsKind(there, kind) })
-		off := f == FeatureNetwork || f == FeatureNetworkPolicy && !slices.Contains(there, FeatureNetwork)
+		off := f == FeatureNetwork || (f == FeatureNetworkPolicy || f == FeatureDirectPaths) && !slices.Contains(there, FeatureNetwork)
 		if !unsaid && !off && !slices.Contains(there, f) {
 			missing = append(missing, f)
 		}

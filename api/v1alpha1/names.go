@@ -116,6 +116,9 @@ func NetworkKey(namespace string) string { return strings.TrimPrefix(namespace, 
 // NetworkNextKey is like NetworkKey, of the private key that will be used next.
 func NetworkNextKey(namespace string) string { return NetworkKey(namespace) + ".next" }
 
+// NetworkPathKey is like NetworkKey, of the tunnel of a NetworkPath in a tenant namespace.
+func NetworkPathKey(namespace, path string) string { return NetworkKey(namespace) + "." + path }
+
 // AgentLease is the name, in NetworkNamespace, of the Lease that the agent of a node renews.
 func AgentLease(node string) string { return node }
 

@@ -29,6 +29,7 @@ type Peering struct {
 //
 // +kubebuilder:validation:XValidation:rule="has(self.consume) || has(self.provide)",message="spec: set consume, provide or both"
 // +kubebuilder:validation:XValidation:rule="!has(self.reachability) || has(self.consume)",message="spec.reachability: is for a provider, and needs spec.consume; for a consumer set spec.reachability of its Tenant"
+// +kubebuilder:validation:XValidation:rule="!has(self.directPaths) || !self.directPaths || has(self.consume)",message="spec.directPaths: is for a provider, and needs spec.consume; for a consumer set spec.directPaths of its Tenant"
 type PeeringSpec struct {
 	// ClusterID is the remote cluster's id. It cannot be changed.
 	//
@@ -52,6 +53,14 @@ type PeeringSpec struct {
 	//
 	// +optional
 	Reachability Reachability `json:"reachability,omitempty"`
+
+	// DirectPaths lets pods of this cluster that run at this provider and at another one talk to
+	// each other by a tunnel between the two, while they talk much; by way of this cluster if absent
+	// or false. Both Peerings have to say it here, and both providers in their Tenants: each learns
+	// where the other one's nodes are.
+	//
+	// +optional
+	DirectPaths bool `json:"directPaths,omitempty"`
 }
 
 // Consume says how to reach the provider and what to ask of it.

@@ -121,6 +121,14 @@ type TenantTerms struct {
 	// +optional
 	Reachability Reachability `json:"reachability,omitempty"`
 
+	// DirectPaths lets the consumer have its pods here reach those at another one of its providers
+	// by a tunnel between that one and this cluster; by way of the consumer if absent or false. The
+	// consumer and the other provider have to allow it too. The other provider learns where
+	// the nodes of this cluster are.
+	//
+	// +optional
+	DirectPaths bool `json:"directPaths,omitempty"`
+
 	// AbandonAfter is how long the consumer may be silent before the tenant and all
 	// that belongs to it is removed, e.g. 720h. Never if absent. At least 10m.
 	//

@@ -21,8 +21,11 @@ const AnnotationNetworks = "pelago.dev/networks"
 // MaxNetworks is how many prefixes of AnnotationNetworks count.
 const MaxNetworks = 64
 
+// MaxThrough bounds TunnelReport.Through.
+const MaxThrough = 16
+
 // TunnelReport is what an agent has measured of a tunnel. It is told at once when Alive,
-// Peer or Knows change, and else at most every half minute.
+// Peer, Knows or Through change, and else at most every half minute.
 type TunnelReport struct {
 	// Alive says that probes are answered. Without Since it is not known yet.
 	Alive bool `json:"alive"`
@@ -42,6 +45,12 @@ type TunnelReport struct {
 	Peer string `json:"peer,omitempty"`
 	// Knows is the other side's next public key, which the tunnel accepts already.
 	Knows string `json:"knows,omitempty"`
+	// Through are the peerings, by NetworkKey and in order, at whose provider pods have exchanged more
+	// than a mebibyte within the last minute with pods at the provider of this one, by way of
+	// this cluster; at most MaxThrough. Only a consumer has some.
+	Through []string `json:"through,omitempty"`
+	// Used is when a direct path carried something of pods last, to the minute.
+	Used *metav1.Time `json:"used,omitempty"`
 	// Problem says why there is no tunnel, where there should be one.
 	Problem string `json:"problem,omitempty"`
 }

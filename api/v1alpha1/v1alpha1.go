@@ -32,6 +32,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&NetworkConfig{}, &NetworkConfigList{},
 		&IPMapping{}, &IPMappingList{},
 		&NetworkRules{}, &NetworkRulesList{},
+		&NetworkPath{}, &NetworkPathList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -102,6 +102,11 @@ type Gateway struct {
 	External []netip.Addr
 	// Views are the ranges of the peer, each with the prefix by which we see it.
 	Views []View
+	// Own are ranges of this cluster's pods, each with the prefix by which the peer knows it,
+	// where that is not by itself: on a direct path, where both ends speak as the consumer sees
+	// them. What is from a pod has its view as the source in the tunnel, and what comes for a view
+	// is for the pod; what is neither does not cross. With none the tunnel has addresses here as they are.
+	Own []View
 	// Transit are prefixes beside Pods that the peer may send to and sees as they are:
 	// views of other peers that it reaches through this cluster.
 	Transit []netip.Prefix

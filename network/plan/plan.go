@@ -127,6 +127,8 @@ type Peering struct {
 	// Line is what passes between the tunnel's ends themselves, nil if nothing does but probes: a
 	// consumer calls, and a provider has doors. A peering may have that and nothing else.
 	Line *dataplane.Line
+	// Paths are direct ways to other providers of the same consumer; of a provider only.
+	Paths []Path
 	// ListenPort is the UDP port of the tunnel on whichever node is gateway, the same on
 	// all of them; no two peerings have one. 0 is any, for who is not called.
 	ListenPort uint16
@@ -136,6 +138,32 @@ type Peering struct {
 	Peer, NextPeer tunnel.PublicKey
 	// Endpoints are host:port where the other side may be.
 	Endpoints []string
+}
+
+// Path is a direct way to some prefixes that the consumer of a peering shows this provider, past
+// the consumer's gateways. Its gateway is on the node of the peering's own: a route to it moves on
+// one node only, and nodes have nothing to agree on.
+type Path struct {
+	// Key names it, as Peering.Key does, and is the name of none.
+	Key string
+	// Prefixes are those that it leads to, each the real side of one of the peering's Views.
+	Prefixes []netip.Prefix
+	// Own are this cluster's pods as the consumer sees them: the real ranges, and their views there.
+	Own []ipam.View
+	// Here and There are as in Peering, whatever of it is Limited: the consumer's pods here, and real
+	// addresses within Prefixes. Connections begin and end at these alone.
+	Here, There []netip.Addr
+	// First is whether this end has the first one of the two addresses for probes. Both ends know by the
+	// order of their public keys.
+	First bool
+	// Alive says that packets go by it: the tunnel on this node answers. While they do not they go
+	// by the peering's own gateway.
+	Alive bool
+	// ListenPort, Secret, Peer and Endpoints are as in Peering.
+	ListenPort uint16
+	Secret     string
+	Peer       tunnel.PublicKey
+	Endpoints  []string
 }
 
 // Plan is what a node has to have.
