@@ -82,6 +82,7 @@ type Agent struct {
 	names   *dns.Server // nil if nobody answers for names
 	meter   *meter
 	ledger  *ledger
+	crowds  *crowds
 	// work, renewal and telling have room for one: there is something to do.
 	work, renewal, telling chan struct{}
 	saying                 sync.Mutex
@@ -122,13 +123,14 @@ func New(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.tunnels = newTunnels(o, held, measures, func() { signal(a.renewal) })
+	a.tunnels = newTunnels(o, held, measures, func() { signal(a.renewal) }, func() { signal(a.work) })
 	if a.meter, err = newMeter(o.Registry, a.plane, a.tunnels); err != nil {
 		return nil, err
 	}
 	if a.ledger, err = newLedger(o.Registry, held, o.Log); err != nil {
 		return nil, err
 	}
+	a.crowds = &crowds{spaces: held, log: o.Log, changed: func() { signal(a.work) }}
 	if a.cluster, err = newCluster(o, func() { signal(a.work) }, func() { signal(a.telling) }, a.saw); err != nil {
 		return nil, err
 	}
@@ -165,6 +167,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { a.renew(inner); return nil })
 	group.Go(func() error { a.look(inner); return nil })
 	group.Go(func() error { a.survey(inner); return nil })
+	group.Go(func() error { a.crowds.watch(inner); return nil })
 	group.Go(func() error { a.recite(inner); return nil })
 	group.Go(func() error { return a.answer(inner) })
 	group.Go(func() error {
@@ -295,12 +298,13 @@ func (a *Agent) plan() (known, plan.Plan, doubt, time.Time) {
 	}
 	inDoubt, until := a.tenure.doubt(time.Now(), others > 0), a.tenure.until
 	a.mu.Unlock()
-	f.mtu = a.cluster.mtuHere(f.nodes)
+	f.mtu, f.heard = a.cluster.mtuHere(f.nodes), a.tunnels.heard()
 	k := input(f)
 	p := plan.Compute(k.input)
 	if len(k.input.Peerings) == 0 {
 		p.Config, p.Problems = dataplane.Config{}, nil // nothing of ours without a peer
 	}
+	a.crowds.limit(p.Config.Gateways)
 	if len(p.Config.Gateways) > 0 {
 		a.ledger.holders.are(owners(f, k.input.Pods), time.Now())
 	}

@@ -21,6 +21,8 @@ type facts struct {
 	// mtu is that of this node's device, 0 if it is not known.
 	mtu   int
 	nodes []corev1.Node
+	// heard is where this node has heard peers last, by the keys of their peerings.
+	heard map[string]netip.Addr
 	// alive are the nodes whose agents are.
 	alive   map[string]bool
 	configs []v1alpha1.NetworkConfig

@@ -36,13 +36,16 @@ type tunnels struct {
 	// changed is called when a tunnel comes to life or dies, and when a provider tells another
 	// number.
 	changed func()
+	// elsewhere is called when a peer is.
+	elsewhere func()
 
 	mu      sync.Mutex
 	running map[string]*running
 	wrong   map[string]string // why there is no tunnel
 	tuns    map[string]*os.File
 	last    map[string]netip.AddrPort
-	numbers map[string]int64 // that peers are told
+	moved   map[string]time.Time // when it was told that a peer is elsewhere
+	numbers map[string]int64     // that peers are told
 	// doubt is whether others may have what is here, and stances what the tunnels are in it.
 	doubt   doubt
 	stances map[string]stance
@@ -50,11 +53,11 @@ type tunnels struct {
 	left map[string]wanted
 }
 
-func newTunnels(o Options, held dataplane.Namespaces, metrics *health.Metrics, changed func()) *tunnels {
+func newTunnels(o Options, held dataplane.Namespaces, metrics *health.Metrics, changed, elsewhere func()) *tunnels {
 	t := &tunnels{
-		spaces: held, keeper: o.Keeper, host: o.Host, userspace: o.Userspace, metrics: metrics, log: o.Log, changed: changed,
+		spaces: held, keeper: o.Keeper, host: o.Host, userspace: o.Userspace, metrics: metrics, log: o.Log, changed: changed, elsewhere: elsewhere,
 		running: map[string]*running{}, wrong: map[string]string{}, tuns: map[string]*os.File{}, last: map[string]netip.AddrPort{},
-		stances: map[string]stance{},
+		moved: map[string]time.Time{}, stances: map[string]stance{},
 	}
 	maps.Copy(t.tuns, o.Left.TUNs)
 	maps.Copy(t.last, o.Left.Last)
@@ -385,14 +388,37 @@ func (t *tunnels) begin(ctx context.Context, r *running, at plan.Probe) (probing
 	return p, nil
 }
 
+// movedRest is the least time between two plans that follow from where one peer is: it may be here and
+// there as often as it likes.
+const movedRest = 2 * time.Second
+
+// heard are the addresses at which peers were heard last.
+func (t *tunnels) heard() map[string]netip.Addr {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := make(map[string]netip.Addr, len(t.last))
+	for key, at := range t.last {
+		all[key] = at.Addr()
+	}
+	return all
+}
+
 // remember has it kept where the other side of a tunnel was.
 func (t *tunnels) remember(key string, at netip.AddrPort) {
 	t.mu.Lock()
 	known := t.last[key]
 	t.last[key] = at
+	now := time.Now()
+	tell := known.Addr() != at.Addr() && now.Sub(t.moved[key]) >= movedRest
+	if tell {
+		t.moved[key] = now
+	}
 	t.mu.Unlock()
 	if known == at {
 		return
+	}
+	if tell { // what it sends from there is a stranger's until then
+		t.elsewhere()
 	}
 	if err := t.keeper.Last(key, at); err != nil {
 		t.log.Error(err, "keeping where a peer is", "peering", key)

@@ -40,6 +40,7 @@ func (c Config) Check() error {
 		devices[Device(g.Peering)] = g.Peering
 		checkGateway(wrong, c, g)
 	}
+	checkStrangers(wrong, c.Gateways)
 	checkRoutes(wrong, c, gateways)
 	if len(found) == 0 {
 		return nil

@@ -95,6 +95,10 @@ type Gateway struct {
 	Since time.Time
 	// Tunnel is the name that the tunnel's device has in the namespace.
 	Tunnel string
+	// Port is the UDP port of the tunnel on this node, 0 for one that nobody calls, and Known where
+	// its peer may be. What comes for it from elsewhere is limited, whatever it is.
+	Port  uint16
+	Known []netip.Addr
 	// MTU is the largest packet that the tunnel carries.
 	MTU int
 	// External, at most one of each family, are the addresses in the external range of
@@ -117,6 +121,10 @@ type Gateway struct {
 	// IPv4; both are empty, or none. A gateway has ProbeAt, and a way to ProbePeer by the
 	// tunnel alone.
 	ProbeAt, ProbePeer netip.Addr
+	// Begin is how many connections may begin from the peer in a second, those of TCP and the others each,
+	// 0 for any number; four times as many may at once. Full lets none begin from there.
+	Begin uint32
+	Full  bool
 	// Limited lets new connections pass only to an address in Here, from the peer, and
 	// to an address in There, from us. Where it is not, this holds of Transit alone, and all
 	// pods of this cluster may be at this end.
@@ -171,7 +179,8 @@ type View struct {
 	View, Real netip.Prefix
 }
 
-// Drop counts what a gateway has dropped for one reason since its namespace was made.
+// Drop counts what a gateway has dropped for one reason since its namespace was made. That of no
+// peering counts what was dropped before it could be any gateway's.
 type Drop struct {
 	Peering string
 	Reason  Reason
@@ -211,11 +220,15 @@ const (
 	DropLocal Reason = "local"
 	// DropPath: it would leave by the device it came in by.
 	DropPath Reason = "path"
-	// DropFull: the door that it is for has as many connections as it may, or they begin faster.
+	// DropFull: the door that it is for, or the gateway, has as many connections as it may, or they
+	// begin faster.
 	DropFull Reason = "full"
+	// DropStranger: it came for the port of a tunnel, faster than those may who are not where its
+	// peer is known to be. It is counted for the node, as it is nobody's.
+	DropStranger Reason = "stranger"
 )
 
-// Reasons returns all reasons to drop, in order.
+// Reasons returns all reasons for which a gateway drops, in order.
 func Reasons() []Reason {
 	return []Reason{DropDenied, DropDestination, DropFull, DropInvalid, DropIsolated, DropLocal, DropPath, DropSource}
 }

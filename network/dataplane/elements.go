@@ -25,6 +25,9 @@ func (b *batch) set(s *set) *nftables.Set {
 	if s.data == markData {
 		k.DataType = nftables.TypeMark
 	}
+	if s.most > 0 {
+		k.Dynamic, k.HasTimeout, k.Size = true, true, s.most
+	}
 	return k
 }
 
@@ -39,6 +42,9 @@ func addressType(v4 bool) nftables.SetDatatype {
 // back with another value.
 func (b *batch) elements(have *knownTable, wanted *table) error {
 	for _, s := range wanted.sets {
+		if s.most > 0 {
+			continue
+		}
 		present := have.elements[s.name]
 		var add, remove []element
 		if _, strange := present[strangeElement]; strange {

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 // gatewayState is what the config wants of a gateway's namespace. Without its tunnel's
@@ -99,7 +101,7 @@ func gatewayTable(c Config, g Gateway) *table {
 		}
 		destination.add(cameBy(g.Tunnel), destinationIs(d.At, d.UDP), dnatTo(d.To))
 	}
-	t.chains = slices.Concat([]chain{destination}, t.guard(g), []chain{localChain(g), policyChain(t, g, ends), source, askedChain(), answersChain()})
+	t.chains = slices.Concat([]chain{destination}, t.guard(g), []chain{localChain(g), policyChain(t, g, ends), source, askedChain(g), answersChain()})
 	return t
 }
 
@@ -152,6 +154,7 @@ func policyChain(t *table, g Gateway, ends []*endSets) chain {
 	policy.add(synOnly(), clampSegments())
 	policy.add(connection(invalid), countedDrop(DropInvalid))
 	policy.add(ended(), countedDrop(DropDenied))
+	policy.beginnings(g)
 	strict := g.Closed || g.shuts()
 	mappedDoors(t, &policy, g, strict)
 	if !strict {
@@ -309,11 +312,30 @@ func localChain(g Gateway) chain {
 	return local
 }
 
-// askedChain knows again what comes from the host, before anything answers it.
-func askedChain() chain {
-	asked := chain{name: "asked", kind: filterChain, hook: prerouting, priority: -300}
+// askedChain knows again what comes from the host, before anything answers it, and lets no more
+// connections of TCP begin from the tunnel than may: one that is not let costs no tracking.
+func askedChain(g Gateway) chain {
+	asked := chain{name: "asked", kind: filterChain, hook: prerouting, priority: beforeTracking}
 	asked.add(cameBy(insideName), setMark(insideMark))
+	if g.Begin > 0 {
+		asked.add(cameBy(g.Tunnel), synOnly(), fasterThan(g.Begin, beginningsAtOnce*g.Begin), countedDrop(DropFull))
+	}
 	return asked
+}
+
+// beginningsAtOnce is of how many seconds beginnings of connections may come at once.
+const beginningsAtOnce = 4
+
+// beginnings bounds what begins from the tunnel and is not of TCP, and lets nothing begin from there if
+// the gateway is full.
+func (c *chain) beginnings(g Gateway) {
+	if g.Full {
+		c.add(cameBy(g.Tunnel), connection(fresh), countedDrop(DropFull))
+		return
+	}
+	if g.Begin > 0 {
+		c.add(cameBy(g.Tunnel), connection(fresh), isOther(unix.IPPROTO_TCP), fasterThan(g.Begin, beginningsAtOnce*g.Begin), countedDrop(DropFull))
+	}
 }
 
 // answersChain is for what the gateway itself says to the host: answers to what came from there, and

@@ -215,5 +215,6 @@ func hostTable(c Config, numbers map[string]number, lines []netip.Addr) *table {
 	if len(c.Gateways) > 0 {
 		t.chains = append(t.chains, mark)
 	}
+	strangers(t, c)
 	return t
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -237,8 +238,10 @@ func (k *Kernel) removeGateways(c Config) error {
 func (k *Kernel) Drops(ctx context.Context) ([]Drop, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	spaces := map[string]*space{"": k.host}
+	maps.Copy(spaces, k.gateways)
 	var drops []Drop
-	for name, s := range k.gateways {
+	for name, s := range spaces {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -248,7 +251,7 @@ func (k *Kernel) Drops(ctx context.Context) ([]Drop, error) {
 		counters, err := s.filter.counters()
 		if err != nil {
 			s.filter.close()
-			return nil, fmt.Errorf("reading what gateway %s has dropped: %w", name, err)
+			return nil, fmt.Errorf("reading what %s has dropped: %w", s.name, err)
 		}
 		for _, a := range counters {
 			count := parse(a.by[unix.NFTA_OBJ_DATA])

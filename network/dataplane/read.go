@@ -212,9 +212,14 @@ func (f *filter) readSets(r *tableRead) error {
 				s.data = markData
 			}
 		}
+		if flags&unix.NFT_SET_EVAL != 0 {
+			s.most = parse(a.by[unix.NFTA_SET_DESC]).u32(unix.NFTA_SET_DESC_SIZE)
+		}
 		line := s.text()
 		r.lines = append(r.lines, line)
-		r.sets = append(r.sets, setRead{s.name, s.of, s.interval})
+		if s.most == 0 {
+			r.sets = append(r.sets, setRead{s.name, s.of, s.interval})
+		}
 		r.parts = append(r.parts, part{s.name, line, func(b *batch) {
 			b.conn.DelSet(&nftables.Set{Name: s.name, Table: b.table})
 		}})

@@ -63,6 +63,9 @@ type set struct {
 	v4       bool
 	interval bool
 	data     setData
+	// most, if not 0, makes it one that packets fill, with so many elements at most: what is in it
+	// is nobody's to write.
+	most     uint32
 	elements map[element]struct{}
 }
 
@@ -209,6 +212,9 @@ func (s *set) text() string {
 	}
 	if s.interval {
 		text += "; flags interval"
+	}
+	if s.most > 0 {
+		text += fmt.Sprintf("; size %d; flags dynamic,timeout", s.most)
 	}
 	return text + "; }"
 }

@@ -322,10 +322,30 @@ func (b *build) gateway(p *peer, mtu int) dataplane.Gateway {
 		FromHere: p.Role == Provider, FromThere: p.Role == Consumer,
 		Closed: p.Closed, Calls: p.Calls, ShutHere: p.ShutHere, ShutThere: p.ShutThere, Guard: b.guard(p), Line: p.Line,
 	}
+	g.Begin, g.Port, g.Known = beginPerSecond, p.ListenPort, known(p.Heard, p.Endpoints)
 	for _, v := range p.Views {
 		g.Views = append(g.Views, dataplane.View{View: v.View, Real: v.Real})
 	}
 	return g
+}
+
+// known are the addresses at which a peer is expected: where it was heard, and those of its endpoints
+// that are no names.
+func known(heard netip.Addr, endpoints []string) (all []netip.Addr) {
+	if heard.IsValid() {
+		all = append(all, heard.Unmap().WithZone(""))
+	}
+	for _, e := range endpoints {
+		host, _, err := tunnel.SplitEndpoint(e)
+		if err != nil {
+			continue
+		}
+		if a, err := netip.ParseAddr(host); err == nil {
+			all = append(all, a.Unmap().WithZone(""))
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return slices.Compact(all)
 }
 
 // ends are this end and the other one of the tunnel.

@@ -41,6 +41,10 @@ const (
 	// does, however large the packets between the nodes are.
 	mtuOutside = 1500
 
+	// beginPerSecond is how many connections may begin from one peer. A node's table of the usual
+	// size, 262,144, where what has ended stays for two minutes, has room for half of that.
+	beginPerSecond = 5000
+
 	// keepalive keeps an address translation between the peers open, most of which forget
 	// after 30 s.
 	keepalive = 25 * time.Second
@@ -138,6 +142,8 @@ type Peering struct {
 	Peer, NextPeer tunnel.PublicKey
 	// Endpoints are host:port where the other side may be.
 	Endpoints []string
+	// Heard is where the other side was heard last, by this node, nothing if it was not.
+	Heard netip.Addr
 }
 
 // Path is a direct way to some prefixes that the consumer of a peering shows this provider, past

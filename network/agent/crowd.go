@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/pelago-dev/pelago/network/dataplane"
+	"github.com/pelago-dev/pelago/network/netns"
+)
+
+// What one gateway's connections may take of the table that the node has for all of them, in
+// which each of the gateway's has an entry too. A peer whose own pods answer could fill it with
+// connections that stay, and nothing else on the node would begin any.
+const (
+	// crowdEvery is how often they are counted.
+	crowdEvery = time.Second
+	// crowdFull of the table's parts is when none begins any more from the peer, and crowdRoom when
+	// they do again.
+	crowdFull, crowdRoom = 4, 5
+)
+
+// crowds says which gateways here have as many connections as they may.
+type crowds struct {
+	spaces dataplane.Namespaces
+	log    logr.Logger
+	// changed is called when that is another one.
+	changed func()
+
+	mu       sync.Mutex
+	gateways map[string]bool // whether they are full
+}
+
+// limit takes which gateways there are, and has those let none begin that are full.
+func (c *crowds) limit(gateways []dataplane.Gateway) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := make(map[string]bool, len(gateways))
+	for i := range gateways {
+		g := &gateways[i]
+		now[g.Peering] = c.gateways[g.Peering]
+		g.Full = now[g.Peering]
+	}
+	c.gateways = now
+}
+
+// watch counts until ctx ends.
+func (c *crowds) watch(ctx context.Context) {
+	for ; ctx.Err() == nil; pause(ctx, crowdEvery) {
+		c.look()
+	}
+}
+
+// look counts the connections of each gateway.
+func (c *crowds) look() {
+	c.mu.Lock()
+	var names []string
+	for name := range c.gateways {
+		names = append(names, name)
+	}
+	c.mu.Unlock()
+	news := false
+	for _, name := range names {
+		count, most, err := c.count(name)
+		if err != nil { // it is not there yet, or not any more
+			c.log.V(1).Info("connections cannot be counted", "peering", name, "error", err.Error())
+			continue
+		}
+		c.mu.Lock()
+		was, is := c.gateways[name]
+		full := crowded(was, count, most)
+		if is {
+			c.gateways[name] = full
+		}
+		c.mu.Unlock()
+		if is && full != was {
+			news = true
+			c.log.Info("a gateway's connections", "peering", name, "tracked", count, "of at most", most/crowdFull, "more may begin", !full)
+		}
+	}
+	if news {
+		c.changed()
+	}
+}
+
+// crowded says whether no more connections may begin, by whether that was so and how many there are.
+func crowded(was bool, count, most int) bool {
+	if was {
+		return count > most/crowdRoom
+	}
+	return count >= most/crowdFull
+}
+
+// count reads how many connections are tracked in a gateway's namespace, and how many the node may
+// have in each.
+func (c *crowds) count(gateway string) (count, most int, err error) {
+	space, err := c.spaces.Open(gateway)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { _ = space.Close() }()
+	err = netns.In(space, func() (err error) {
+		if count, err = number("nf_conntrack_count"); err != nil {
+			return err
+		}
+		most, err = number("nf_conntrack_max")
+		return err
+	})
+	return count, most, err
+}
+
+func number(name string) (int, error) {
+	text, err := os.ReadFile(filepath.Join("/proc/sys/net/netfilter", name))
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0, fmt.Errorf("reading %s: %w", name, err)
+	}
+	return n, nil
+}

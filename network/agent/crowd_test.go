@@ -1,0 +1,92 @@
+package agent
+
+import (
+	"net"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/vishvananda/netlink"
+
+	"github.com/pelago-dev/pelago/network/dataplane"
+	"github.com/pelago-dev/pelago/network/netns"
+	"github.com/pelago-dev/pelago/network/netnstest"
+)
+
+func TestCrowded(t *testing.T) {
+	for _, c := range []struct {
+		was   bool
+		count int
+		want  bool
+	}{
+		{false, 0, false}, {false, 249, false}, {false, 250, true}, {false, 1000, true},
+		{true, 250, true}, {true, 201, true}, {true, 200, false}, {true, 0, false},
+	} {
+		if got := crowded(c.was, c.count, 1000); got != c.want {
+			t.Errorf("was %t, and %d of 1000: %t", c.was, c.count, got)
+		}
+	}
+}
+
+// TestCrowds fills the table of one of two gateways, and empties it again.
+func TestCrowds(t *testing.T) {
+	netnstest.Root(t)
+	held := &netns.Held{}
+	var places []*netnstest.Place
+	for _, name := range []string{"oslo", "milan"} {
+		space, err := held.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := held.Remove(name); err != nil {
+				t.Error(err)
+			}
+		})
+		p := netnstest.OpenPlace(t, name, space)
+		p.Up("lo", true)
+		p.Must(p.Nftables(func(c *nftables.Conn) { // which has the kernel track connections
+			table := c.AddTable(&nftables.Table{Name: "track", Family: nftables.TableFamilyINet})
+			chain := c.AddChain(&nftables.Chain{Name: "all", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityFilter})
+			c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{&expr.Ct{Register: 1, Key: expr.CtKeySTATE}}})
+		}))
+		places = append(places, p)
+	}
+	told := 0
+	c := &crowds{spaces: held, log: logr.Discard(), changed: func() { told++ }}
+	full := func(want int, oslo bool) {
+		t.Helper()
+		c.look()
+		gateways := []dataplane.Gateway{{Peering: "oslo"}, {Peering: "milan"}}
+		c.limit(gateways)
+		if told != want || gateways[0].Full != oslo || gateways[1].Full {
+			t.Fatalf("told %d times, want %d; oslo is full: %t, want %t; milan: %t", told, want, gateways[0].Full, oslo, gateways[1].Full)
+		}
+	}
+	full(0, false)
+	full(0, false)
+	_, most, err := c.count("oslo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	places[0].In(func() error { // each socket begins connections to all ports
+		for begun := 0; begun <= most/crowdFull; begun += 1<<16 - 1 {
+			from, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+			if err != nil {
+				return err
+			}
+			for port := 1; port < 1<<16; port++ {
+				_, _ = from.WriteTo([]byte{1}, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}) // refused, as nobody listens
+			}
+			if err := from.Close(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	full(1, true)
+	full(1, true)
+	places[0].In(func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })
+	full(2, false)
+}

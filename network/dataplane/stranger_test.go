@@ -1,0 +1,177 @@
+package dataplane
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/pelago-dev/pelago/network/netnstest"
+)
+
+const strangePort = 7100
+
+// droppedOf is how many packets a node has dropped for a reason, of a peering or of none.
+func (n *worldNode) droppedOf(t *testing.T, peering string, reason Reason) uint64 {
+	t.Helper()
+	list, err := n.kernel.Drops(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range list {
+		if d.Peering == peering && d.Reason == reason {
+			return d.Packets
+		}
+	}
+	t.Fatalf("%s counts nothing of %s for %q", n.Name, reason, peering)
+	return 0
+}
+
+// knocks sends packets to a port, and returns how many seconds that took.
+func knocks(t *testing.T, from *place, source, to netip.Addr, port uint16, count int) float64 {
+	t.Helper()
+	began := time.Now()
+	from.In(func() error {
+		c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(source, 0)))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = c.Close() }()
+		for range count {
+			if _, err := c.WriteToUDPAddrPort([]byte{1}, netip.AddrPortFrom(to, port)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return time.Since(began).Seconds()
+}
+
+// TestStrangers has another node send to the port of a tunnel, known or not.
+func TestStrangers(t *testing.T) {
+	w := newWorld(t)
+	node, from := w.milan.nodes[0], w.milan.nodes[1].Place
+	var knownAt []netip.Addr
+	w.milan.change = func(c *Config) {
+		for i := range c.Gateways {
+			c.Gateways[i].Port, c.Gateways[i].Known = strangePort, knownAt
+		}
+	}
+	from.Address("eth0", "fd19::2:1/64") // the other of one network
+	for i := range 10 {
+		from.Address("eth0", fmt.Sprintf("192.168.0.%d/24", 100+i))
+	}
+	w.set(w.milan)
+	const count = 3 * strangerBurst
+	for _, c := range []struct {
+		name    string
+		known   []string
+		sources []string
+		to      string
+		port    uint16
+		// each and all bound what passes besides what comes with time, nothing is dropped if 0.
+		burst, perSecond int
+	}{
+		{"a stranger", nil, []string{"192.168.0.2"}, "192.168.0.1", strangePort, strangerBurst, strangerPerSecond},
+		{"one that is known", []string{"192.168.0.2"}, []string{"192.168.0.2"}, "192.168.0.1", strangePort, 0, 0},
+		{"somebody else is known", []string{"192.168.0.7", "fd19::2"}, []string{"192.168.0.100"}, "192.168.0.1", strangePort, strangerBurst, strangerPerSecond},
+		{"another port", nil, []string{"192.168.0.101"}, "192.168.0.1", strangePort + 1, 0, 0},
+		{"two of one network of IPv6", nil, []string{"fd19::2", "fd19::2:1"}, "fd19::1", strangePort, strangerBurst, strangerPerSecond},
+		{"one of IPv6 that is known", []string{"fd19::2"}, []string{"fd19::2"}, "fd19::1", strangePort, 0, 0},
+		{"many", nil, []string{"192.168.0.102", "192.168.0.103", "192.168.0.104", "192.168.0.105", "192.168.0.106", "192.168.0.107", "192.168.0.108", "192.168.0.109"}, "192.168.0.1", strangePort, strangersBurst, strangersPerSecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			knownAt = addrs(c.known...)
+			w.set(w.milan, 0)
+			before := node.droppedOf(t, "", DropStranger)
+			began, sent := time.Now(), 0
+			for _, source := range c.sources {
+				knocks(t, from, netip.MustParseAddr(source), netip.MustParseAddr(c.to), c.port, count)
+				sent += count
+			}
+			most := c.burst + int(time.Since(began).Seconds()*float64(c.perSecond)) + 1
+			dropped := int(node.droppedOf(t, "", DropStranger) - before)
+			switch {
+			case c.burst == 0 && dropped != 0:
+				t.Errorf("%d of %d were dropped", dropped, sent)
+			case c.burst != 0 && sent-dropped > most:
+				t.Errorf("%d of %d passed, want at most %d", sent-dropped, sent, most)
+			case c.burst != 0 && sent-dropped < strangerBurst/2:
+				t.Errorf("%d of %d passed, and at least %d should", sent-dropped, sent, strangerBurst/2)
+			}
+			writes := node.kernel.writes.Load()
+			w.set(w.milan, 0)
+			if now := node.kernel.writes.Load(); now != writes {
+				t.Errorf("what packets have written was written over: %d writes", now-writes)
+			}
+		})
+	}
+}
+
+// TestBeginnings has a peer begin more connections than it may, and any while the gateway is full.
+func TestBeginnings(t *testing.T) {
+	w := newWorld(t)
+	const begin = 3
+	full := false
+	w.milan.change = func(c *Config) {
+		for i := range c.Gateways {
+			c.Gateways[i].Begin, c.Gateways[i].Full = begin, full
+		}
+	}
+	w.start()
+	node, rome := w.milan.nodes[0], w.rome.nodes[0].Pod
+	to := podAt(w.rome.view, 1, 5, true)
+	first, _, err := rome.Dial(to, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = first.Close() }()
+	dial := func() bool {
+		c, _, err := rome.Dial(to, silence)
+		if err != nil {
+			return false
+		}
+		_ = c.Close()
+		return true
+	}
+	t.Run("TCP", func(t *testing.T) {
+		began, made := time.Now(), 0
+		for node.droppedOf(t, "other", DropFull) == 0 && made < 100 {
+			if dial() {
+				made++
+			}
+		}
+		if most := begin*beginningsAtOnce + begin*(int(time.Since(began).Seconds())+1); made > most {
+			t.Errorf("%d connections were made, and may be %d", made, most)
+		}
+		exchange(t, first, []byte("still there"))
+	})
+	t.Run("UDP", func(t *testing.T) {
+		before := node.droppedOf(t, "other", DropFull)
+		for range 5 * begin * beginningsAtOnce { // each from a port of its own
+			knocks(t, rome, podAt(42, 1, 5, true), to, 9, 1)
+		}
+		netnstest.Await(t, "some of them are dropped", patience, func() bool { return node.droppedOf(t, "other", DropFull) > before })
+	})
+	t.Run("full", func(t *testing.T) {
+		full = true
+		w.set(w.milan, 0)
+		before := node.droppedOf(t, "other", DropFull)
+		if dial() {
+			t.Error("a connection was made")
+		}
+		if node.droppedOf(t, "other", DropFull) == before {
+			t.Error("nothing is counted")
+		}
+		exchange(t, first, []byte("still there"))
+		c, _, err := w.milan.nodes[0].Pod.Dial(podAt(w.milan.view, 1, 5, true), patience)
+		if err != nil {
+			t.Fatalf("from here: %v", err)
+		}
+		_ = c.Close()
+		full = false
+		w.set(w.milan, 0)
+		netnstest.Await(t, "connections begin again", patience, dial)
+	})
+}
