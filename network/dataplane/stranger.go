@@ -124,12 +124,7 @@ func (s *set) faster(what string, key []expr.Any, perSecond, burst uint32, v4 *b
 
 // checkStrangers finds what is wrong with where peers are known to be.
 func checkStrangers(wrong wrongFunc, gateways []Gateway) {
-	at := map[uint16]string{}
 	for _, g := range gateways {
-		if other, taken := at[g.Port]; taken && g.Port != 0 {
-			wrong("gateways: %s and %s have the same port %d", other, g.Peering, g.Port)
-		}
-		at[g.Port] = g.Peering
 		for i, a := range g.Known {
 			if !plain(a) || slices.Contains(g.Known[:i], a) {
 				wrong("gateways: %s: known address %s is no address or there twice", g.Peering, a)

@@ -113,10 +113,10 @@ func TestStrangers(t *testing.T) {
 func TestBeginnings(t *testing.T) {
 	w := newWorld(t)
 	const begin = 3
-	full := false
+	limit, full := uint32(begin), false
 	w.milan.change = func(c *Config) {
 		for i := range c.Gateways {
-			c.Gateways[i].Begin, c.Gateways[i].Full = begin, full
+			c.Gateways[i].Begin, c.Gateways[i].Full = limit, full
 		}
 	}
 	w.start()
@@ -155,7 +155,7 @@ func TestBeginnings(t *testing.T) {
 		netnstest.Await(t, "some of them are dropped", patience, func() bool { return node.droppedOf(t, "other", DropFull) > before })
 	})
 	t.Run("full", func(t *testing.T) {
-		full = true
+		limit, full = 0, true
 		w.set(w.milan, 0)
 		before := node.droppedOf(t, "other", DropFull)
 		if dial() {

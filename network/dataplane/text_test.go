@@ -52,6 +52,7 @@ func full() Config {
 		Gateways: []Gateway{
 			{
 				Peering: "milan", Tunnel: "wg-milan", MTU: 1400, External: addrs("10.43.0.1", "fd43::1"), Limited: true,
+				Port: 7100, Known: addrs("198.51.100.7", "2001:db8::7"), Begin: 5000,
 				Probe: 7001, ProbeAt: addrs("169.254.0.4")[0], ProbePeer: addrs("169.254.0.5")[0],
 				Transit: prefixes("10.90.0.0/16"),
 				Views:   []View{view("10.81.0.0/16", "10.42.0.0/16"), view("10.83.0.0/24", "10.43.0.0/24"), view("fd81::/48", "fd42::/48")},
