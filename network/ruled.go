@@ -46,13 +46,13 @@ func (n *Network) registerRuler(mgr ctrl.Manager) error {
 			return r.all(context.Background(), func(at types.NamespacedName) bool { return at.Name == peering })
 		})).
 		WatchesRawSource(n.options.Fleet.Source(far, func(peering string, o client.Object) []reconcile.Request { return ruleRequest(namespaceOf(o), peering) })).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 2, RateLimiter: retries()}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 4, RateLimiter: retries()}).
 		Complete(r)
 }
 
 func newRuler(n *Network, mgr ctrl.Manager) *ruler {
 	return &ruler{
-		client: mgr.GetClient(), clock: n.options.Clock, fleet: n.options.Fleet, events: mgr.GetEventRecorder(component),
+		client: mgr.GetClient(), clock: n.options.Clock, fleet: n.options.Fleet, events: mgr.GetEventRecorder(component), patience: remoteLimit,
 		looked: map[types.NamespacedName]time.Time{}, told: map[types.NamespacedName]string{}, bound: map[types.NamespacedName]bool{},
 	}
 }

@@ -51,6 +51,9 @@ type ruler struct {
 	clock  clock.PassiveClock
 	fleet  Fleet
 	events events.EventRecorder
+	// patience bounds what is written at a provider in one turn there.
+	patience time.Duration
+	turns    turns
 
 	mu     sync.Mutex
 	looked map[types.NamespacedName]time.Time
@@ -94,9 +97,13 @@ func (r *ruler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 			problems = append(problems, text)
 		}
 	}
-	limited, end := context.WithTimeout(ctx, remoteLimit)
+	if wait := r.turns.take(req.Name, r.clock.Now()); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	limited, end := context.WithTimeout(ctx, r.patience)
 	defer end()
 	err = there.make(limited, specs)
+	r.turns.give(req.Name, r.clock.Now(), err)
 	switch {
 	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsUnauthorized(err):
 		r.tell(ctx, req.NamespacedName, append(problems, req.Name+" refuses the rules of this namespace: "+oneLine(err.Error(), maxSaid)))

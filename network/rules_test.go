@@ -56,7 +56,7 @@ func (w *ruled) there() string { return v1alpha1.TenantNamespace(w.milan.peer) }
 
 // again starts the manager anew.
 func (w *ruled) again() {
-	w.ruler = &ruler{client: w.rome.client, clock: w.clock, fleet: fakeFleet{w.rome}, events: w.rome.recorded,
+	w.ruler = &ruler{client: w.rome.client, clock: w.clock, fleet: fakeFleet{w.rome}, events: w.rome.recorded, patience: remoteLimit,
 		looked: map[types.NamespacedName]time.Time{}, told: map[types.NamespacedName]string{}, bound: map[types.NamespacedName]bool{}}
 	list := w.ruler.client
 	w.ruler.client = unhidden{list, w.raw}
