@@ -47,12 +47,12 @@ func (c *Cluster) readPaths(ctx context.Context, f *fabric) error {
 // direct says whether this cluster's owner allows direct paths in the direction of a tunnel.
 func (s *snapshot) direct(t *tunnel) bool {
 	for _, p := range s.peerings {
-		if t.Role == v1alpha1.RoleConsumer && v1alpha1.NetworkKey(v1alpha1.PeeringNamespace(p.Name)) == t.key {
+		if v1alpha1.NetworkKey(v1alpha1.PeeringNamespace(p.Name)) == t.key {
 			return p.Spec.DirectPaths
 		}
 	}
 	for _, tenant := range s.tenants {
-		if t.Role == v1alpha1.RoleProvider && v1alpha1.NetworkKey(v1alpha1.TenantNamespace(tenant.Name)) == t.key {
+		if v1alpha1.NetworkKey(v1alpha1.TenantNamespace(tenant.Name)) == t.key {
 			return tenant.Spec.DirectPaths
 		}
 	}
@@ -63,7 +63,7 @@ func (s *snapshot) direct(t *tunnel) bool {
 func (f fabric) pathsOf(t *tunnel, reports map[string]told) []PathReport {
 	var all []PathReport
 	for _, p := range f.paths {
-		if t.Role == v1alpha1.RoleProvider && v1alpha1.NetworkKey(p.Namespace) == t.key {
+		if v1alpha1.NetworkKey(p.Namespace) == t.key {
 			all = append(all, lookAt(p, t.theirs, reports[v1alpha1.NetworkPathKey(p.Namespace, p.Name)]))
 		}
 	}
