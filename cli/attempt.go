@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -159,7 +158,7 @@ func (a *attempt) store(ctx context.Context, progress *screen.Progress) (already
 	} else {
 		before := existing.DeepCopy()
 		existing.Spec.Consume = peering.Spec.Consume
-		existing.Spec.Reachability = cmp.Or(peering.Spec.Reachability, existing.Spec.Reachability)
+		a.invitation.into(&existing.Spec)
 		err = a.c.Client.Patch(ctx, existing, client.MergeFrom(before), fieldOwner)
 		a.added = err == nil && before.Spec.Consume == nil
 	}

@@ -24,15 +24,18 @@ func (p *peer) both(ctx context.Context, e *Env, consume v1alpha1.Consume) error
 	}
 	waiting, cancel := bound(ctx, p.timeout)
 	defer cancel()
-	first, err := p.direction(waiting, e, here, there, p.invitation.Name, consume, p.invitation.reach)
+	first, err := p.direction(waiting, e, here, there, p.invitation.Name, consume, p.invitation.choice)
 	if err != nil {
+		return err
+	}
+	if err := p.chooseBoth(waiting, e, here, there, first.invitation.Name); err != nil {
 		return err
 	}
 	if !p.bidirectional {
 		return first.report(waiting, p.output)
 	}
 	back := v1alpha1.Consume{DefaultRequest: consume.DefaultRequest}
-	second, err := p.direction(waiting, e, there, here, "", back, "")
+	second, err := p.direction(waiting, e, there, here, "", back, choice{})
 	if err != nil {
 		e.note("The second direction failed; the first one is rolled back.")
 		for _, a := range []*attempt{second, first} {
@@ -57,7 +60,7 @@ func (p *peer) both(ctx context.Context, e *Env, consume v1alpha1.Consume) error
 // direction lets one cluster use another: the invitation is made at the provider, used
 // at the consumer, and withdrawn if nothing came of it. The attempt is returned even
 // when it failed, for what it has made.
-func (p *peer) direction(ctx context.Context, e *Env, consumer, provider *Cluster, name string, consume v1alpha1.Consume, reach v1alpha1.Reachability) (*attempt, error) {
+func (p *peer) direction(ctx context.Context, e *Env, consumer, provider *Cluster, name string, consume v1alpha1.Consume, chosen choice) (*attempt, error) {
 	a := &attempt{e: e, c: consumer, consume: consume, timeout: p.timeout}
 	if using, err := consuming(ctx, consumer, provider); err != nil {
 		return nil, err
@@ -76,7 +79,7 @@ func (p *peer) direction(ctx context.Context, e *Env, consumer, provider *Cluste
 	if name != "" {
 		i.Name = name
 	}
-	i.reach = reach
+	i.choice = chosen
 	a.invitation = i
 	err = i.check()
 	if err == nil {

@@ -39,10 +39,15 @@ objects to apply in the consumer's cluster instead, a Secret and a Peering, for 
 
 With --in-band the consumer needs to reach nothing of this cluster but a UDP port of its
 nodes, or of their load balancer: the API server and pelago-auth are reached through the
-tunnel. It needs the network on both sides.`,
+tunnel. It needs the network on both sides.
+
+With --direct-paths pods that the consumer has here may have tunnels to those it has at other
+providers that allow it too, while they talk much; the owners of those learn where the nodes
+of this cluster are.`,
 		Example: `  pelago generate peer-command
   pelago generate peer-command --ttl 24h --consumer rome
   pelago generate peer-command --in-band
+  pelago generate peer-command --direct-paths
   pelago generate peer-command -o yaml`,
 		Args: exactly(),
 		RunE: e.does(g.run),
@@ -50,6 +55,7 @@ tunnel. It needs the network on both sides.`,
 	durationFlag(c.Flags(), &g.terms.ttl, "ttl", ttlDefault, "how long the invitation can be used")
 	c.Flags().StringVar(&g.terms.consumer, "consumer", "", "what the consumer will be called here, whatever it calls itself")
 	c.Flags().BoolVar(&g.terms.inBand, "in-band", false, "let the consumer come through the tunnel alone: it needs to reach one UDP port")
+	c.Flags().BoolVar(&g.terms.direct, "direct-paths", false, "let the consumer's pods here have tunnels to those at its other providers")
 	outputFlag(c, &g.output)
 	group.AddCommand(c)
 	return group

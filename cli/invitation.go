@@ -43,8 +43,8 @@ type invitation struct {
 	// Tunnel is where the provider is reached in band, in place of AuthURL.
 	Tunnel v1alpha1.InBand
 
-	// reach is what the consumer lets the provider reach, and no part of the line.
-	reach v1alpha1.Reachability
+	// choice is what the consumer lets the provider's pods do, and no part of the line.
+	choice
 
 	object string    // name of the Invitation at the provider
 	until  time.Time // when it ends
@@ -65,6 +65,7 @@ type terms struct {
 	consumer string
 	ttl      time.Duration
 	inBand   bool
+	direct   bool
 }
 
 // invite makes an Invitation in a cluster and returns what to tell the consumer.
@@ -106,6 +107,9 @@ func (e *Env) invite(ctx context.Context, c *Cluster, t terms) (invitation, erro
 			return invitation{}, err
 		}
 		object.Spec.InBand = &v1alpha1.InvitationInBand{PublicKey: public}
+	}
+	if t.direct {
+		object.Spec.Tenant = &v1alpha1.TenantTerms{DirectPaths: true}
 	}
 	if err := c.Client.Create(ctx, object, fieldOwner); err != nil {
 		return invitation{}, describe(fmt.Errorf("making the invitation: %w", err), c)
@@ -210,8 +214,9 @@ func (i invitation) manifests(consume v1alpha1.Consume) []client.Object {
 	peering := &v1alpha1.Peering{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Peering"},
 		ObjectMeta: metav1.ObjectMeta{Name: i.Name, Labels: map[string]string{v1alpha1.LabelManagedBy: managedBy}},
-		Spec:       v1alpha1.PeeringSpec{ClusterID: i.ClusterID, Consume: &consume, Reachability: i.reach},
+		Spec:       v1alpha1.PeeringSpec{ClusterID: i.ClusterID, Consume: &consume},
 	}
+	i.into(&peering.Spec)
 	return []client.Object{secret, peering}
 }
 

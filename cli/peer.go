@@ -23,12 +23,15 @@ type peer struct {
 
 	remote        Access
 	reachability  string
+	directPaths   bool
 	bidirectional bool
 	inBand        bool
 
 	dryRun  bool
 	output  string
 	timeout time.Duration
+
+	given func(flag string) bool
 }
 
 // consumeFlags are those that fill Peering.spec.consume beside the invitation.
@@ -51,7 +54,11 @@ there. NAME is what the provider will be called here.
 With nothing but NAME and --reachability it changes, of a peering that is there, which pods of
 this cluster the provider's may reach, and be reached by: none, those offloaded (and those
 behind their Services), or all. The provider's owner says the same of his pods, in the Tenant
-there, and the narrower of both holds.
+there, and the narrower of both holds. With --direct-paths it changes whether pods at this
+provider and at another one may have a tunnel between the two, while they talk much, in place
+of the way through this cluster; each provider learns where the other one's nodes are. The
+other Peering has to allow it, and both providers in their Tenants, which with
+--remote-kubeconfig this command does for this one.
 
 With --remote-kubeconfig the invitation is made there first, so that one command does
 both sides; with --bidirectional each cluster uses the other. With --in-band, or a line that
@@ -60,6 +67,8 @@ on: one UDP port of the provider has to be in reach of this cluster's nodes, and
 need not be. With --bidirectional that holds for both clusters.`,
 		Example: `  pelago peer milan --cluster-id 8f14e45f-ceea-4e7a-9c1d-0d5f3b6a1c2e --auth-url https://milan.example:30443 --ca-sha256 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae --token tOkEn
   pelago peer milan --reachability full
+  pelago peer milan --direct-paths
+  pelago peer milan --direct-paths=false
   pelago peer --remote-kubeconfig milan.kubeconfig
   pelago peer --remote-kubeconfig milan.kubeconfig --bidirectional
   pelago peer --remote-kubeconfig milan.kubeconfig --in-band
@@ -84,11 +93,13 @@ need not be. With --bidirectional that holds for both clusters.`,
 	f.StringVar(&p.remote.Kubeconfig, "remote-kubeconfig", "", "kubeconfig of the provider: make the invitation there first")
 	f.StringVar(&p.remote.Context, "remote-context", "", "context of --remote-kubeconfig")
 	f.StringVar(&p.reachability, "reachability", "", "which pods here take part in the network with the provider: "+reachWords()+"; offloaded-only if never given")
+	f.BoolVar(&p.directPaths, "direct-paths", false, "let pods at this provider and at others that allow it talk by a tunnel between the two")
 	f.BoolVar(&p.bidirectional, "bidirectional", false, "let the remote cluster use this one as well")
 	f.BoolVar(&p.inBand, "in-band", false, "with --remote-kubeconfig: reach the provider through the tunnel alone")
 	f.BoolVar(&p.dryRun, "dry-run", false, "print the objects instead of making them")
 	durationFlag(f, &p.timeout, "timeout", waitDefault, "how long to wait until the peering is ready; Pelago goes on after that")
 	outputFlag(c, &p.output)
+	p.given = f.Changed
 	completeReach(c)
 	return c
 }
@@ -101,8 +112,11 @@ func (p *peer) run(ctx context.Context, e *Env, args []string) error {
 		return err
 	}
 	p.invitation.reach = v1alpha1.Reachability(p.reachability)
-	if i := p.invitation; i.bare() && i.Name != "" && i.reach != "" && p.remote == (Access{}) && !p.inBand {
-		return changeReach(ctx, e, i.Name, i.reach, p.dryRun)
+	if p.given("direct-paths") {
+		p.invitation.direct = &p.directPaths
+	}
+	if i := p.invitation; i.bare() && i.Name != "" && !i.none() && p.remote == (Access{}) && !p.inBand {
+		return p.change(ctx, e)
 	}
 	consume, err := p.check()
 	if err != nil {

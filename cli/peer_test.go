@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +48,17 @@ func TestGenerate(t *testing.T) {
 	}
 	if text, _ := json.Marshal(found); strings.Contains(string(text), token) {
 		t.Error("the invitation holds the token")
+	}
+	if found.Spec.Tenant != nil {
+		t.Errorf("the invitation has terms: %+v", found.Spec.Tenant)
+	}
+	got = s.run("generate", "peer-command", "--direct-paths")
+	if err := s.c.List(t.Context(), &invitations); err != nil {
+		t.Fatal(err)
+	}
+	direct := slices.IndexFunc(invitations.Items, func(i v1alpha1.Invitation) bool { return i.Spec.Tenant != nil && i.Spec.Tenant.DirectPaths })
+	if got.code != 0 || direct < 0 || !strings.Contains(got.out, "pelago peer milan") || strings.Contains(got.out, "direct") {
+		t.Errorf("with direct paths: %+v, %+v", got, invitations.Items)
 	}
 	got = s.run("generate", "peer-command", "-o", "yaml")
 	documents := strings.Split(got.out, "---\n")
@@ -108,11 +120,27 @@ func TestPeer(t *testing.T) {
 	if got := s.run("peer", "milan", "--reachability", "full"); got.code != 0 || !strings.Contains(got.out, "all pods may be reached by milan") || s.peering("milan").Spec.Reachability != v1alpha1.ReachFull {
 		t.Errorf("changing the reachability: %+v", got)
 	}
+	direct := func(args ...string) (bool, result) {
+		got := s.run(append([]string{"peer", "milan"}, args...)...)
+		return s.peering("milan").Spec.DirectPaths, got
+	}
+	if allowed, got := direct("--direct-paths"); got.code != 0 || !allowed || got.out != "Pods at milan may have direct paths to those at other providers.\n" || s.peering("milan").Spec.Reachability != v1alpha1.ReachFull {
+		t.Errorf("allowing direct paths: %t, %+v", allowed, got)
+	}
+	if allowed, got := direct("--reachability", "full", "-o", "json"); got.code != 0 || !allowed || !strings.Contains(got.out, `"directPaths": true`) {
+		t.Errorf("changing something else: direct paths %t, %+v", allowed, got)
+	}
+	if allowed, got := direct("--direct-paths=false", "-o", "json"); got.code != 0 || allowed || !strings.Contains(got.out, `"kind": "Peering"`) || strings.Contains(got.out, `"directPaths": true`) {
+		t.Errorf("taking direct paths away: %t, %+v", allowed, got)
+	}
 	for _, c := range []struct {
 		args []string
 		code int
 		says string
 	}{
+		{[]string{"milan", "--direct-paths", "--dry-run"}, 2, "--dry-run"},
+		{[]string{"oslo", "--direct-paths"}, 1, "oslo"},
+		{[]string{"--direct-paths"}, 2, "there is no invitation"},
 		{[]string{"milan", "--reachability", "some"}, 2, `--reachability "some" is unknown; use none, offloaded-only, full`},
 		{[]string{"milan", "--reachability", "none", "--dry-run"}, 2, "--dry-run"},
 		{[]string{"oslo", "--reachability", "none"}, 1, "oslo"},

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -40,30 +39,11 @@ func completeReach(c *cobra.Command) {
 	}
 }
 
-// changeReach changes which pods of this cluster a provider's may reach, and be reached by.
-func changeReach(ctx context.Context, e *Env, name string, to v1alpha1.Reachability, dryRun bool) error {
-	if dryRun {
-		return usage("--dry-run shows what an invitation makes; to see what a peering has: kubectl get peering %s -o yaml", name)
-	}
-	c, err := e.open()
-	if err != nil {
-		return err
-	}
-	p, err := c.peering(ctx, name)
-	if err != nil {
-		return err
-	}
-	if p.Spec.Consume == nil {
-		return fmt.Errorf("%s is a consumer, and what it may reach here is said by its Tenant: kubectl patch tenant %s --type merge -p '{\"spec\":{\"reachability\":%q}}'", p.Name, tenantOf(p), to)
-	}
-	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"reachability":%q}}`, to))
-	if err := c.Client.Patch(ctx, p, patch, fieldOwner); err != nil {
-		return describe(fmt.Errorf("changing the reachability of peering %s: %w", p.Name, err), c)
-	}
+// sayReach says what a change of which pods take part means.
+func sayReach(e *Env, peering string, to v1alpha1.Reachability) {
 	fmt.Fprintf(e.Out, "Of this cluster %s may be reached by %s, and reach it: %s.\n", map[v1alpha1.Reachability]string{
-		v1alpha1.ReachNone: "no pods", v1alpha1.ReachOffloadedOnly: "pods that are offloaded, and those behind their Services,", v1alpha1.ReachFull: "all pods"}[to], p.Name, to)
-	e.note("It holds in a few seconds. The owner of %s may let fewer of his pods take part.", p.Name)
-	return nil
+		v1alpha1.ReachNone: "no pods", v1alpha1.ReachOffloadedOnly: "pods that are offloaded, and those behind their Services,", v1alpha1.ReachFull: "all pods"}[to], peering, to)
+	e.note("It holds in a few seconds. The owner of %s may let fewer of his pods take part.", peering)
 }
 
 // withReach adds a column of which pods may be reached, if that is not everywhere as usual.

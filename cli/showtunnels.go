@@ -36,6 +36,9 @@ func (v view) networks(networks []NetworkReport) error {
 	if err := screen.Table(v.out, v.paint, v.width, titles, rows); err != nil {
 		return err
 	}
+	if err := v.paths(networks); err != nil {
+		return err
+	}
 	for _, n := range networks {
 		if err := v.network(n); err != nil {
 			return err
@@ -61,6 +64,7 @@ func (v view) network(n NetworkReport) error {
 		}
 		fmt.Fprintln(v.out, "  "+screen.Wrap(fmt.Sprintf("the other side at %s, carried by %s%s", n.Endpoint, engine, since), "  ", screen.Width-2))
 	}
+	v.direct(n)
 	var rows [][]screen.Cell
 	for _, view := range n.Views {
 		rows = append(rows, screen.Row(n.Name, view.Real, view.View, "here"))
@@ -76,14 +80,13 @@ func (v view) network(n NetworkReport) error {
 
 // seen is in short what the other cluster's ranges are here.
 func seen(views []v1alpha1.NetworkView) string {
-	if len(views) == 0 {
-		return "-"
-	}
 	var all []string
 	for _, v := range views {
-		all = append(all, v.View)
+		if v.View != "" {
+			all = append(all, v.View)
+		}
 	}
-	return strings.Join(all, ", ")
+	return cmp.Or(strings.Join(all, ", "), "-")
 }
 
 // millis writes a time there and back.

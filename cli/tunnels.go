@@ -49,6 +49,10 @@ type NetworkReport struct {
 	SeenAs []v1alpha1.NetworkView `json:"seenAs"`
 	// Reachability says which pods of this cluster take part, by its own choice.
 	Reachability v1alpha1.Reachability `json:"reachability"`
+	// DirectPaths says that this cluster lets pods at a provider, as a consumer, or those of a consumer,
+	// as a provider, have direct paths to other providers. Paths are those of a consumer's pods here.
+	DirectPaths bool         `json:"directPaths"`
+	Paths       []PathReport `json:"paths,omitempty"`
 	// Through are the prefixes by which this cluster sees other providers, and which: of SeenAs
 	// those are not its own, but lead there.
 	Through map[string]string `json:"-"`
@@ -78,6 +82,7 @@ type fabric struct {
 	trouble string            // of the agents
 	ready   bool
 	configs []v1alpha1.NetworkConfig
+	paths   []v1alpha1.NetworkPath
 	leases  []coordinationv1.Lease
 	unread  bool // the Leases may not be read
 }
@@ -100,6 +105,9 @@ func (c *Cluster) network(ctx context.Context, s *snapshot) error {
 		return describe(fmt.Errorf("listing network configs: %w", err), c)
 	}
 	s.fabric.configs = configs.Items
+	if err := c.readPaths(ctx, &s.fabric); err != nil {
+		return err
+	}
 	var leases coordinationv1.LeaseList
 	err = eachPage(ctx, c.Client, &leases, func() { s.fabric.leases = append(s.fabric.leases, leases.Items...); leases.Items = nil }, in)
 	s.fabric.unread = err != nil // what is known beside them is shown
@@ -143,6 +151,7 @@ func (s *snapshot) judgeNetworks(r *Report, now time.Time) {
 	reports := s.reports(now)
 	for _, t := range s.tunnels() {
 		t.look(s.fabric, reports[t.key], now)
+		t.DirectPaths, t.Paths = s.direct(t), s.fabric.pathsOf(t, reports)
 		r.Networks = append(r.Networks, t.NetworkReport)
 		p := Problem{Object: "network of " + t.Name, Reason: t.Reason, Message: t.Message, Remedy: t.remedy}
 		switch {

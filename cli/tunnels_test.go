@@ -261,4 +261,15 @@ func (s *stage) testTunnels(t *testing.T, peering string) {
 	if got := s.run("status", peering); !strings.Contains(got.out, "REACHABLE") || !strings.Contains(got.out, "  full") {
 		t.Errorf("status of a network in which all pods take part: %+v", got)
 	}
+	space = v1alpha1.TenantNamespace(peering)
+	if err := s.c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space}}); client.IgnoreAlreadyExists(err) != nil {
+		t.Fatal(err)
+	}
+	path := pathIn(space, path1, is(v1alpha1.ConditionReady), "10.66.0.0/16")
+	path.Spec.Until = metav1.Now()
+	consumer := config(space, "consumer", key2, nil)
+	s.create(&path, &consumer)
+	if got := s.run("status"); got.code != 0 || !strings.Contains(got.out, "DIRECT PATHS OF") || !strings.Contains(got.out, path1) {
+		t.Errorf("status without the path: %+v", got)
+	}
 }

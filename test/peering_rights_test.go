@@ -35,6 +35,7 @@ var tenantMay = map[string][]string{
 	"shadowobjects.pelago.dev":    {"list", "watch", "create", "patch", "delete"},
 	"networkconfigs.pelago.dev":   {"list", "watch"},
 	"networkrules.pelago.dev":     {"list", "watch", "create", "patch", "delete"},
+	"networkpaths.pelago.dev":     {"list", "watch", "create", "patch", "delete"},
 	// Of the side that it is, and the answer to the other one.
 	"networkconfigs.pelago.dev:" + v1alpha1.NetworkConsumer:        {"patch"},
 	"networkconfigs.pelago.dev/status:" + v1alpha1.NetworkProvider: {"patch"},

@@ -28,17 +28,18 @@ func TestKeepsKind(t *testing.T) {
 
 // TestMissingFeatures: only what a peer really lacks is named.
 func TestMissingFeatures(t *testing.T) {
-	here := []string{FeaturePeering, FeatureNetwork, FeatureNetworkPolicy, FeatureOffers, FeatureOfKind("Service"), FeatureOfKind("EndpointSlice")}
+	here := []string{FeaturePeering, FeatureNetwork, FeatureNetworkPolicy, FeatureDirectPaths, FeatureOffers, FeatureOfKind("Service"), FeatureOfKind("EndpointSlice")}
 	for _, c := range []struct {
 		reason      string
 		there, want []string
 	}{
 		{"a build like this one", here, nil},
-		{"one whose network is off is no older", here[3:], []string{FeaturePeering}},
+		{"one whose network is off is no older", here[4:], []string{FeaturePeering}},
 		{"a newer one", append([]string{"warp/v9"}, here...), nil},
 		{"one from before the words", []string{FeatureOffers, FeaturePeering}, []string{"reflection.endpointslice/v1"}},
 		{"one that says its kinds", []string{FeatureOffers, FeaturePeering, "reflection.secret/v1"}, []string{"reflection.endpointslice/v1", "reflection.service/v1"}},
-		{"one that has its network on, and knows no policies", []string{FeatureNetwork, FeatureOffers, FeaturePeering, FeatureOfKind("Service"), FeatureOfKind("EndpointSlice")}, []string{FeatureNetworkPolicy}},
+		{"one that has its network on, and knows no policies", []string{FeatureNetwork, FeatureDirectPaths, FeatureOffers, FeaturePeering, FeatureOfKind("Service"), FeatureOfKind("EndpointSlice")}, []string{FeatureNetworkPolicy}},
+		{"one that has its network on, and knows no direct paths", []string{FeatureNetwork, FeatureNetworkPolicy, FeatureOffers, FeaturePeering, FeatureOfKind("Service"), FeatureOfKind("EndpointSlice")}, []string{FeatureDirectPaths}},
 		{"one that lacks more", []string{FeaturePeering}, []string{"offers/v1", "reflection.endpointslice/v1"}},
 	} {
 		if got := MissingFeatures(here, c.there); !slices.Equal(got, c.want) {

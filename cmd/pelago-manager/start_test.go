@@ -118,6 +118,11 @@ func TestTrim(t *testing.T) {
 			t.Errorf("rules in %s became %+v, %v", namespace, rules, err)
 		}
 	}
+	path, err := trim(&v1alpha1.NetworkPath{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.TenantNamespace("rome"), Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"}},
+		Spec: v1alpha1.NetworkPathSpec{Prefixes: []string{"10.0.0.0/16"}}})
+	if p, ok := path.(*v1alpha1.NetworkPath); err != nil || !ok || len(p.Labels)+len(p.Annotations) > 0 || len(p.Spec.Prefixes) != 1 {
+		t.Errorf("a path became %+v, %v", path, err)
+	}
 	node, err := trimNode(&corev1.Node{Status: corev1.NodeStatus{Images: make([]corev1.ContainerImage, 3), NodeInfo: corev1.NodeSystemInfo{Architecture: "arm64"}}})
 	if n := node.(*corev1.Node); err != nil || n.Status.Images != nil || n.Status.NodeInfo.Architecture != "arm64" {
 		t.Errorf("node became %+v, %v", n.Status, err)

@@ -28,7 +28,7 @@ func trim(obj any) (any, error) {
 		return obj, nil
 	}
 	switch o.(type) {
-	case *v1alpha1.Identity, *v1alpha1.ResourceRequest, *v1alpha1.ResourceOffer, *v1alpha1.NamespaceMap, *v1alpha1.NetworkConfig, *v1alpha1.NetworkRules, *v1alpha1.ShadowPod,
+	case *v1alpha1.Identity, *v1alpha1.ResourceRequest, *v1alpha1.ResourceOffer, *v1alpha1.NamespaceMap, *v1alpha1.NetworkConfig, *v1alpha1.NetworkRules, *v1alpha1.NetworkPath, *v1alpha1.ShadowPod,
 		*coordinationv1.Lease, *metav1.PartialObjectMetadata:
 		o.SetLabels(ours(o.GetLabels()))
 		o.SetAnnotations(ours(o.GetAnnotations()))

@@ -130,6 +130,7 @@ func terms(invitation *v1alpha1.TenantTerms, defaults v1alpha1.TenantTerms) v1al
 	if own.Reachability != "" {
 		merged.Reachability = own.Reachability
 	}
+	merged.DirectPaths = merged.DirectPaths || own.DirectPaths
 	if own.AbandonAfter != nil {
 		merged.AbandonAfter = own.AbandonAfter
 	}

@@ -24,7 +24,7 @@ import (
 // +kubebuilder:rbac:groups=pelago.dev,resources=identities,verbs=patch;delete
 // +kubebuilder:rbac:groups=pelago.dev,resources=identities/status,verbs=patch
 // +kubebuilder:rbac:groups=pelago.dev,resources=resourcerequests;resourceoffers,verbs=get;list;watch;patch;delete
-// +kubebuilder:rbac:groups=pelago.dev,resources=namespacemaps;shadowpods;shadowobjects;networkconfigs;networkrules,verbs=get;list;watch;patch;delete
+// +kubebuilder:rbac:groups=pelago.dev,resources=namespacemaps;shadowpods;shadowobjects;networkconfigs;networkrules;networkpaths,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups=pelago.dev,resources=invitations,verbs=get;list;watch;delete
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;patch
@@ -271,7 +271,7 @@ func (r *reconciler) endRequests(ctx context.Context, t *v1alpha1.Tenant, f *fac
 	}
 	for _, list := range []client.ObjectList{
 		&v1alpha1.ResourceRequestList{}, &v1alpha1.ResourceOfferList{}, &v1alpha1.NamespaceMapList{},
-		&v1alpha1.ShadowPodList{}, &v1alpha1.ShadowObjectList{}, &v1alpha1.NetworkConfigList{}, &v1alpha1.NetworkRulesList{},
+		&v1alpha1.ShadowPodList{}, &v1alpha1.ShadowObjectList{}, &v1alpha1.NetworkConfigList{}, &v1alpha1.NetworkRulesList{}, &v1alpha1.NetworkPathList{},
 	} {
 		if err := r.releaseAll(ctx, list, f.namespace.Name); err != nil {
 			return err

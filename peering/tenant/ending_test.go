@@ -45,6 +45,7 @@ func peered(t testing.TB, change ...func(*v1alpha1.Tenant)) *bench {
 		&v1alpha1.ShadowPod{ObjectMeta: metav1.ObjectMeta{Namespace: b.space(), Name: string(uuid.NewUUID()), Finalizers: []string{v1alpha1.FinalizerShadowPod}},
 			Spec: v1alpha1.ShadowPodSpec{Home: v1alpha1.HomePod{Namespace: "shop", Name: "web"}, Request: "default", Pod: "{}"}},
 		&v1alpha1.NetworkConfig{ObjectMeta: metav1.ObjectMeta{Namespace: b.space(), Name: v1alpha1.NetworkConsumer, Finalizers: object.Finalizers}},
+		newPath(b.space(), pathName, object.Finalizers...),
 		&v1alpha1.ResourceOffer{ObjectMeta: object, Spec: v1alpha1.ResourceOfferSpec{Resources: amounts(), Expires: metav1.Now()}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop-" + b.name, Labels: childLabels(b.tenant())}},
 	} {
@@ -103,6 +104,7 @@ func (b *bench) left() (found []string) {
 	}
 	say("shadow objects", len(objects.Items) > 0)
 	say("network config", get(b, b.space(), v1alpha1.NetworkConsumer, &v1alpha1.NetworkConfig{}) != nil)
+	say("network path", get(b, b.space(), pathName, &v1alpha1.NetworkPath{}) != nil)
 	say("rights in its namespace", get(b, "shop-"+b.name, v1alpha1.ConsumerPodsRole, &rbacv1.RoleBinding{}) != nil)
 	say("offer", get(b, b.space(), "default", &v1alpha1.ResourceOffer{}) != nil)
 	say("rights", get(b, b.space(), v1alpha1.ConsumerRole, &rbacv1.RoleBinding{}) != nil)
@@ -437,6 +439,7 @@ func TestEndWithForeignFinalizers(t *testing.T) {
 		&v1alpha1.Identity{ObjectMeta: in(v1alpha1.IdentityName)}, &coordinationv1.Lease{ObjectMeta: in(v1alpha1.IdentityName)},
 		&v1alpha1.ResourceRequest{ObjectMeta: in("default")}, &v1alpha1.ResourceOffer{ObjectMeta: in("default")},
 		&v1alpha1.NamespaceMap{ObjectMeta: in(v1alpha1.NamespaceMapName)}, &shadows.Items[0], &secrets.Items[0],
+		&v1alpha1.NetworkPath{ObjectMeta: in(pathName)},
 	} {
 		if err := b.c.Patch(t.Context(), obj, client.RawPatch(types.MergePatchType, []byte(held))); err != nil {
 			t.Fatal(err)

@@ -35,6 +35,7 @@ var objectBounds = map[string]int32{
 	"shadowobjects.pelago.dev":    1000,
 	"networkconfigs.pelago.dev":   2 + objectSlack,
 	"networkrules.pelago.dev":     128,
+	"networkpaths.pelago.dev":     v1alpha1.MaxNetworkPaths + objectSlack,
 	"leases.coordination.k8s.io":  1 + objectSlack,
 	"configmaps":                  8,
 	"secrets":                     8,
@@ -112,7 +113,7 @@ func quota(t *v1alpha1.Tenant) (*corev1.ResourceQuota, error) {
 			return nil, fmt.Errorf("spec.objects[%s] is %d, and Pelago itself needs %d; set it to %d or more, or leave it out", name, bound, objectNeeds[name], objectNeeds[name])
 		}
 		if _, known := objectBounds[name]; ownKind(name) && !known {
-			return nil, fmt.Errorf("spec.objects[%.60s] is not a resource of a tenant namespace; write resourcerequests.pelago.dev, resourceoffers.pelago.dev, namespacemaps.pelago.dev, shadowpods.pelago.dev, shadowobjects.pelago.dev, networkconfigs.pelago.dev, networkrules.pelago.dev or identities.pelago.dev", name)
+			return nil, fmt.Errorf("spec.objects[%.60s] is not a resource of a tenant namespace; write resourcerequests.pelago.dev, resourceoffers.pelago.dev, namespacemaps.pelago.dev, shadowpods.pelago.dev, shadowobjects.pelago.dev, networkconfigs.pelago.dev, networkrules.pelago.dev, networkpaths.pelago.dev or identities.pelago.dev", name)
 		}
 		bounds[name] = bound
 	}

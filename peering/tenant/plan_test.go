@@ -65,14 +65,15 @@ func TestQuota(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[corev1.ResourceName]int64{"count/secrets": 3, "count/resourceoffers.pelago.dev": 500, "count/pods": 0,
-		"count/identities.pelago.dev": 5, "count/resourcerequests.pelago.dev": 16} {
+		"count/identities.pelago.dev": 5, "count/resourcerequests.pelago.dev": 16,
+		"count/networkpaths.pelago.dev": v1alpha1.MaxNetworkPaths + objectSlack} {
 		if got, ok := q.Spec.Hard[name]; !ok || got.Value() != want {
 			t.Errorf("%s is %s, want %d", name, got.String(), want)
 		}
 	}
 	for name, bound := range map[string]int32{"secrets": -1, "count/secrets": 1, "Foo": 1, "a b": 1, "": 1, "a/b": 1,
 		"rolebindings.rbac.authorization.k8s.io": 1, "leases.coordination.k8s.io": 0, "serviceaccounts": 0, "identities.pelago.dev": 0, "resourcequotas": 0,
-		"resourcerequest.pelago.dev": 1} {
+		"resourcerequest.pelago.dev": 1, "networkpath.pelago.dev": 1} {
 		tenant.Spec.Objects = map[string]int32{name: bound}
 		if _, err := quota(tenant); err == nil || !strings.Contains(err.Error(), "spec.objects") {
 			t.Errorf("%q %d: %v, want an error that names the field", name, bound, err)

@@ -27,6 +27,7 @@ import (
 // +kubebuilder:rbac:groups=pelago.dev,resources=networkconfigs,resourceNames=consumer,verbs=patch,roleName=pelago-consumer
 // +kubebuilder:rbac:groups=pelago.dev,resources=networkconfigs/status,resourceNames=provider,verbs=patch,roleName=pelago-consumer
 // +kubebuilder:rbac:groups=pelago.dev,resources=networkrules,verbs=list;watch;create;patch;delete,roleName=pelago-consumer
+// +kubebuilder:rbac:groups=pelago.dev,resources=networkpaths,verbs=list;watch;create;patch;delete,roleName=pelago-consumer
 //
 // +kubebuilder:rbac:groups="",resources=pods/log,verbs=get,roleName=pelago-consumer-pods
 // +kubebuilder:rbac:groups="",resources=pods/exec;pods/attach;pods/portforward,verbs=get;create,roleName=pelago-consumer-pods
@@ -60,6 +61,7 @@ func Rights() map[string][]rbacv1.PolicyRule {
 			{APIGroups: pelago, Resources: []string{"networkconfigs"}, ResourceNames: []string{v1alpha1.NetworkConsumer}, Verbs: []string{"patch"}},
 			{APIGroups: pelago, Resources: []string{"networkconfigs/status"}, ResourceNames: []string{v1alpha1.NetworkProvider}, Verbs: []string{"patch"}},
 			{APIGroups: pelago, Resources: []string{"networkrules"}, Verbs: []string{"list", "watch", "create", "patch", "delete"}},
+			{APIGroups: pelago, Resources: []string{"networkpaths"}, Verbs: []string{"list", "watch", "create", "patch", "delete"}},
 		},
 		v1alpha1.ConsumerPodsRole: {
 			{APIGroups: []string{""}, Resources: []string{"pods/log"}, Verbs: []string{"get"}},

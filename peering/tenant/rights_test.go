@@ -14,9 +14,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/kubetest"
@@ -184,6 +188,64 @@ func some(all []access, may map[access]bool) []access {
 		}
 	}
 	return chosen
+}
+
+// pathName is how a consumer calls the path of two of its providers.
+const pathName = "5f3a9c1185a5c5e9"
+
+func newPath(namespace, name string, finalizers ...string) *v1alpha1.NetworkPath {
+	return &v1alpha1.NetworkPath{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Finalizers: finalizers},
+		Spec: v1alpha1.NetworkPathSpec{Prefixes: []string{"10.255.0.0/16"}, Until: metav1.NewTime(time.Now().Add(time.Hour))}}
+}
+
+// TestPathsOfAConsumer has a consumer do what it does with NetworkPaths, not only ask whether it
+// may: in its tenant namespace all of it but the status, which is the provider's word, and
+// elsewhere nothing.
+func TestPathsOfAConsumer(t *testing.T) {
+	b := peered(t)
+	if err := apply(t.Context(), b.c, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ConsumerRole}, Rules: Rights()[v1alpha1.ConsumerRole]}); err != nil {
+		t.Fatal(err)
+	}
+	config := rest.CopyConfig(b.server.Config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: v1alpha1.UserPrefix + b.tenant().Spec.PeeringUID}
+	consumer, err := client.NewWithWatch(config, client.Options{Scheme: b.c.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := []byte(`{"spec":{"endpoints":["192.0.2.7:7100"]},"status":{"port":7100}}`)
+	name := "00" + pathName[2:]
+	try := func(namespace string) map[string]error {
+		in, path := client.InNamespace(namespace), func() *v1alpha1.NetworkPath { return newPath(namespace, name) }
+		did := map[string]error{}
+		var w watch.Interface
+		if w, did["watch"] = consumer.Watch(t.Context(), &v1alpha1.NetworkPathList{}, in); w != nil {
+			w.Stop()
+		}
+		did["list"] = consumer.List(t.Context(), &v1alpha1.NetworkPathList{}, in)
+		did["create"] = consumer.Create(t.Context(), path())
+		did["patch"] = consumer.Patch(t.Context(), path(), client.RawPatch(types.MergePatchType, said))
+		did["patch status"] = consumer.Status().Patch(t.Context(), path(), client.RawPatch(types.MergePatchType, said))
+		did["update"] = consumer.Update(t.Context(), path())
+		if p := get(b, namespace, name, &v1alpha1.NetworkPath{}); p != nil && (p.Status.Port != 0 || len(p.Spec.Endpoints) != 1) {
+			t.Errorf("the consumer wrote endpoints %v and port %d", p.Spec.Endpoints, p.Status.Port)
+		}
+		did["delete all"] = consumer.DeleteAllOf(t.Context(), path(), in)
+		did["delete"] = consumer.Delete(t.Context(), path())
+		return did
+	}
+	may := []string{"watch", "list", "create", "patch", "delete"}
+	for what, err := range try(b.space()) {
+		if own := slices.Contains(may, what); own && err != nil || !own && !apierrors.IsForbidden(err) {
+			t.Errorf("%s in its tenant namespace: %v", what, err)
+		}
+	}
+	for _, namespace := range []string{"default", b.namespace} {
+		for what, err := range try(namespace) {
+			if !apierrors.IsForbidden(err) {
+				t.Errorf("%s in namespace %s: %v", what, namespace, err)
+			}
+		}
+	}
 }
 
 // TestRightsOfAConsumer tries verbs on resources as the consumer, every one where

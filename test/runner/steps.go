@@ -68,7 +68,7 @@ const (
 )
 
 // ownSteps matches the cluster tests with steps of their own.
-const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestNetworkMatrix|TestNetworkIPv6|TestMixedClusters|TestSkew|TestSharding|TestTransit|TestInBand|TestTorture)$"
+const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestNetworkMatrix|TestNetworkIPv6|TestMixedClusters|TestSkew|TestSharding|TestTransit|TestDirect|TestInBand|TestTorture)$"
 
 // silence begins what tests of the network's faults have measured.
 const silence = "longest silence "
@@ -159,6 +159,10 @@ var steps = []step{
 		name: "transit", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
 		proves:  "pods at two providers of the same addresses reach each other through home",
 		command: goTest("-v", "-timeout", "20m", "-run", "^TestTransit$", "./test"), env: cluster, goTest: true, limit: 21 * time.Minute,
+	}, {
+		name: "direct", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
+		proves:  "pods at two providers that talk much get a tunnel between the two, without a break, and lose it when one of the owners does not allow it any more",
+		command: goTest("-v", "-timeout", "20m", "-run", "^TestDirect$", "./test"), env: cluster, goTest: true, show: "direct: ", limit: 21 * time.Minute,
 	}, {
 		name: "in-band", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
 		proves:  "a consumer behind NAT that reaches nothing of its provider but UDP ports peers with it, uses it and parts",

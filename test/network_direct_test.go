@@ -1,0 +1,454 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kubetest"
+)
+
+const directFile = `clusters:
+- name: rome
+  nodes: 1
+  addons: [coredns]
+- name: milan
+  nodes: 2
+  addons: [coredns]
+- name: oslo
+  nodes: 1
+  addons: [coredns]
+- name: turin
+  nodes: 1
+  addons: [coredns]
+`
+
+const (
+	// directDelay is how far home is from each provider, one way. They are close to each other.
+	directDelay = 20 * time.Millisecond
+	// pathLimit is how long a path may take: traffic is looked at for a minute.
+	pathLimit = 2 * time.Minute
+	// endLimit is how long a path may go on that somebody does not allow any more.
+	endLimit = 30 * time.Second
+	// movedBytes is how much has to take another way for the way to count as that.
+	movedBytes = 1 << 20
+	// streamStep is how many lines of a stream are checked before that is told.
+	streamStep = 10000
+)
+
+// streamLine is whoLine with a stream beside it, of lines that are numbered, some 20 MiB a minute.
+var streamLine = strings.Replace(whoLine, "chmod +x", fmt.Sprintf(`printf '#!/bin/sh\nprintf "Content-Type: text/plain\\n\\n"; n=1; while seq $n $((n+%[1]d)); do n=$((n+%[1]d+1)); sleep 0.2; done\n' > /www/cgi-bin/stream
+chmod +x /www/cgi-bin/stream; chmod +x`, streamStep-1), 1)
+
+// readLine reads such a stream over one connection, and says how far it has come; that a line is wrong, or that it ended.
+const readLine = `trap 'exit 0' TERM; (wget -q -O - "http://$0/cgi-bin/stream" | awk '$1 != NR {print "wrong", NR, $1; exit} NR %% %d == 0 {print "read", NR; fflush()}'; echo ended) & while true; do sleep 1; done`
+
+// direct are pods at two providers that talk to each other.
+type direct struct {
+	crossing
+	caller, data, reader *corev1.Pod       // as they are at milan, data at oslo
+	address              map[string]string // of the pod at the other provider, by provider
+	before               map[string]string // what there is of the network at providers
+}
+
+var talking = []string{"milan", "oslo"}
+
+// TestDirect has pods of rome's at milan and at oslo talk, of which the clusters make a path
+// of their own; those at turin, who do not, have none.
+func TestDirect(t *testing.T) {
+	kubetest.RequireClusters(t)
+	s := kubetest.Sandbox(t, kubetest.Options{Name: "direct", File: sandboxFile(t, directFile), Pelago: true})
+	c := newContinuum(t, s, "rome", "milan", "oslo", "turin")
+	box(t, s, "milan", "oslo", "turin")
+	for _, provider := range append(slices.Clone(talking), "turin") {
+		c.peer(t, "rome", provider)
+		c.nodeReady(t, "rome", provider)
+		if r := c.TryPelago(t, "rome", "peer", "--remote-kubeconfig", c.Files[provider], "--direct-paths"); r.Code != 0 {
+			t.Fatalf("allowing direct paths to %s: exit %d\n%s%s", provider, r.Code, r.Out, r.Errs)
+		}
+		s.Run(t, "link", "set", "rome", provider, "--delay", directDelay.String())
+	}
+	d := newDirect(t, c)
+	quiet := d.latency(t)
+	if paths := d.paths(t); len(paths) > 0 {
+		t.Errorf("without traffic there are %v", paths)
+	}
+	d.read(t)
+	t.Run("Made", d.made)
+	t.Run("Moved", func(t *testing.T) { d.moves(t, "milan", "oslo") })
+	t.Run("Faster", func(t *testing.T) {
+		by := d.latency(t)
+		t.Logf("direct: a request takes %s by way of home and %s by the path, at %s from home to each provider", quiet, by, directDelay)
+		if by > quiet/3 {
+			t.Errorf("a request takes %s by the path, and %s by way of home", by, quiet)
+		}
+	})
+	t.Run("Shown", d.shown)
+	t.Run("WithoutHome", d.withoutHome)
+	t.Run("NotAllowedAtHome", func(t *testing.T) {
+		d.ends(t, "rome says no", func() { c.Pelago(t, "rome", "peer", "milan", "--direct-paths=false") })
+		c.Pelago(t, "rome", "peer", "milan", "--direct-paths")
+		d.made(t)
+		d.moves(t, "milan", "oslo")
+	})
+	t.Run("NotAllowedByProvider", func(t *testing.T) {
+		d.ends(t, "oslo says no", func() {
+			c.Kubectl(t, "oslo", "patch", "tenant", "rome", "--type", "merge", "-p", `{"spec":{"directPaths":false}}`)
+		})
+	})
+	t.Run("NothingLeft", d.nothingLeft)
+}
+
+// newDirect makes pods at all providers that know each other and say nothing yet.
+func newDirect(t *testing.T, c *continuum) *direct {
+	t.Helper()
+	d := &direct{crossing: crossing{shop: c.offloaded(t, "rome")}, address: map[string]string{}}
+	at := map[string]string{"caller": "milan", "data": "oslo", "silent": "turin"}
+	for _, name := range slices.Sorted(maps.Keys(at)) {
+		d.create(t, whoService(name, name, nil))
+		pod := whoPod("", name, at[name])
+		pod.Spec.Containers[0].Command[2] = streamLine
+		d.create(t, pod)
+	}
+	pods := map[string]*corev1.Pod{}
+	for name := range at {
+		d.running(t, name)
+	}
+	d.eventually(t, 2*networkLimit, "each provider sees the other one's pod", func() (err error) {
+		for name, provider := range at {
+			if pods[provider], err = get[corev1.Pod](c, "rome", d.name, name); err != nil {
+				return err
+			}
+		}
+		for _, way := range [][2]string{{"milan", "oslo"}, {"oslo", "milan"}, {"turin", "milan"}} {
+			n, err := get[v1alpha1.NetworkConfig](c, "rome", v1alpha1.PeeringNamespace(way[0]), v1alpha1.NetworkConsumer)
+			if err != nil {
+				return err
+			}
+			if address := pods[way[1]].Status.PodIP; address == "" || !covers(n.Status.Views, address) {
+				return fmt.Errorf("%s has no view of %q, the pod at %s; it has %v", way[0], address, way[1], n.Status.Views)
+			}
+			d.address[way[0]] = seen(t, n.Status.Views, pods[way[1]].Status.PodIP)
+		}
+		return nil
+	})
+	var err error
+	if d.caller, err = c.twin("milan", pods["milan"]); err != nil {
+		t.Fatal(err)
+	}
+	if d.data, err = c.twin("oslo", pods["oslo"]); err != nil {
+		t.Fatal(err)
+	}
+	d.eventually(t, 3*networkLimit, "the pods answer each other", func() error {
+		_, _, here := d.ask("milan", d.caller, d.address["milan"], webPort)
+		_, _, there := d.ask("oslo", d.data, d.address["oslo"], webPort)
+		return errors.Join(here, there)
+	})
+	d.before = d.network(t)
+	return d
+}
+
+// latency is how long a request of caller's to data takes, each over a connection of its own.
+func (d *direct) latency(t *testing.T) time.Duration {
+	t.Helper()
+	const requests = 20
+	line := fmt.Sprintf(`a=$(cut -d' ' -f1 /proc/uptime); i=0; while [ $i -lt %d ]; do wget -q -O /dev/null "http://$0/cgi-bin/who" || exit 1; i=$((i+1)); done; echo $a $(cut -d' ' -f1 /proc/uptime)`, requests)
+	out, err := d.at(t, "milan", "exec", "-n", d.caller.Namespace, d.caller.Name, "--", "sh", "-c", line, join(d.address["milan"], webPort))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var begin, end float64
+	if _, err := fmt.Sscan(out, &begin, &end); err != nil {
+		t.Fatalf("%q: %v", out, err)
+	}
+	return time.Duration((end - begin) / requests * float64(time.Second)).Round(time.Millisecond)
+}
+
+// at runs kubectl in a cluster.
+func (d *direct) at(t *testing.T, cluster string, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return d.Try(ctx, append([]string{"kubectl", cluster, "--"}, args...)...)
+}
+
+// read begins a pod at milan that reads data's stream, with one connection for the whole test.
+func (d *direct) read(t *testing.T) {
+	t.Helper()
+	pod := d.script("reader", "")
+	pod.Spec.Containers[0].Command = []string{"sh", "-c", fmt.Sprintf(readLine, streamStep), join(d.address["milan"], webPort)}
+	d.create(t, onto(pod, "milan"))
+	var err error
+	if d.reader, err = d.twin("milan", d.running(t, "reader")); err != nil {
+		t.Fatal(err)
+	}
+	d.reads(t)
+}
+
+// lines is how far the reader has come. That it has read something else, or that the connection
+// ended, is for good.
+func (d *direct) lines(t *testing.T) (int, error) {
+	t.Helper()
+	out, err := d.at(t, "milan", "logs", "-n", d.reader.Namespace, d.reader.Name, "--tail=1")
+	if err != nil {
+		return 0, err
+	}
+	word, count, _ := strings.Cut(strings.TrimSpace(out), " ")
+	n, err := strconv.Atoi(count)
+	if out != "" && word != "read" {
+		t.Fatalf("the connection broke: the reader says %q", out)
+	}
+	return n, err
+}
+
+// reads holds that the stream goes on from now.
+func (d *direct) reads(t *testing.T) {
+	t.Helper()
+	first := 0
+	d.eventually(t, networkLimit, "the stream goes on", func() error {
+		n, err := d.lines(t)
+		if err != nil {
+			return err
+		}
+		if first == 0 {
+			first = n
+		}
+		if n < first+5*streamStep {
+			return fmt.Errorf("%d lines were read, and %d at first", n, first)
+		}
+		return nil
+	})
+}
+
+// paths are the NetworkPaths of all providers, as provider/name.
+func (d *direct) paths(t *testing.T) map[string]v1alpha1.NetworkPath {
+	t.Helper()
+	all := map[string]v1alpha1.NetworkPath{}
+	for _, provider := range append(slices.Clone(talking), "turin") {
+		var list v1alpha1.NetworkPathList
+		if err := d.Clients[provider].List(t.Context(), &list); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range list.Items {
+			all[provider+"/"+p.Name] = p
+		}
+	}
+	return all
+}
+
+// made waits until the two that talk have a path, one each, and the same; and that nobody else has.
+func (d *direct) made(t *testing.T) {
+	begin := time.Now()
+	d.eventually(t, pathLimit, "the providers whose pods talk have a path", func() error {
+		paths := d.paths(t)
+		names := slices.Sorted(maps.Keys(paths))
+		if len(names) != 2 {
+			return fmt.Errorf("there are %v", names)
+		}
+		milan, name, _ := strings.Cut(names[0], "/")
+		if milan != "milan" || names[1] != "oslo/"+name {
+			return fmt.Errorf("there are %v", names)
+		}
+		for _, p := range paths {
+			if got := condition(p.Status.Conditions, v1alpha1.ConditionReady); got != "Ready=True(Ready)" {
+				return fmt.Errorf("%s: %s %+v", p.Name, got, p.Status)
+			}
+		}
+		return nil
+	})
+	t.Logf("direct: the path was Ready after %s", time.Since(begin).Round(100*time.Millisecond))
+	d.reads(t)
+}
+
+// flows are how many bytes have gone between each two clusters, by both names in order.
+func (d *direct) flows(t *testing.T) map[[2]string]int64 {
+	t.Helper()
+	var said struct {
+		Flows []struct {
+			From, To string
+			Bytes    int64
+		}
+	}
+	if err := json.Unmarshal([]byte(d.Run(t, "link", "show", "-o", "json")), &said); err != nil {
+		t.Fatal(err)
+	}
+	all := map[[2]string]int64{}
+	for _, f := range said.Flows {
+		all[[2]string{min(f.From, f.To), max(f.From, f.To)}] += f.Bytes
+	}
+	return all
+}
+
+// moves holds that the stream goes between two clusters, and hardly anything of it elsewhere.
+func (d *direct) moves(t *testing.T, a, b string) {
+	t.Helper()
+	way, base := [2]string{min(a, b), max(a, b)}, d.flows(t)
+	begin := time.Now()
+	d.eventually(t, networkLimit, "the stream goes between "+a+" and "+b, func() error {
+		now := d.flows(t)
+		if now[way]-base[way] < movedBytes {
+			return fmt.Errorf("%d bytes in %s", now[way]-base[way], time.Since(begin))
+		}
+		from := base
+		base = now
+		for _, other := range [][2]string{{"milan", "oslo"}, {"milan", "rome"}, {"oslo", "rome"}} {
+			mine := slices.Contains(other[:], "rome") == (way[0] == "rome" || way[1] == "rome")
+			if more := now[other] - from[other]; !mine && more > (now[way]-from[way])/4 {
+				return fmt.Errorf("%d bytes went between %v, and %d between %v", more, other, now[way]-from[way], way)
+			}
+		}
+		return nil
+	})
+	d.reads(t)
+}
+
+// shown holds what the command line says of it at either end, and what home is told.
+func (d *direct) shown(t *testing.T) {
+	for _, provider := range talking {
+		var r struct {
+			Networks []struct {
+				Name        string
+				DirectPaths bool
+				Paths       []struct {
+					Ready bool
+					Views []v1alpha1.NetworkView
+				}
+			}
+		}
+		out := d.Pelago(t, provider, "status", "-o", "json")
+		if err := json.Unmarshal([]byte(out), &r); err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Networks) != 1 || !r.Networks[0].DirectPaths || len(r.Networks[0].Paths) != 1 || !r.Networks[0].Paths[0].Ready ||
+			!covers([]v1alpha1.NetworkView{{Real: r.Networks[0].Paths[0].Views[0].View, View: r.Networks[0].Paths[0].Views[0].View}}, d.address[provider]) {
+			t.Errorf("%s says %+v", provider, r.Networks)
+		}
+		if text := d.Pelago(t, provider, "status"); !strings.Contains(text, "DIRECT PATHS OF") {
+			t.Errorf("%s shows no path:\n%s", provider, text)
+		}
+		d.eventually(t, networkLimit, "home has an event", func() error {
+			var events corev1.EventList
+			if err := d.Clients["rome"].List(t.Context(), &events, client.InNamespace(metav1.NamespaceDefault)); err != nil {
+				return err
+			}
+			if !slices.ContainsFunc(events.Items, func(e corev1.Event) bool { return e.InvolvedObject.Name == provider && e.Reason == "DirectPathMade" }) {
+				return fmt.Errorf("none of peering %s", provider)
+			}
+			return nil
+		})
+	}
+}
+
+// withoutHome cuts home off both providers, whose pods go on as if nothing had happened, and then heals that.
+func (d *direct) withoutHome(t *testing.T) {
+	heal := func() {
+		for _, provider := range talking {
+			d.Run(t, "link", "heal", "rome", provider)
+		}
+	}
+	t.Cleanup(heal)
+	for _, provider := range talking {
+		d.Run(t, "link", "cut", "rome", provider)
+	}
+	d.eventually(t, time.Minute, "providers and home do not see each other", func() error {
+		for _, provider := range talking {
+			p, err := get[v1alpha1.Peering](d.continuum, "rome", "", provider)
+			if err != nil {
+				return err
+			}
+			if got := condition(p.Status.Conditions, v1alpha1.ConditionReachable); !strings.HasPrefix(got, "Reachable=False") {
+				return errors.New(provider + ": " + got)
+			}
+			if node, err := d.gateway(provider, v1alpha1.NetworkKey(v1alpha1.TenantNamespace("rome"))); err == nil {
+				return fmt.Errorf("the tunnel of %s is alive, says %s", provider, node)
+			}
+		}
+		return nil
+	})
+	d.reads(t)
+	if _, server, err := d.ask("milan", d.caller, d.address["milan"], webPort); err != nil || server != "data" {
+		t.Errorf("without home a new connection of caller's ends with %q, %v", server, err)
+	}
+	t.Logf("direct: without home a request takes %s", d.latency(t))
+	heal()
+	for _, provider := range talking {
+		d.nodeReady(t, "rome", provider)
+		d.eventually(t, time.Minute, "the tunnel of "+provider+" is alive", func() error {
+			_, err := d.gateway(provider, v1alpha1.NetworkKey(v1alpha1.TenantNamespace("rome")))
+			return err
+		})
+	}
+	d.made(t)
+	d.moves(t, "milan", "oslo")
+}
+
+// ends holds that a path is gone soon once somebody has said so, while the connection goes on by way of home.
+func (d *direct) ends(t *testing.T, what string, say func()) {
+	begin := time.Now()
+	say()
+	d.eventually(t, endLimit, what+", and the path is gone", func() error {
+		if paths := d.paths(t); len(paths) > 0 {
+			return fmt.Errorf("there are %+v", paths)
+		}
+		return nil
+	})
+	t.Logf("direct: the path was gone %s after %s", time.Since(begin).Round(100*time.Millisecond), what)
+	d.moves(t, "milan", "rome")
+	d.eventually(t, networkLimit, "all that was made for it is gone", func() error { return d.asAtFirst(t) })
+}
+
+// network is what each provider has of the network: devices and tables of its nodes, and keys.
+func (d *direct) network(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, provider := range talking {
+		for _, node := range d.nodes(t, provider) {
+			all[node] = d.Run(t, "run", provider, "--node", node, "--", "sh", "-c", "ls /sys/class/net; nft list tables; ip rule")
+		}
+		var secrets corev1.SecretList
+		if err := d.Clients[provider].List(t.Context(), &secrets, client.InNamespace(v1alpha1.NetworkNamespace)); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range secrets.Items {
+			all[provider] += s.Name + " " + strings.Join(slices.Sorted(maps.Keys(s.Data)), " ") + "\n"
+		}
+	}
+	return all
+}
+
+// asAtFirst says what is otherwise than before there was a path.
+func (d *direct) asAtFirst(t *testing.T) error {
+	now := d.network(t)
+	for where, was := range d.before {
+		if now[where] != was {
+			return fmt.Errorf("%s has\n%s\nand had\n%s", where, now[where], was)
+		}
+	}
+	return nil
+}
+
+// nothingLeft ends the pods that talk: no path comes any more, and no object is left of any.
+func (d *direct) nothingLeft(t *testing.T) {
+	d.reads(t)
+	for _, name := range []string{"reader", "caller", "data", "silent"} {
+		if out, err := d.kubectl(t, "delete", "pod", name, "--wait=true", "--timeout=60s"); err != nil {
+			t.Errorf("deleting %s: %v\n%s", name, err, out)
+		}
+	}
+	if paths := d.paths(t); len(paths) > 0 {
+		t.Errorf("there are %v", paths)
+	}
+	d.eventually(t, networkLimit, "all that was made for paths is gone", func() error { return d.asAtFirst(t) })
+}
