@@ -52,11 +52,12 @@ func ownChains(g Gateway) []chain {
 	quotedIn, quotedOut := chain{name: ownQuotedIn}, chain{name: ownQuotedOut}
 	if g.ProbeAt.IsValid() {
 		arrives.add(cameBy(g.Tunnel), isTo(g.ProbeAt), accept())
+		quotedOut.add(append(placeOf(true, false).quoted().moves(single(g.ProbeAt), single(g.ProbeAt)), returns())...)
 	}
 	for _, v4 := range families {
 		for _, is := range errorsOf(v4) {
 			arrives.add(cameBy(g.Tunnel), is, jump(ownQuotedIn))
-			leaves.add(cameBy(insideName), leavesBy(g.Tunnel), is, jump(ownQuotedOut))
+			leaves.add(leavesBy(g.Tunnel), is, jump(ownQuotedOut)) // those of the gateway itself, too
 		}
 	}
 	for _, v := range sortedBy(g.Own, func(v View) string { return v.View.String() }) {
