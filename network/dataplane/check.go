@@ -118,16 +118,11 @@ func checkGateway(wrong wrongFunc, c Config, g Gateway) {
 	if at, peer := g.ProbeAt, g.ProbePeer; (at != netip.Addr{} || peer != netip.Addr{}) && (!at.Is4() || !peer.Is4() || at == peer) {
 		wrong("%s: probes go from %s to %s, which are not two addresses of IPv4", field, at, peer)
 	}
-	var views, reals []netip.Prefix
-	for _, v := range g.Views {
-		views, reals = append(views, v.View), append(reals, v.Real)
-		if v.View.Bits() != v.Real.Bits() || v.View.Addr().Is4() != v.Real.Addr().Is4() {
-			wrong("%s: view %s and range %s differ in size", field, v.View, v.Real)
-		}
-	}
+	views, reals := checkViews(wrong, field, g.Views)
 	checkDisjoint(wrong, field+": pods and transit", slices.Concat(c.Pods, g.Transit))
 	checkDisjoint(wrong, field+": views", views)
 	checkDisjoint(wrong, field+": ranges", reals)
+	checkOwn(wrong, field, g)
 	checkGuard(wrong, field, g.Guard)
 	checkLine(wrong, field, g)
 	lists := [][]netip.Addr{g.Here, g.There, g.ShutHere, g.ShutThere}
@@ -166,6 +161,16 @@ func checkGateway(wrong wrongFunc, c Config, g Gateway) {
 			seen[a] = true
 		}
 	}
+}
+
+func checkViews(wrong wrongFunc, field string, of []View) (views, reals []netip.Prefix) {
+	for _, v := range of {
+		views, reals = append(views, v.View), append(reals, v.Real)
+		if v.View.Bits() != v.Real.Bits() || v.View.Addr().Is4() != v.Real.Addr().Is4() {
+			wrong("%s: view %s and range %s differ in size", field, v.View, v.Real)
+		}
+	}
+	return views, reals
 }
 
 func checkRoutes(wrong wrongFunc, c Config, gateways map[string]bool) {

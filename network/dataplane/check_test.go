@@ -58,6 +58,13 @@ func TestCheck(t *testing.T) {
 		{"a door of a line is at one port", func(c *Config) { l := line(c); l.Doors[0].Port = l.Doors[1].Port }, "gateways: milan: line: a door from port 443"},
 		{"a door of a line leads somewhere", func(c *Config) { line(c).Doors[0].To = netip.AddrPort{} }, "gateways: milan: line: a door from port 8443 to invalid AddrPort"},
 		{"a door of a line is of IPv4", func(c *Config) { line(c).Doors[0].To = port("[fd19::1]:443") }, "gateways: milan: line: a door from port 8443 to [fd19::1]:443"},
+		{"a path", func(c *Config) { *c = pathed() }, ""},
+		{"translation of our own keeps the size", func(c *Config) { path(c).Own[0].View = prefixes("10.84.0.0/17")[0] }, "gateways: path: own: view 10.84.0.0/17 and range 10.42.0.0/16 differ in size"},
+		{"and is not ambiguous", func(c *Config) { path(c).Own[1] = View{prefixes("10.84.3.0/24")[0], prefixes("10.99.0.0/24")[0]} }, "gateways: path: own views: 10.84.0.0/16 and 10.84.3.0/24 overlap"},
+		{"nor the other way round", func(c *Config) { path(c).Own[1] = View{prefixes("10.99.0.0/24")[0], prefixes("10.42.7.0/24")[0]} }, "gateways: path: own ranges and views: 10.42.0.0/16 and 10.42.7.0/24 overlap"},
+		{"what is ours is nobody's view", func(c *Config) { path(c).Views[0].View = prefixes("10.42.0.0/16")[0] }, "gateways: path: own ranges and views: 10.42.0.0/16 and 10.42.0.0/16 overlap"},
+		{"a path is for pods alone", func(c *Config) { path(c).External = addrs("10.43.0.1") }, "gateways: path: with own views there is nothing but pods"},
+		{"and for those that may", func(c *Config) { path(c).Limited = false }, "gateways: path: with own views it has to be limited"},
 		{"a peering has one gateway", func(c *Config) { c.Gateways[1].Peering = "milan" }, `peering "milan" is empty or there twice`},
 	} {
 		config := full()
@@ -76,6 +83,12 @@ func TestCheck(t *testing.T) {
 func line(c *Config) *Line {
 	c.Gateways[0].Line = someLine()
 	return c.Gateways[0].Line
+}
+
+// path gives a config a direct path.
+func path(c *Config) *Gateway {
+	*c = pathed()
+	return &c.Gateways[len(c.Gateways)-1]
 }
 
 func TestFake(t *testing.T) {

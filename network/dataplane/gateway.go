@@ -101,7 +101,7 @@ func gatewayTable(c Config, g Gateway) *table {
 		}
 		destination.add(cameBy(g.Tunnel), destinationIs(d.At, d.UDP), dnatTo(d.To))
 	}
-	t.chains = slices.Concat([]chain{destination}, t.guard(g), []chain{localChain(g), policyChain(t, g, ends), source, askedChain(g), answersChain()})
+	t.chains = slices.Concat([]chain{destination}, t.guard(g), []chain{localChain(g), policyChain(t, g, ends), source, askedChain(g), answersChain()}, ownChains(g))
 	return t
 }
 
@@ -119,7 +119,7 @@ func (t *table) endSets(c Config, g Gateway, v4 bool) *endSets {
 	for _, v := range g.Views {
 		s.peer.addPrefix(v.Real)
 	}
-	for _, p := range slices.Concat(c.Pods, g.Transit) {
+	for _, p := range podsOf(c, g) {
 		s.pods.addPrefix(p)
 	}
 	if !g.Limited && len(g.Transit) > 0 {
@@ -182,6 +182,9 @@ func policyChain(t *table, g Gateway, ends []*endSets) chain {
 	for _, s := range ends {
 		policy.add(cameBy(g.Tunnel), destinationNotIn(s.pods), countedDrop(DropDestination))
 		policy.add(cameBy(insideName), destinationNotIn(s.peer), countedDrop(DropDestination))
+		if len(g.Own) > 0 {
+			policy.add(cameBy(insideName), sourceNotIn(s.pods), countedDrop(DropSource))
+		}
 		if g.Limited {
 			policy.limited(g, s)
 		} else {

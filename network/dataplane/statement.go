@@ -376,6 +376,10 @@ func jump(name string) statement {
 	return statement{text: "jump " + name, exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: name}}}
 }
 
+func returns() statement {
+	return statement{text: "return", exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictReturn}}}
+}
+
 var protocolNames = map[uint8]string{unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp", unix.IPPROTO_SCTP: "sctp"}
 
 // ofProtocol holds for packets of a protocol.

@@ -103,10 +103,24 @@ func lined() Config {
 	return c
 }
 
+// pathed is full with a direct path.
+func pathed() Config {
+	c := full()
+	view := func(v, r string) View { return View{netip.MustParsePrefix(v), netip.MustParsePrefix(r)} }
+	c.Routes = append(c.Routes, Route{Prefix: prefixes("10.91.0.0/16")[0], Gateway: "path", MTU: 1400})
+	c.Gateways = append(c.Gateways, Gateway{
+		Peering: "path", Tunnel: "wg-path", MTU: 1400, Limited: true, FromHere: true, Probe: 7001, ProbeAt: addrs("169.254.0.5")[0], ProbePeer: addrs("169.254.0.4")[0],
+		Views: []View{view("10.91.0.0/16", "10.85.0.0/16"), view("fd91::/48", "fd85::/48")},
+		Own:   []View{view("10.84.0.0/16", "10.42.0.0/16"), view("fd42::/48", "fd42::/48")},
+		Here:  addrs("10.42.2.7", "fd42::7"), There: addrs("10.85.8.8"), ShutHere: addrs("10.42.2.8"),
+	})
+	return c
+}
+
 func port(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
 
 func TestText(t *testing.T) {
-	for file, config := range map[string]Config{"testdata/full.txt": full(), "testdata/line.txt": lined()} {
+	for file, config := range map[string]Config{"testdata/full.txt": full(), "testdata/line.txt": lined(), "testdata/path.txt": pathed()} {
 		golden(t, file, config)
 	}
 	if text := (Config{}).String(); text != "" {
@@ -135,9 +149,14 @@ func golden(t *testing.T, file string, c Config) {
 }
 
 func TestOrderHasNoMeaning(t *testing.T) {
-	want := lined().String()
+	all := func() Config {
+		c, path := lined(), pathed()
+		c.Routes, c.Gateways = append(c.Routes, path.Routes[len(path.Routes)-1]), append(c.Gateways, path.Gateways[len(path.Gateways)-1])
+		return c
+	}
+	want := all().String()
 	for range 20 {
-		c := lined()
+		c := all()
 		shuffle(c.Others)
 		shuffle(c.Pods)
 		shuffle(c.Routes)
@@ -147,6 +166,7 @@ func TestOrderHasNoMeaning(t *testing.T) {
 		}
 		for i := range c.Gateways {
 			shuffle(c.Gateways[i].Views)
+			shuffle(c.Gateways[i].Own)
 			shuffle(c.Gateways[i].Here)
 			shuffle(c.Gateways[i].External)
 			if l := c.Gateways[i].Line; l != nil {

@@ -137,7 +137,7 @@ type campaign struct {
 }
 
 // TestCampaign has hostile peers say everything to everybody: a consumer whose addresses overlap
-// the victim's, one whose addresses do not, and a provider. What was not allowed arrives nowhere,
+// the victim's, one whose addresses do not, a provider, and the other end of a path to another provider. What was not allowed arrives nowhere,
 // and is answered by nobody.
 func TestCampaign(t *testing.T) {
 	w := newWorld(t)
@@ -145,7 +145,8 @@ func TestCampaign(t *testing.T) {
 	other := w.newFoe(milan, "other", "192.0.2", 60, listenPort+1, Provider)
 	twin := w.newFoe(milan, "twin", "192.0.3", 42, listenPort+2, Provider)
 	host := w.newFoe(rome, "host", "192.0.4", 42, listenPort+3, Consumer)
-	milan.reallocate(other, twin)
+	path := w.newPathFoe(milan, "path", "rome", "192.0.5", 70)
+	milan.reallocate(other, twin, path)
 	rome.reallocate(host)
 	// One pod of rome's runs at milan, and one of each foe's; one of rome's runs at the hostile host.
 	r, m := &rome.in.Peerings[0], &milan.in.Peerings[0]
@@ -163,13 +164,17 @@ func TestCampaign(t *testing.T) {
 		host.peering().Here = append(host.peering().Here, own(1, 6, v4))
 	}
 	host.peering().Doors = []dataplane.Door{{At: door, To: netip.AddrPortFrom(netnstest.NodeAddr(0, true), netnstest.Port), From: []netip.Addr{own(1, 7, true)}}}
+	path.arrange(t, m.Here, listenPort+4)
 	rome.apply(t)
 	milan.apply(t)
 	for _, f := range []*foe{other, twin, host} {
+		f.pods = f.peering().There
+	}
+	for _, f := range []*foe{other, twin, host, path} {
 		f.begin(t)
 	}
 	e := &ears{heard: map[uint32]map[string]bool{}}
-	for _, p := range w.everywhere(t, []string{other.key, twin.key, host.key}) {
+	for _, p := range w.everywhere(t, []string{other.key, twin.key, host.key, path.key}) {
 		e.listen(t, p)
 	}
 	w.seen(t, rome.Nodes[0].Pod, rome.seen(t, own(0, 5, true)), milan.seen(t, own(0, 5, true)))
@@ -189,6 +194,7 @@ func TestCampaign(t *testing.T) {
 		{foe: other, fence: netnstest.PodAddr(60, 0, 5, true), fenceTo: own(1, 5, true)},
 		{foe: twin, fence: own(0, 7, true), fenceTo: own(1, 6, true)},
 		{foe: host, fence: own(1, 7, true), fenceTo: own(1, 6, true)},
+		{foe: path, fence: path.pods[0], fenceTo: path.called(own(0, 5, true))},
 	} {
 		c.ears, c.next = e, next
 		c.places(t, w)
@@ -197,6 +203,11 @@ func TestCampaign(t *testing.T) {
 			c.allowed = consumers(c, 5)
 		case twin:
 			c.allowed = consumers(c, 6)
+		case path: // by the view alone, and from its own range alone
+			c.allowed = func(x cell) bool {
+				in := slices.ContainsFunc(path.ranges, func(p netip.Prefix) bool { return p.Contains(x.from.at) })
+				return in && x.kind.reaches && x.to.at == path.called(own(0, 5, x.kind.v4))
+			}
 		default:
 			c.allowed = func(x cell) bool {
 				there := slices.Contains(host.peering().There, x.from.at)
@@ -249,6 +260,10 @@ func (c *campaign) places(t *testing.T, w *world) {
 	if s == w.rome {
 		network, others = "198.51.100", "milan"
 	}
+	var beside []string
+	for _, r := range c.ranges {
+		beside = append(beside, r.Addr().Next().String())
+	}
 	c.targets = spots(
 		"pods of the cluster", "10.42.1.5 10.42.1.6 10.42.2.5 10.42.2.6 10.42.1.77 fd42:0:0:1::5 fd42:0:0:1::6 fd42:0:0:2::5 fd42:0:0:2::6 fd42:0:0:1::77",
 		"bridges of pods", "10.42.1.1 10.42.2.1 fd42:0:0:1::1 fd42:0:0:2::1",
@@ -262,15 +277,22 @@ func (c *campaign) places(t *testing.T, w *world) {
 		"broadcast, multicast", "255.255.255.255 10.42.255.255 192.168.0.255 169.254.255.255 224.0.0.1 224.0.0.251 ff02::1 ff02::2 ff02::1:ff00:5 ff05::2",
 		"nowhere, reserved", "0.0.0.0 0.0.0.1 240.0.0.1 :: 64:ff9b::a2a:105",
 		"views of the other peer", view(others, own(0, 5, true))+" "+view(others, own(0, 5, false))+" "+view(others, netip.MustParseAddr("10.43.0.2")),
-		"its own views", view(c.key, c.ranges[0].Addr().Next())+" "+view(c.key, c.ranges[1].Addr().Next()),
+		"its own views", view(c.of, c.ranges[0].Addr().Next())+" "+view(c.of, c.ranges[1].Addr().Next()),
 		"the world", "192.0.2.2 198.51.100.2 8.8.8.8 2001:db8::1",
 	)
+	if c.own != nil {
+		var pods []string
+		for _, text := range strings.Fields("10.42.1.5 10.42.1.6 10.42.2.5 10.42.1.1 10.42.1.77 fd42:0:0:1::5 fd42:0:0:1::6 fd42:0:0:2::5 fd42:0:0:1::1") {
+			pods = append(pods, c.called(netip.MustParseAddr(text)).String())
+		}
+		c.targets = append(c.targets, spots("pods as it calls them", strings.Join(pods, " "))...)
+	}
 	c.sources = spots(
-		"its pods", c.peering().There[0].String()+" "+c.peering().There[1].String(),
-		"others of its range", c.ranges[0].Addr().Next().String()+" "+c.ranges[1].Addr().Next().String()+" "+c.ranges[2].Addr().Next().String(),
+		"its pods", c.pods[0].String()+" "+c.pods[1].String(),
+		"others of its range", strings.Join(beside, " "),
 		"the victim's pods", "10.42.1.6 10.42.2.5 fd42:0:0:1::6",
 		"a view of the other peer", view(others, own(0, 5, true))+" "+view(others, own(0, 5, false)),
-		"its own view", view(c.key, c.ranges[0].Addr().Next())+" "+view(c.key, c.ranges[1].Addr().Next()),
+		"its own view", view(c.of, c.ranges[0].Addr().Next())+" "+view(c.of, c.ranges[1].Addr().Next()),
 		"the victim's nodes", "192.168.0.1 fd19::2 "+outside(network, 0),
 		"ends of tunnels, next hops", "169.254.0.4 169.254.0.5 169.254.0.1 169.254.0.2 fe80::1 fd70:656c:6167:6f00::2",
 		"loopback", "127.0.0.1 ::1",
@@ -354,6 +376,9 @@ func (c *campaign) run(t *testing.T) {
 // answersItself says whether a gateway may answer a cell, into the tunnel: what is for it, and what
 // is for a mapped address, of which callers are told that nothing is there.
 func (c *campaign) answersItself(x cell) bool {
+	if c.own != nil { // which has nothing but pods
+		return x.to.at == providerEnd || x.from.name == "ends of tunnels, next hops"
+	}
 	switch x.to.name {
 	case "ends of tunnels", "next hops", "broadcast, multicast":
 		return true

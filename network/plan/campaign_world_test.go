@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pelago-dev/pelago/network/ipam"
 	"github.com/pelago-dev/pelago/network/netnstest"
 	"github.com/pelago-dev/pelago/network/tunnel"
 )
@@ -24,6 +25,12 @@ type foe struct {
 	secret   tunnel.Secret
 	endpoint netip.Addr
 	out      chan []byte
+	// pods are those whose packets may be let in, and of is by what the victim knows its ranges.
+	pods []netip.Addr
+	of   string
+	// own are the views by which the victim's pods are called on a path, of which the foe is the
+	// other end.
+	own []ipam.View
 
 	mu      sync.Mutex
 	answers map[uint32]string
@@ -36,7 +43,16 @@ type foe struct {
 // newFoe gives a side one more peer, whose pods are in Range of a number.
 func (w *world) newFoe(s *side, key, network string, number, port int, role Role) *foe {
 	w.t.Helper()
-	f := &foe{key: key, victim: s, at: netnstest.NewPlace(w.t, key), endpoint: netip.MustParseAddr(outside(network, 0)),
+	f := w.newFoeAt(s, key, network, number)
+	s.in.Peerings = append(s.in.Peerings, Peering{Key: key, Role: role, Limited: true, ListenPort: uint16(port), Secret: s.Name + "-key",
+		Peer: f.secret.Public(), Endpoints: []string{netip.AddrPortFrom(f.endpoint, listenPort).String()}})
+	return f
+}
+
+// newFoeAt makes a foe that is not known to anybody yet.
+func (w *world) newFoeAt(s *side, key, network string, number int) *foe {
+	w.t.Helper()
+	f := &foe{key: key, of: key, victim: s, at: netnstest.NewPlace(w.t, key), endpoint: netip.MustParseAddr(outside(network, 0)),
 		out: make(chan []byte), answers: map[uint32]string{}, accepted: map[uint32]bool{}}
 	f.ranges = append(f.ranges, netnstest.Range(number, true), netnstest.Range(number, false), prefixes(fmt.Sprintf("10.%d.0.0/24", number+1))[0])
 	f.at.Join("eth1", w.router, key, 1500)
@@ -46,9 +62,41 @@ func (w *world) newFoe(s *side, key, network string, number, port int, role Role
 	var err error
 	f.secret, err = tunnel.NewSecret()
 	f.at.Must(err)
-	s.in.Peerings = append(s.in.Peerings, Peering{Key: key, Role: role, Limited: true, ListenPort: uint16(port), Secret: s.Name + "-key",
-		Peer: f.secret.Public(), Endpoints: []string{netip.AddrPortFrom(f.endpoint, listenPort).String()}})
 	return f
+}
+
+// newPathFoe makes a foe that is the other end of a path that a consumer of a side has arranged. Both are called
+// by what the side calls the other: what leaves looks like what arrives.
+func (w *world) newPathFoe(s *side, key, consumer, network string, number int) *foe {
+	w.t.Helper()
+	f := w.newFoeAt(s, key, network, number)
+	f.of, f.ranges = consumer, f.ranges[:2]
+	for _, v4 := range netnstest.Families {
+		f.pods = append(f.pods, netnstest.PodAddr(number, 0, 5, v4))
+	}
+	return f
+}
+
+// arrange gives the victim the path, once its views are known.
+func (f *foe) arrange(t *testing.T, here []netip.Addr, port uint16) {
+	t.Helper()
+	for i, r := range f.ranges {
+		as, ok := f.victim.table.View(f.of, r.Addr())
+		if !ok {
+			t.Fatalf("%s has no view of %s", f.victim.Name, r)
+		}
+		f.own = append(f.own, ipam.View{Real: ownPods[i], View: netip.PrefixFrom(as, r.Bits())})
+	}
+	p := &f.victim.in.Peerings[slices.IndexFunc(f.victim.in.Peerings, func(p Peering) bool { return p.Key == f.of })]
+	p.Paths = append(p.Paths, Path{Key: f.key, Prefixes: f.ranges, Own: f.own, Here: here, ListenPort: port, Secret: f.victim.Name + "-key", Alive: true,
+		Peer: f.secret.Public(), Endpoints: []string{netip.AddrPortFrom(f.endpoint, listenPort).String()}})
+}
+
+// called is a pod of the victim's as the foe calls it.
+func (f *foe) called(real netip.Addr) netip.Addr {
+	table := ipam.NewTable(map[string]ipam.Result{f.key: {Views: f.own}})
+	a, _ := table.View(f.key, real)
+	return a
 }
 
 // reallocate decides the views of all peers of a side, of which those that are no foes have its own ranges.
@@ -58,6 +106,10 @@ func (s *side) reallocate(foes ...*foe) {
 		ranges[p.Key] = slices.Concat(ownPods, ownExternal)
 	}
 	for _, f := range foes {
+		if f.of != f.key {
+			ranges[f.of] = append(ranges[f.of], f.ranges...)
+			continue
+		}
 		ranges[f.key] = f.ranges
 	}
 	s.allocated(ranges)
@@ -119,6 +171,9 @@ func (f *foe) take(b []byte) {
 		return
 	case p == unix.IPPROTO_ICMP || p == unix.IPPROTO_ICMPV6:
 		what = fmt.Sprintf("ICMP %d/%d of %s", b[at], b[at+1], from)
+		if quoted, is := quotes(b); is && f.own != nil && contains(ownPods, quoted) {
+			f.others = append(f.others, fmt.Sprintf("%s, about a packet to %s, which nobody there knows", what, quoted))
+		}
 	case p == unix.IPPROTO_TCP:
 		what = fmt.Sprintf("TCP %#x of %s", b[at+13], from)
 	case p == unix.IPPROTO_UDP && binary.BigEndian.Uint16(b[at+2:]) == ProbePort && consumerEnd.Prev().Less(from) && from.Less(providerEnd.Next()):
@@ -137,6 +192,18 @@ func (f *foe) take(b []byte) {
 	if len(ids) == 0 {
 		f.others = append(f.others, what)
 	}
+}
+
+// quotes is for whom the packet was that an error of ICMP is about.
+func quotes(b []byte) (to netip.Addr, is bool) {
+	const at6, at4 = 40 + 8 + 24, 20 + 8 + 16
+	switch six := b[0]>>4 == 6; {
+	case six && len(b) >= at6+16:
+		return netip.AddrFrom16([16]byte(b[at6 : at6+16])), b[40] < 128
+	case !six && len(b) >= at4+4:
+		return netip.AddrFrom4([4]byte(b[at4 : at4+4])), b[20] == 3 || b[20] == 11 || b[20] == 12
+	}
+	return to, false
 }
 
 func (f *foe) answer(id uint32) string {

@@ -85,11 +85,36 @@ func (s *source) peering() Peering {
 	return Peering{
 		Key: s.name(), Role: []Role{Consumer, Provider, ""}[s.next()%3], Views: many(s, s.view), Transit: many(s, s.prefix),
 		Limited: s.next()%2 > 0, Here: many(s, s.addr), There: many(s, s.addr), ListenPort: uint16(s.next() % 3),
-		Peer: tunnel.PublicKey{s.next() % 3}, Guard: s.guard(), Line: s.line(),
-		Endpoints: many(s, func() string {
-			return []string{"", "a:1", "10.1.1.1:1", "[fd00::1]:1", "x:y", s.addr().String() + ":7"}[s.next()%6]
-		}),
+		Peer: tunnel.PublicKey{s.next() % 3}, Guard: s.guard(), Line: s.line(), Endpoints: many(s, s.endpoint),
 	}
+}
+
+func (s *source) endpoint() string {
+	return []string{"", "a:1", "10.1.1.1:1", "[fd00::1]:1", "x:y", s.addr().String() + ":7"}[s.next()%6]
+}
+
+// paths are those of a peering's own ranges, most of them.
+func (s *source) paths(in Input, p Peering) []Path {
+	prefix := func() netip.Prefix {
+		if n := len(p.Views); n > 0 && s.next()%4 > 0 {
+			return p.Views[int(s.next())%n].Real
+		}
+		return s.prefix()
+	}
+	own := func() ipam.View {
+		v := s.view()
+		if n := len(in.Pods); n > 0 && s.next()%4 > 0 {
+			v.Real = in.Pods[int(s.next())%n]
+			v.View = netip.PrefixFrom(v.View.Addr(), v.Real.Bits()).Masked()
+		}
+		return v
+	}
+	return many(s, func() Path {
+		return Path{
+			Key: s.name() + ".p", Prefixes: many(s, prefix), Own: many(s, own), Here: many(s, s.addr), There: many(s, s.addr), First: s.next()%2 > 0,
+			Alive: s.next()%2 > 0, ListenPort: uint16(s.next() % 5), Peer: tunnel.PublicKey{s.next() % 3}, Endpoints: many(s, s.endpoint),
+		}
+	})
 }
 
 func (s *source) guard() *dataplane.Guard {
@@ -130,6 +155,9 @@ func (s *source) input() Input {
 	for range s.next() % 6 {
 		in.Peerings = append(in.Peerings, s.peering())
 	}
+	for i := range in.Peerings {
+		in.Peerings[i].Paths = s.paths(in, in.Peerings[i])
+	}
 	return in
 }
 
@@ -154,40 +182,50 @@ func said(in Input) string {
 func FuzzCompute(f *testing.F) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
-		b := make([]byte, 100+random.IntN(900))
+		b := make([]byte, 100+random.IntN(1400))
 		for i := range b {
 			b[i] = byte(random.Uint32())
 		}
 		f.Add(b)
 	}
+	all := func(b []byte) []Input {
+		s, more, sound := source(b), source(b), pathed() // whose peerings can all be, and most of its paths
+		sound.Peerings[1].Paths = append(sound.Peerings[1].Paths, more.paths(sound, sound.Peerings[1])...)
+		return []Input{s.input(), sound}
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s := source(b)
-		in := s.input()
-		s = b
-		want := s.input() // the same again
-		gateways := Compute(in).Gateways
-		for _, n := range append(in.Nodes, Node{Name: in.Node}) {
-			in.Node = n.Name
-			p := Compute(in)
-			if err := p.Config.Check(); err != nil && n.Name != "" {
-				t.Errorf("%q: %v", n.Name, err)
-			}
-			if d := cmp.Diff(gateways, p.Gateways); d != "" {
-				t.Errorf("%q: does not agree with the first: %s", n.Name, d)
-			}
-			for _, c := range p.Tunnels {
-				if len(c.Config.Name) > 15 || c.Config.MTU < 1280 || c.Config.Peer.IsZero() {
-					t.Errorf("%q: tunnel %+v", n.Name, c)
-				}
-			}
-			for _, problem := range p.Problems {
-				if problem.Object == "" || problem.Text == "" {
-					t.Errorf("problem %q", problem)
-				}
-			}
-		}
-		if a, b := said(in), said(want); a != b {
-			t.Errorf("the input was %s and is %s", b, a)
+		again := all(b)
+		for i, in := range all(b) {
+			holds(t, in, again[i])
 		}
 	})
+}
+
+// holds tries one input, of which want is the same again.
+func holds(t *testing.T, in, want Input) {
+	t.Helper()
+	gateways := Compute(in).Gateways
+	for _, n := range append(in.Nodes, Node{Name: in.Node}) {
+		in.Node = n.Name
+		p := Compute(in)
+		if err := p.Config.Check(); err != nil && n.Name != "" {
+			t.Errorf("%q: %v", n.Name, err)
+		}
+		if d := cmp.Diff(gateways, p.Gateways); d != "" {
+			t.Errorf("%q: does not agree with the first: %s", n.Name, d)
+		}
+		for _, c := range p.Tunnels {
+			if len(c.Config.Name) > 15 || c.Config.MTU < 1280 || c.Config.Peer.IsZero() {
+				t.Errorf("%q: tunnel %+v", n.Name, c)
+			}
+		}
+		for _, problem := range p.Problems {
+			if problem.Object == "" || problem.Text == "" {
+				t.Errorf("problem %q", problem)
+			}
+		}
+	}
+	if a, b := said(in), said(want); a != b {
+		t.Errorf("the input was %s and is %s", b, a)
+	}
 }

@@ -17,6 +17,8 @@ type peer struct {
 	Peering
 	// tunnel says that there can be one.
 	tunnel bool
+	// paths are those of Paths that can be.
+	paths []*direct
 }
 
 // readPods returns this cluster's own ranges as they can be, the widest of those that
@@ -94,6 +96,7 @@ func (b *build) readPeerings(peerings []Peering) {
 		}
 	}
 	slices.SortFunc(views, claim.compare)
+	b.readPaths(views)
 	slices.SortFunc(b.peerings, func(a, b *peer) int { return cmp.Compare(a.Key, b.Key) })
 	for _, p := range b.peerings {
 		b.readTransit(p)
@@ -159,7 +162,7 @@ func (b *build) readViews() {
 	for _, p := range b.peerings {
 		var reals, own []claim
 		for _, v := range p.Views {
-			if !sound(v.View) || !sound(v.Real) || v.View.Bits() != v.Real.Bits() || v.View.Addr().BitLen() != v.Real.Addr().BitLen() || v.View.Bits() == 0 {
+			if !isView(v) {
 				b.wrong(peeringObject(p.Key), "%s is no view of %s", v.View, v.Real)
 				continue
 			}
@@ -217,19 +220,23 @@ func (b *build) readTunnel(p *peer, views []claim) {
 		p.tunnel = false
 		b.wrong(peeringObject(p.Key), "the peer has published no key yet")
 	}
-	p.Endpoints = slices.DeleteFunc(slices.Clone(p.Endpoints), func(e string) bool {
+	p.Endpoints = b.readEndpoints(peeringObject(p.Key), p.Endpoints, views)
+}
+
+func (b *build) readEndpoints(object string, endpoints []string, views []claim) []string {
+	return slices.DeleteFunc(slices.Clone(endpoints), func(e string) bool {
 		host, _, err := tunnel.SplitEndpoint(e)
 		if err != nil {
-			b.wrong(peeringObject(p.Key), "its peer's endpoint %v", err)
+			b.wrong(object, "its peer's endpoint %v", err)
 			return true
 		}
 		a, err := netip.ParseAddr(host)
 		if err == nil && unusable(a.Unmap()) != "" {
-			b.wrong(peeringObject(p.Key), "its peer's endpoint %s %s", e, unusable(a.Unmap()))
+			b.wrong(object, "its peer's endpoint %s %s", e, unusable(a.Unmap()))
 			return true
 		}
 		if err == nil && held(views, a.Unmap()) {
-			b.wrong(peeringObject(p.Key), "its peer's endpoint %s is an address of a view, and would be sought in a tunnel: reserve it", e)
+			b.wrong(object, "its peer's endpoint %s is an address of a view, and would be sought in a tunnel: reserve it", e)
 			return true
 		}
 		return false
@@ -323,9 +330,7 @@ func (b *build) gateway(p *peer, mtu int) dataplane.Gateway {
 		Closed: p.Closed, Calls: p.Calls, ShutHere: p.ShutHere, ShutThere: p.ShutThere, Guard: b.guard(p), Line: p.Line,
 	}
 	g.Begin, g.Port, g.Known = beginPerSecond, p.ListenPort, known(p.Heard, p.Endpoints)
-	for _, v := range p.Views {
-		g.Views = append(g.Views, dataplane.View{View: v.View, Real: v.Real})
-	}
+	g.Views = viewsOf(p.Views)
 	return g
 }
 

@@ -175,10 +175,11 @@ type Path struct {
 // Plan is what a node has to have.
 type Plan struct {
 	Config dataplane.Config
-	// Tunnels and Probes are those of Config's gateways, by peering.
+	// Tunnels and Probes are those of Config's gateways, by peering or path.
 	Tunnels []Tunnel
 	Probes  []Probe
-	// Gateways says of each peering which node is its gateway, "" if none is.
+	// Gateways says of each peering which node is its gateway, "" if none is; its paths have theirs
+	// there too.
 	Gateways map[string]string
 	// Problems are what was left out or cannot be, in order.
 	Problems []Problem
@@ -229,16 +230,26 @@ func Compute(in Input) Plan {
 		}
 		here := g == in.Node && b.self != nil
 		for _, v := range peering.Views {
-			p.Config.Routes = append(p.Config.Routes, b.route(v.View, peering.Key, g, mtu))
+			by := peering.Key
+			if w := peering.wayTo(v); w != nil {
+				by = w.Key
+			}
+			p.Config.Routes = append(p.Config.Routes, b.route(v.View, by, g, mtu))
 		}
 		if view, ok := peering.lineView(); ok {
 			p.Config.Routes = append(p.Config.Routes, b.route(view, peering.Key, g, mtu))
 		}
 		if here {
-			p.Config.Gateways = append(p.Config.Gateways, b.gateway(peering, mtu))
+			gateway := b.gateway(peering, mtu)
+			p.Config.Gateways = append(p.Config.Gateways, gateway)
 			p.Probes = append(p.Probes, probe(peering))
 			if peering.tunnel {
 				p.Tunnels = append(p.Tunnels, peering.tunnelOf(mtu))
+			}
+			for _, w := range peering.paths {
+				p.Config.Gateways = append(p.Config.Gateways, w.gateway(gateway))
+				p.Probes = append(p.Probes, w.probe())
+				p.Tunnels = append(p.Tunnels, w.tunnelOf(mtu))
 			}
 		}
 	}

@@ -66,6 +66,22 @@ func rome(nodes int) Input {
 	return in
 }
 
+// pathed is rome as one of three providers of oslo's, with paths to both others.
+func pathed() Input {
+	in := rome(3)
+	p := &in.Peerings[1]
+	p.Views = append(p.Views, views("10.85.0.0/16", "10.91.0.0/16", "10.86.0.0/16", "10.86.0.0/16")...)
+	p.Limited, p.Here, p.There = true, addrs("10.42.1.7"), addrs("10.60.3.3", "10.85.3.3")
+	p.ShutHere = addrs("10.42.1.8")
+	for i, to := range []string{"10.85.0.0/16", "10.86.0.0/16"} {
+		p.Paths = append(p.Paths, Path{
+			Key: fmt.Sprint("oslo.", i+1), Prefixes: prefixes(to), Own: views("10.42.0.0/16", "10.84.0.0/16"), Here: p.Here, There: p.There,
+			First: i == 0, Alive: i == 0, ListenPort: uint16(51822 + i), Secret: fmt.Sprint("oslo-key-", i+1), Peer: tunnel.PublicKey{byte(4 + i)}, Endpoints: []string{"203.0.113.7:51820"},
+		})
+	}
+	return in
+}
+
 // dual is rome with IPv6 beside IPv4, and milan with the same ranges.
 func dual(nodes int) Input {
 	in := rome(nodes)
@@ -161,6 +177,12 @@ func TestText(t *testing.T) {
 			in.Peerings[0].Line = calling("10.43.0.9")
 			in.Peerings[0].Line.Callers = addrs("10.42.1.7", "10.42.1.7", "127.0.0.1")
 			in.Peerings[1] = Peering{Key: "invitation-5", Role: Provider, Closed: true, ListenPort: 51821, Secret: "invitation-5", Peer: tunnel.PublicKey{2}, Line: answering()}
+			return in
+		}},
+		{"path", func() Input { // to two other providers of oslo's, one of which answers
+			in := rome(2)
+			in.Node = "rome-2"
+			in.Peerings = pathed().Peerings[1:]
 			return in
 		}},
 		{"node-gone", func() Input {
