@@ -22,6 +22,8 @@ const (
 	maxRanges    = 16
 	maxViews     = 18
 	maxEndpoints = 16
+	// maxEndpoint is how long one of them is: a name of DNS, and a port.
+	maxEndpoint = 261
 	// maxReached is how many addresses may be reached, on one side of one peering.
 	maxReached = 1 << 15
 	// maxAddresses is how many addresses of a node count.
@@ -41,6 +43,8 @@ type known struct {
 	away  map[string][]string
 	hosts map[string]string
 	read  map[stream]progress
+	// nodes are the addresses of all nodes here, whoever reaches them by these.
+	nodes map[netip.Addr]bool
 }
 
 func (k *known) wrong(object, format string, args ...any) {
@@ -51,7 +55,7 @@ func (k *known) wrong(object, format string, args ...any) {
 // on all nodes but for the MTU.
 func input(f facts) known {
 	k := known{input: plan.Input{Node: f.self}, secrets: map[string]tunnel.Secret{}, transit: map[string][]netip.Prefix{},
-		away: map[string][]string{}, hosts: map[string]string{}, read: f.read, problems: slices.Clone(f.wrongRules)}
+		away: map[string][]string{}, hosts: map[string]string{}, read: f.read, problems: slices.Clone(f.wrongRules), nodes: nodeAddresses(f.nodes)}
 	peerings := f.pairs()
 	behind := map[string][]string{} // virtual nodes, by peering
 	place := map[string]int{}
@@ -155,6 +159,7 @@ func (k *known) peering(f facts, p *pair, behind map[string][]string) {
 	within := func(a netip.Addr) (netip.Addr, bool) { return a, prefixIn(k.input.Pods, a) || prefixIn(out.Transit, a) }
 	out.Here, out.There = k.reached(object, here, within), k.reached(object, append(there, api.view...), real)
 	k.reach(f, p, &out, api, within, real)
+	out.Paths = k.paths(f, p, out)
 	out.Guard = k.guard(f, object, p, table, out, api)
 	k.input.Peerings = append(k.input.Peerings, out)
 }
