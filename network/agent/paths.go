@@ -22,6 +22,15 @@ func isPath(key string) bool {
 	return strings.HasPrefix(key, v1alpha1.NetworkKey(v1alpha1.TenantNamespacePrefix)) && strings.Contains(key, ".")
 }
 
+// pathKeys are the keys of all direct paths there are.
+func (f facts) pathKeys() map[string]bool {
+	all := map[string]bool{}
+	for i := range f.paths {
+		all[v1alpha1.NetworkPathKey(f.paths[i].Namespace, f.paths[i].Name)] = true
+	}
+	return all
+}
+
 // refusals are the reasons for which this cluster's manager lets a path not be.
 var refusals = []string{v1alpha1.ReasonNotAllowed, v1alpha1.ReasonPrefixesRefused, v1alpha1.ReasonPathEnded}
 
@@ -88,6 +97,7 @@ func (k *known) paths(f facts, p *pair, out plan.Peering) (all []plan.Path) {
 		for _, prefix := range path.Prefixes {
 			taken[prefix] = true
 		}
+		k.again = sooner(k.again, n.Spec.Until.Time)
 		path.There = slices.DeleteFunc(slices.Clone(out.There), func(a netip.Addr) bool { return !prefixIn(path.Prefixes, a) })
 		all = append(all, path)
 	}
