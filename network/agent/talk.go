@@ -40,10 +40,10 @@ type mark struct {
 // next is what follows from what was counted by now. What was counted before it looked first may be
 // of long ago, and says nothing.
 func (t talk) next(bytes uint64, now time.Time) talk {
-	marks := append(slices.Clone(t.marks), mark{now, bytes})
-	if bytes < marks[0].bytes { // it is counted anew
-		return talk{marks: []mark{{now, bytes}}}
+	if n := len(t.marks); n > 0 && bytes < t.marks[n-1].bytes { // it is counted anew
+		t = talk{}
 	}
+	marks := append(slices.Clone(t.marks), mark{now, bytes})
 	for len(marks) > 1 && now.Sub(marks[1].at) >= talkFor {
 		marks = marks[1:]
 	}

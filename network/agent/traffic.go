@@ -184,6 +184,8 @@ type account struct {
 	mu    sync.Mutex
 	views []dataplane.View
 	probe netip.Addr
+	// direct says that it is the gateway of a direct path, by which no nodes go.
+	direct bool
 	// volumes are what was sent and received, by namespace.
 	volumes map[string]*[2]volume
 	// transits are the views of other providers that the peer reaches, and through the bytes that it
@@ -196,7 +198,7 @@ type account struct {
 func (a *account) is(g dataplane.Gateway, via map[netip.Prefix]string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.views, a.probe, a.transits = g.Views, g.ProbeAt, nil
+	a.views, a.probe, a.direct, a.transits = g.Views, g.ProbeAt, len(g.Own) > 0, nil
 	before := a.through
 	a.through = map[string]uint64{}
 	for _, view := range g.Transit {
@@ -232,6 +234,11 @@ func (a *account) add(p traffic.Portion) {
 		return
 	}
 	ours, theirs, sent, received := sidesOf(p, a.views)
+	if _, known := a.holder(ours); a.direct && !known { // by a path both ends may have the same ranges
+		if _, known := a.holder(p.Reply.From); known {
+			ours, theirs, sent, received = p.Reply.From, p.Reply.To, p.Reply, p.Original
+		}
+	}
 	for _, t := range a.transits {
 		if t.view.Contains(ours) {
 			a.through[t.of] += p.Original.Bytes + p.Reply.Bytes
