@@ -80,6 +80,10 @@ func (k *known) paths(f facts, p *pair, out plan.Peering) (all []plan.Path) {
 		return nil
 	}
 	own := k.seenAs(p)
+	if len(own) == 0 { // the other provider would be shown real addresses
+		k.wrong("peering "+out.Key, "its consumer has not said by which views it sees the pods here, so there are no direct paths")
+		return nil
+	}
 	here := lacking(out.Here, out.ShutHere)
 	taken := map[netip.Prefix]bool{}
 	for _, n := range named {

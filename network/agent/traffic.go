@@ -184,8 +184,6 @@ type account struct {
 	mu    sync.Mutex
 	views []dataplane.View
 	probe netip.Addr
-	// direct says that it is the gateway of a direct path, by which no nodes go.
-	direct bool
 	// volumes are what was sent and received, by namespace.
 	volumes map[string]*[2]volume
 	// transits are the views of other providers that the peer reaches, and through the bytes that it
@@ -198,7 +196,7 @@ type account struct {
 func (a *account) is(g dataplane.Gateway, via map[netip.Prefix]string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.views, a.probe, a.direct, a.transits = g.Views, g.ProbeAt, len(g.Own) > 0, nil
+	a.views, a.probe, a.transits = g.Views, g.ProbeAt, nil
 	before := a.through
 	a.through = map[string]uint64{}
 	for _, view := range g.Transit {
@@ -234,11 +232,6 @@ func (a *account) add(p traffic.Portion) {
 		return
 	}
 	ours, theirs, sent, received := sidesOf(p, a.views)
-	if _, known := a.holder(ours); a.direct && !known { // by a path both ends may have the same ranges
-		if _, known := a.holder(p.Reply.From); known {
-			ours, theirs, sent, received = p.Reply.From, p.Reply.To, p.Reply, p.Original
-		}
-	}
 	for _, t := range a.transits {
 		if t.view.Contains(ours) {
 			a.through[t.of] += p.Original.Bytes + p.Reply.Bytes
@@ -264,11 +257,9 @@ func (a *account) add(p traffic.Portion) {
 }
 
 // sidesOf are the ends of a connection, both as this cluster sees them, and what went each way. Those
-// that begin here go to a view, and are answered by what it is of; those that the peer begins are answered
-// to one. What comes by a direct path is for this cluster's pods as others see them, which may be
-// what a view is here: then who answers tells.
+// that begin here go to a view; those that the peer begins are answered to one.
 func sidesOf(p traffic.Portion, views []dataplane.View) (ours, theirs netip.Addr, sent, received traffic.Direction) {
-	if slices.ContainsFunc(views, func(v dataplane.View) bool { return v.View.Contains(p.Original.To) && v.Real.Contains(p.Reply.From) }) {
+	if slices.ContainsFunc(views, func(v dataplane.View) bool { return v.View.Contains(p.Original.To) }) {
 		return p.Original.From, p.Original.To, p.Original, p.Reply
 	}
 	return p.Reply.From, p.Reply.To, p.Reply, p.Original

@@ -124,35 +124,6 @@ func TestAccount(t *testing.T) {
 	}
 }
 
-// TestAccountDirect: by a direct path the peer's pods are called 10.60.0.0/16, seen here as 10.61.0.0/16,
-// and those here are called what may be the same.
-func TestAccountDirect(t *testing.T) {
-	there, back := volume{3, 300}, volume{2, 250}
-	for _, c := range []struct {
-		reason          string
-		view, real, own string
-		of              traffic.Portion
-		want            [2]volume // of front, sent and received
-	}{
-		{"a pod here calls one there", "10.61.0.0/16", "10.60.0.0/16", "10.90.0.0/16", crossing("10.42.1.5", "10.61.3.4", "10.60.3.4", "10.90.1.5", there, back), [2]volume{there, back}},
-		{"a pod there calls one here", "10.61.0.0/16", "10.60.0.0/16", "10.90.0.0/16", crossing("10.60.3.4", "10.90.1.5", "10.42.1.5", "10.61.3.4", there, back), [2]volume{back, there}},
-		{"pods here are called what those there are seen as", "10.61.0.0/16", "10.60.0.0/16", "10.61.0.0/16", crossing("10.60.3.4", "10.61.1.5", "10.42.1.5", "10.61.3.4", there, back), [2]volume{back, there}},
-		{"those there are called what pods here are, too", "10.61.0.0/16", "10.42.0.0/16", "10.61.0.0/16", crossing("10.42.3.4", "10.61.1.5", "10.42.1.5", "10.61.3.4", there, back), [2]volume{back, there}},
-		{"and are called", "10.61.0.0/16", "10.42.0.0/16", "10.61.0.0/16", crossing("10.42.1.5", "10.61.3.4", "10.42.3.4", "10.61.1.5", there, back), [2]volume{there, back}},
-	} {
-		h := &holders{}
-		h.are(map[netip.Addr]string{netip.MustParseAddr("10.42.1.5"): "front"}, time.Unix(0, 0))
-		a := &account{holder: h.of, volumes: map[string]*[2]volume{}}
-		a.is(dataplane.Gateway{
-			Views: []dataplane.View{{View: prefixes(c.view)[0], Real: prefixes(c.real)[0]}}, Own: []dataplane.View{{View: prefixes(c.own)[0], Real: prefixes("10.42.0.0/16")[0]}},
-		}, nil)
-		a.add(c.of)
-		if d := cmp.Diff(map[string][2]volume{"front": c.want}, a.told(), cmp.AllowUnexported(volume{})); d != "" {
-			t.Errorf("%s (-want +got):\n%s", c.reason, d)
-		}
-	}
-}
-
 // TestAccountMany: who makes namespaces without end makes no series without end, and nothing is uncounted.
 func TestAccountMany(t *testing.T) {
 	a := &account{volumes: map[string]*[2]volume{}}
