@@ -311,7 +311,9 @@ func (a *Agent) plan() (known, plan.Plan, doubt, time.Time) {
 	inDoubt, until := a.tenure.doubt(time.Now(), others > 0), a.tenure.until
 	a.mu.Unlock()
 	f.mtu = a.cluster.mtuHere(f.nodes)
-	carrying, steady := a.tunnels.carrying(f.pathKeys(), f.now)
+	paths := f.pathKeys()
+	carrying, steady := a.tunnels.carrying(paths, f.now)
+	a.tunnels.forget(paths)
 	f.carrying = carrying
 	k := input(f)
 	k.again = sooner(k.again, steady)

@@ -157,6 +157,32 @@ func TestReportsFit(t *testing.T) {
 	}
 }
 
+// TestReportsFitThrough holds that who talks to whom is left out before what a tunnel is, and only if
+// there is no room.
+func TestReportsFitThrough(t *testing.T) {
+	for _, count := range []int{50, 1000} {
+		used := metav1.NewTime(time.Unix(1000, 0).UTC())
+		reports := map[string]v1alpha1.TunnelReport{}
+		for i := range count {
+			r := v1alpha1.TunnelReport{Alive: true, Peer: tunnel.PublicKey{byte(i)}.String(), Used: &used}
+			for j := range v1alpha1.MaxThrough {
+				r.Through = append(r.Through, fmt.Sprintf("peering-provider%04d", j))
+			}
+			reports[fmt.Sprintf("peering-%04d", i)] = r
+		}
+		out := reportsText(reports)
+		var got map[string]v1alpha1.TunnelReport
+		if err := json.Unmarshal([]byte(out), &got); err != nil || len(got) != count || len(out) > maxReports {
+			t.Fatalf("%d reports in %d bytes, %v", len(got), len(out), err)
+		}
+		for key, r := range got {
+			if (len(r.Through) > 0) != (count == 50) || !r.Alive || r.Peer != reports[key].Peer || r.Used == nil {
+				t.Fatalf("of %d: told %+v", count, r)
+			}
+		}
+	}
+}
+
 func TestCut(t *testing.T) {
 	for _, c := range []struct{ of, want string }{{"", ""}, {"1234567890", "1234567890"}, {"12345678901", "1234567…"}, {"ääääää", "äää…"}, {"a\xff", "a?"}} {
 		if got := cut(c.of, 10); got != c.want || len(got) > 10 {

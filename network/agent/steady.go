@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/pelago-dev/pelago/network/health"
@@ -44,6 +45,25 @@ func (s steady) carries(now time.Time) (is bool, then time.Time) {
 		return true, time.Time{}
 	}
 	return false, s.since.Add(steadyFor)
+}
+
+// forget lets go of where the other ends were of paths that there are no more: a consumer makes as
+// many as it likes, one after another.
+func (t *tunnels) forget(paths map[string]bool) {
+	t.mu.Lock()
+	var gone []string
+	for key := range t.last {
+		if isPath(key) && !paths[key] && t.running[key] == nil {
+			gone = append(gone, key)
+			delete(t.last, key)
+		}
+	}
+	t.mu.Unlock()
+	for _, key := range gone {
+		if err := t.keeper.Last(key, netip.AddrPort{}); err != nil {
+			t.log.Error(err, "forgetting where a peer was", "peering", key)
+		}
+	}
 }
 
 // carrying are the paths whose tunnels here can be relied upon, and when another one may be; zero if

@@ -1,12 +1,17 @@
 package agent
 
 import (
+	"net/netip"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/pelago-dev/pelago/network/health"
+	"github.com/pelago-dev/pelago/network/holder"
 )
 
 func TestSteady(t *testing.T) {
@@ -62,6 +67,37 @@ func TestCarrying(t *testing.T) {
 	if ts.carrying(map[string]bool{"tenant-a.1": true}, now); len(ts.steady) != 1 {
 		t.Errorf("what is no path any more is remembered: %v", ts.steady)
 	}
+}
+
+// TestForget holds that a consumer who makes one path after another leaves nothing behind, and that
+// what is known of peerings, and of paths that are there, stays.
+func TestForget(t *testing.T) {
+	at := netip.MustParseAddrPort("198.51.100.7:7100")
+	k := lasts{}
+	ts := newTunnels(Options{Log: logr.Discard(), Keeper: k}, nil, nil, nil)
+	for _, key := range []string{"peering-milan", "tenant-turin", "tenant-turin.1", "tenant-turin.2", "tenant-turin.3"} {
+		ts.remember(key, at)
+	}
+	ts.running["tenant-turin.3"] = &running{} // which still ends
+	ts.forget(map[string]bool{"tenant-turin.1": true})
+	want := lasts{"peering-milan": at, "tenant-turin": at, "tenant-turin.1": at, "tenant-turin.3": at}
+	for what, got := range map[string]map[string]netip.AddrPort{"here": ts.last, "by the keeper": k} {
+		if d := cmp.Diff(map[string]netip.AddrPort(want), got, cmpopts.EquateComparable(netip.AddrPort{})); d != "" {
+			t.Errorf("remembered %s (-want +got):\n%s", what, d)
+		}
+	}
+}
+
+// lasts keeps where others were, as the holder does.
+type lasts map[string]netip.AddrPort
+
+func (l lasts) Hold(holder.Kind, string, *os.File) error { return nil }
+func (l lasts) Drop(holder.Kind, string) error           { return nil }
+func (l lasts) Last(name string, at netip.AddrPort) error {
+	if l[name] = at; !at.IsValid() {
+		delete(l, name)
+	}
+	return nil
 }
 
 func TestSooner(t *testing.T) {
