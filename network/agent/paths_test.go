@@ -245,12 +245,15 @@ func TestPathEndpoints(t *testing.T) {
 		}
 	}
 	ts := newTunnels(Options{Log: logr.Discard()}, nil, nil, nil)
-	if found, err := ts.resolve(t.Context(), "localhost"); err == nil || len(found) > 0 {
+	if ts.resolver("tenant-turin") != nil || ts.resolver("peering-milan") != nil {
+		t.Error("peerings' names are looked at like those of paths")
+	}
+	if found, err := ts.resolver(pathKey)(t.Context(), "localhost"); err == nil || len(found) > 0 {
 		t.Errorf("a name has the addresses %v before it is known which are this cluster's", found)
 	}
 	for _, ours := range []bool{true, false} {
 		ts.avoid(func(a netip.Addr) bool { return ours && a.IsLoopback() })
-		if found, err := ts.resolve(t.Context(), "localhost"); err != nil || (len(found) == 0) != ours {
+		if found, err := ts.resolver(pathKey)(t.Context(), "localhost"); err != nil || (len(found) == 0) != ours {
 			t.Errorf("if these are this cluster's: %t, a name has the addresses %v, %v", ours, found, err)
 		}
 	}

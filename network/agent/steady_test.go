@@ -100,6 +100,17 @@ func (l lasts) Last(name string, at netip.AddrPort) error {
 	return nil
 }
 
+// TestStirred holds that what becomes of a path makes a plan at once, and that of a peering only
+// what the Lease says.
+func TestStirred(t *testing.T) {
+	for key, plans := range map[string]int{pathKey: 1, "tenant-turin": 0, "peering-milan": 0} {
+		a := &Agent{work: make(chan struct{}, 1), renewal: make(chan struct{}, 1)}
+		if a.stirred(key); len(a.work) != plans || len(a.renewal) != 1 {
+			t.Errorf("%s: %d plans and %d renewals", key, len(a.work), len(a.renewal))
+		}
+	}
+}
+
 func TestSooner(t *testing.T) {
 	none, one, two := time.Time{}, time.Unix(1, 0), time.Unix(2, 0)
 	for _, c := range []struct{ a, b, want time.Time }{{none, none, none}, {one, none, one}, {none, one, one}, {one, two, one}, {two, one, one}} {

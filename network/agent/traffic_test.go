@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -260,6 +261,19 @@ func TestLedger(t *testing.T) {
 	send(p, 1)
 	l.looked = time.Time{}
 	check("it is here again", 1)
+	// It is a pod at another provider that says all this.
+	gateways[0].Transit = prefixes("127.0.0.0/24")
+	l.open(gateways, map[netip.Prefix]string{prefixes("127.0.0.0/24")[0]: "peering-oslo"})
+	for i, c := range []struct {
+		packets int
+		want    []string
+	}{{1, nil}, {talkMuch / 128, nil}, {1, []string{"peering-oslo"}}} {
+		send(p, c.packets)
+		l.looked = time.Time{}
+		if news := l.weigh(time.Now()); news != (c.want != nil) || !slices.Equal(l.named()["peering-milan"], c.want) {
+			t.Errorf("look %d: news %t, named %v", i, news, l.named())
+		}
+	}
 }
 
 // failing gives no namespace as long as it fails.

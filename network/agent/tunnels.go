@@ -284,11 +284,9 @@ func (t *tunnels) make(key string) (*running, error) {
 	tun, last := t.tuns[key], t.last[key]
 	delete(t.tuns, key)
 	t.mu.Unlock()
-	options := tunnel.Options{Namespace: space, Host: t.host, TUN: tun, Last: last, Userspace: t.userspace, Log: t.log.WithValues("peering", key)}
-	if isPath(key) {
-		options.Resolve = t.resolve
-	}
-	device, err := tunnel.New(options)
+	device, err := tunnel.New(tunnel.Options{
+		Namespace: space, Host: t.host, TUN: tun, Last: last, Userspace: t.userspace, Resolve: t.resolver(key), Log: t.log.WithValues("peering", key),
+	})
 	if err != nil {
 		err = errors.Join(err, space.Close())
 		if tun != nil {
@@ -305,6 +303,14 @@ func (t *tunnels) avoid(ours func(netip.Addr) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ours = ours
+}
+
+// resolver is who finds the addresses of names for a tunnel, nil for this process as ever.
+func (t *tunnels) resolver(key string) tunnel.Resolver {
+	if isPath(key) {
+		return t.resolve
+	}
+	return nil
 }
 
 // resolve finds the addresses of a name that a consumer says the other end of a path has, but for
