@@ -98,6 +98,8 @@ type Agent struct {
 	// away and hosts are whose pods are away and here, as in the last plan.
 	away  map[string][]string
 	hosts map[string]string
+	// uses are those of the direct paths here.
+	uses uses
 }
 
 // errStarting is why an agent is not ready before its first plan was applied.
@@ -123,7 +125,7 @@ func New(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.tunnels = newTunnels(o, held, measures, func() { signal(a.renewal) }, func() { signal(a.work) })
+	a.tunnels = newTunnels(o, held, measures, a.stirred, func() { signal(a.work) })
 	if a.meter, err = newMeter(o.Registry, a.plane, a.tunnels); err != nil {
 		return nil, err
 	}
@@ -150,6 +152,15 @@ func signal(c chan<- struct{}) {
 	}
 }
 
+// stirred is told that a tunnel came to life or died, or what its peer has told: of a path that
+// is where packets go.
+func (a *Agent) stirred(key string) {
+	signal(a.renewal)
+	if isPath(key) {
+		signal(a.work)
+	}
+}
+
 // Ready says why what is wanted is not so, nil if it is.
 func (a *Agent) Ready(*http.Request) error {
 	a.mu.Lock()
@@ -169,6 +180,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { a.survey(inner); return nil })
 	group.Go(func() error { a.crowds.watch(inner); return nil })
 	group.Go(func() error { a.recite(inner); return nil })
+	group.Go(func() error { a.heed(inner); return nil })
 	group.Go(func() error { return a.answer(inner) })
 	group.Go(func() error {
 		if !a.wait(inner) {
@@ -281,6 +293,9 @@ func (a *Agent) step(ctx context.Context, all bool) time.Duration {
 	if left := time.Until(until); gateway && left > 0 {
 		next = min(next, left+time.Millisecond)
 	}
+	if left := time.Until(k.again); left > 0 {
+		next = min(next, left+time.Millisecond)
+	}
 	return next
 }
 
@@ -299,7 +314,12 @@ func (a *Agent) plan() (known, plan.Plan, doubt, time.Time) {
 	inDoubt, until := a.tenure.doubt(time.Now(), others > 0), a.tenure.until
 	a.mu.Unlock()
 	f.mtu, f.heard = a.cluster.mtuHere(f.nodes), a.tunnels.heard()
+	paths := f.pathKeys()
+	carrying, steady := a.tunnels.carrying(paths, f.now)
+	a.tunnels.forget(paths)
+	f.carrying = carrying
 	k := input(f)
+	k.again = sooner(k.again, steady)
 	p := plan.Compute(k.input)
 	if len(k.input.Peerings) == 0 {
 		p.Config, p.Problems = dataplane.Config{}, nil // nothing of ours without a peer
@@ -315,6 +335,7 @@ func (a *Agent) plan() (known, plan.Plan, doubt, time.Time) {
 // the data plane is what the plan says.
 func (a *Agent) apply(ctx context.Context, p plan.Plan, k known, d doubt, all bool) (set bool, err error) {
 	want, locked := of(p, k.secrets)
+	a.tunnels.avoid(k.home)
 	want = a.tunnels.hesitate(want, d, time.Now())
 	err = a.tunnels.close(want)
 	a.ledger.close(p.Config.Gateways)
@@ -324,7 +345,7 @@ func (a *Agent) apply(ctx context.Context, p plan.Plan, k known, d doubt, all bo
 	if failed := a.plane.Set(ctx, p.Config); failed != nil {
 		return false, errors.Join(err, failed)
 	}
-	a.ledger.open(p.Config.Gateways) // before anything goes by a tunnel
+	a.ledger.open(p.Config.Gateways, k.via) // before anything goes by a tunnel
 	made, failed := a.tunnels.open(want, all)
 	err, set = errors.Join(err, failed), true
 	if made {

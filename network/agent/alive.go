@@ -33,7 +33,7 @@ func (a *Agent) renew(ctx context.Context) {
 		t, connected := termOf(a.gateway), a.networks
 		a.mu.Unlock()
 		began := time.Now()
-		reports := a.tunnels.reports()
+		reports := a.counted(a.tunnels.reports())
 		c := content{holder: a.options.Node, term: t, now: began}
 		if began.Sub(refused) >= reportEvery {
 			if said.due(reports, began) {

@@ -38,7 +38,7 @@ import (
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch,roleName=pelago-agent
 // +kubebuilder:rbac:groups="",resources=pods;namespaces,verbs=list;watch,roleName=pelago-agent
 // +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=list;watch,roleName=pelago-agent
-// +kubebuilder:rbac:groups=pelago.dev,resources=networkconfigs;networkrules;namespacemaps;namespaceoffloadings;ipmappings,verbs=list;watch,roleName=pelago-agent
+// +kubebuilder:rbac:groups=pelago.dev,resources=networkconfigs;networkrules;networkpaths;namespacemaps;namespaceoffloadings;ipmappings,verbs=list;watch,roleName=pelago-agent
 // +kubebuilder:rbac:groups="",resources=secrets,resourceNames=pelago-network-keys,verbs=get;list;watch,namespace=pelago-network,roleName=pelago-agent
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create,roleName=pelago-agent
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create,roleName=pelago-agent
@@ -88,6 +88,7 @@ var kinds = map[schema.GroupVersionKind]apimeta.RESTScope{
 	appsv1.SchemeGroupVersion.WithKind("DaemonSet"):                    apimeta.RESTScopeNamespace,
 	v1alpha1.GroupVersion.WithKind("NetworkConfig"):                    apimeta.RESTScopeNamespace,
 	v1alpha1.GroupVersion.WithKind("NetworkRules"):                     apimeta.RESTScopeNamespace,
+	v1alpha1.GroupVersion.WithKind("NetworkPath"):                      apimeta.RESTScopeNamespace,
 	v1alpha1.GroupVersion.WithKind("NamespaceMap"):                     apimeta.RESTScopeNamespace,
 	v1alpha1.GroupVersion.WithKind("NamespaceOffloading"):              apimeta.RESTScopeNamespace,
 	v1alpha1.GroupVersion.WithKind("IPMapping"):                        apimeta.RESTScopeNamespace,
@@ -152,7 +153,7 @@ func newCluster(o Options, changed, passed func(), saw func(string, *coordinatio
 	given := having(v1alpha1.LabelTenant).Add(requirement(discoveryv1.LabelManagedBy, selection.Equals, v1alpha1.GroupVersion.Group))
 	there := map[string]cache.Config{o.Namespace: {}}
 	if c.main, err = c.cache(map[client.Object]cache.ByObject{
-		&corev1.Node{}: {}, &v1alpha1.NetworkConfig{}: {}, &v1alpha1.NetworkRules{}: {}, &v1alpha1.NamespaceMap{}: {}, &v1alpha1.NamespaceOffloading{}: {}, &v1alpha1.IPMapping{}: {},
+		&corev1.Node{}: {}, &v1alpha1.NetworkConfig{}: {}, &v1alpha1.NetworkRules{}: {}, &v1alpha1.NetworkPath{}: {}, &v1alpha1.NamespaceMap{}: {}, &v1alpha1.NamespaceOffloading{}: {}, &v1alpha1.IPMapping{}: {},
 		&coordinationv1.Lease{}:      {Namespaces: there},
 		&corev1.Secret{}:             {Namespaces: there, Field: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.NetworkKeysName)},
 		&corev1.Pod{}:                {Label: tenants},
@@ -162,7 +163,7 @@ func newCluster(o Options, changed, passed func(), saw func(string, *coordinatio
 		return nil, err
 	}
 	for _, o := range []client.Object{
-		&corev1.Node{}, &v1alpha1.NetworkConfig{}, &v1alpha1.NetworkRules{}, &v1alpha1.NamespaceMap{}, &v1alpha1.NamespaceOffloading{}, &v1alpha1.IPMapping{},
+		&corev1.Node{}, &v1alpha1.NetworkConfig{}, &v1alpha1.NetworkRules{}, &v1alpha1.NetworkPath{}, &v1alpha1.NamespaceMap{}, &v1alpha1.NamespaceOffloading{}, &v1alpha1.IPMapping{},
 		&corev1.Secret{}, &corev1.Pod{}, &corev1.Namespace{}, &discoveryv1.EndpointSlice{},
 	} {
 		if _, err := c.listen(c.main, o, c.notify(o)); err != nil {
@@ -217,7 +218,7 @@ func (c *cluster) listen(in cache.Cache, o client.Object, handler toolscache.Res
 // write, as often as each may cause a plan.
 func (c *cluster) notify(o client.Object) toolscache.ResourceEventHandler {
 	switch o.(type) {
-	case *v1alpha1.NetworkConfig, *v1alpha1.NamespaceMap:
+	case *v1alpha1.NetworkConfig, *v1alpha1.NetworkPath, *v1alpha1.NamespaceMap:
 		return notify(c.rationed)
 	case *v1alpha1.NetworkRules:
 		return notify(c.ruled)

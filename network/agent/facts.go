@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -55,6 +56,11 @@ type facts struct {
 	ruling map[string]bool
 	// read is up to where the pods above are read.
 	read map[stream]progress
+	// now is when this is known, paths are the direct paths of all tenants, and carrying those, by
+	// their keys, whose tunnels end here and can be relied upon.
+	now      time.Time
+	paths    []v1alpha1.NetworkPath
+	carrying map[string]bool
 }
 
 // pair is the two sides' word of a peering.
@@ -119,12 +125,24 @@ func virtual(n *corev1.Node) (peering string, is bool) {
 // it is in.
 func secretOf(keys map[string][]byte, namespace string, public string) (tunnel.Secret, string, error) {
 	for _, entry := range []string{v1alpha1.NetworkKey(namespace), v1alpha1.NetworkNextKey(namespace)} {
-		secret, err := tunnel.ParseSecret(strings.TrimSpace(string(keys[entry])))
-		if err == nil && secret.Public().String() == public {
+		if secret, err := secretAt(keys, public, entry); err == nil {
 			return secret, entry, nil
 		}
 	}
-	return tunnel.Secret{}, "", fmt.Errorf("the Secret %s has no private key for the public key %s", v1alpha1.NetworkKeysName, short(public))
+	return tunnel.Secret{}, "", errNoSecret(public)
+}
+
+// secretAt is the private key of an entry, if its public half is that.
+func secretAt(keys map[string][]byte, public, entry string) (tunnel.Secret, error) {
+	secret, err := tunnel.ParseSecret(strings.TrimSpace(string(keys[entry])))
+	if err != nil || secret.Public().String() != public {
+		return tunnel.Secret{}, errNoSecret(public)
+	}
+	return secret, nil
+}
+
+func errNoSecret(public string) error {
+	return fmt.Errorf("the Secret %s has no private key for the public key %s", v1alpha1.NetworkKeysName, short(public))
 }
 
 // short bounds what others have written.

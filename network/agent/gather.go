@@ -28,7 +28,7 @@ import (
 // facts are what is known now, but for who is alive. It also has those virtual nodes and
 // namespaces followed that matter.
 func (c *cluster) facts() facts {
-	f := facts{self: c.options.Node, namespace: c.options.Namespace, away: map[string][]corev1.Pod{}, home: map[string][]discoveryv1.EndpointSlice{}, inside: map[string][]corev1.Pod{}, keys: map[string][]byte{}}
+	f := facts{self: c.options.Node, namespace: c.options.Namespace, now: time.Now(), away: map[string][]corev1.Pod{}, home: map[string][]discoveryv1.EndpointSlice{}, inside: map[string][]corev1.Pod{}, keys: map[string][]byte{}}
 	before := c.versions.begin()
 	var nodes corev1.NodeList
 	var configs v1alpha1.NetworkConfigList
@@ -40,13 +40,14 @@ func (c *cluster) facts() facts {
 	var mappings v1alpha1.IPMappingList
 	var namespaces corev1.NamespaceList
 	var rules v1alpha1.NetworkRulesList
-	for _, list := range []client.ObjectList{&nodes, &configs, &mapped, &secrets, &pods, &given, &offloaded, &mappings, &namespaces, &rules} {
+	var paths v1alpha1.NetworkPathList
+	for _, list := range []client.ObjectList{&nodes, &configs, &mapped, &secrets, &pods, &given, &offloaded, &mappings, &namespaces, &rules, &paths} {
 		if err := c.main.List(context.Background(), list); err != nil { // the cache is not there
 			c.options.Log.V(1).Info("a cache cannot be read", "error", err.Error())
 		}
 	}
 	f.nodes, f.configs, f.maps, f.hosted, f.given = nodes.Items, configs.Items, mapped.Items, pods.Items, given.Items
-	f.offloaded, f.mappings, f.namespaces = offloaded.Items, mappings.Items, namespaces.Items
+	f.offloaded, f.mappings, f.namespaces, f.paths = offloaded.Items, mappings.Items, namespaces.Items, paths.Items
 	f.rule(&c.book, rules.Items)
 	for _, s := range secrets.Items {
 		if s.Name == v1alpha1.NetworkKeysName {
@@ -210,6 +211,8 @@ func trim(obj any) (any, error) {
 		return m, nil
 	case *v1alpha1.NetworkRules:
 		return trimRules(o, meta), nil
+	case *v1alpha1.NetworkPath:
+		return trimPath(o, meta), nil
 	case *v1alpha1.NetworkConfig:
 		return &v1alpha1.NetworkConfig{ObjectMeta: meta, Spec: o.Spec, Status: v1alpha1.NetworkConfigStatus{Views: o.Status.Views}}, nil
 	}
@@ -262,6 +265,9 @@ func same(before, after any) bool {
 	case *v1alpha1.NetworkRules:
 		b, ok := after.(*v1alpha1.NetworkRules)
 		return ok && reflect.DeepEqual(a.Spec, b.Spec)
+	case *v1alpha1.NetworkPath:
+		b, ok := after.(*v1alpha1.NetworkPath)
+		return ok && reflect.DeepEqual(a.Spec, b.Spec) && reflect.DeepEqual(a.Status, b.Status)
 	case *corev1.Namespace:
 		return true // of which labels are read
 	case *v1alpha1.NetworkConfig:

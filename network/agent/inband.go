@@ -158,7 +158,7 @@ func readyAt(all []discoveryv1.EndpointSlice, port string, four bool) (ready []n
 // tunnel takes what both sides say of the tunnel itself.
 func (k *known) tunnel(object string, f facts, p *pair, out *plan.Peering) {
 	out.Endpoints = p.peer.Spec.Endpoints[:min(len(p.peer.Spec.Endpoints), maxEndpoints)]
-	out.Endpoints = slices.DeleteFunc(slices.Clone(out.Endpoints), func(e string) bool { return len(e) > 261 })
+	out.Endpoints = slices.DeleteFunc(slices.Clone(out.Endpoints), func(e string) bool { return len(e) > maxEndpoint })
 	out.Heard = f.heard[out.Key]
 	var err error
 	if out.Peer, err = tunnel.ParsePublicKey(p.peer.Spec.PublicKey); err != nil {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -22,6 +23,8 @@ const (
 	maxRanges    = 16
 	maxViews     = 18
 	maxEndpoints = 16
+	// maxEndpoint is how long one of them is: a name of DNS, and a port.
+	maxEndpoint = 261
 	// maxReached is how many addresses may be reached, on one side of one peering.
 	maxReached = 1 << 15
 	// maxAddresses is how many addresses of a node count.
@@ -36,11 +39,25 @@ type known struct {
 	// transit are the views of other providers that a provider was told of, by the namespace of
 	// its peering.
 	transit map[string][]netip.Prefix
+	// via are the keys of the peerings with those whose views these are.
+	via map[netip.Prefix]string
 	// away are the virtual nodes of each provider, and hosts the tenant of each consumer, by the
 	// keys of their peerings; read is up to where their pods are read.
 	away  map[string][]string
 	hosts map[string]string
 	read  map[stream]progress
+	// nodes are the addresses of all nodes here, whoever reaches them by these.
+	nodes map[netip.Addr]bool
+	// again is when something else follows though nothing was heard, zero if never.
+	again time.Time
+}
+
+// sooner is the first of two times, of which zero is none.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func (k *known) wrong(object, format string, args ...any) {
@@ -50,8 +67,8 @@ func (k *known) wrong(object, format string, args ...any) {
 // input makes the input for a plan of what is known of the cluster. It is pure, and alike
 // on all nodes but for the MTU.
 func input(f facts) known {
-	k := known{input: plan.Input{Node: f.self}, secrets: map[string]tunnel.Secret{}, transit: map[string][]netip.Prefix{},
-		away: map[string][]string{}, hosts: map[string]string{}, read: f.read, problems: slices.Clone(f.wrongRules)}
+	k := known{input: plan.Input{Node: f.self}, secrets: map[string]tunnel.Secret{}, transit: map[string][]netip.Prefix{}, via: map[netip.Prefix]string{},
+		away: map[string][]string{}, hosts: map[string]string{}, read: f.read, problems: slices.Clone(f.wrongRules), nodes: nodeAddresses(f.nodes)}
 	peerings := f.pairs()
 	behind := map[string][]string{} // virtual nodes, by peering
 	place := map[string]int{}
@@ -115,6 +132,7 @@ func (k *known) own(p *pair, provided map[string]string, peerings map[string]*pa
 			switch {
 			case isView && p.role == plan.Consumer && via != p.namespace && peerings[via] != nil:
 				k.transit[p.namespace] = append(k.transit[p.namespace], prefix)
+				k.via[prefix] = v1alpha1.NetworkKey(via)
 			case !isView && !slices.Contains(*of.to, prefix):
 				*of.to = append(*of.to, prefix)
 			}
@@ -155,6 +173,7 @@ func (k *known) peering(f facts, p *pair, behind map[string][]string) {
 	within := func(a netip.Addr) (netip.Addr, bool) { return a, prefixIn(k.input.Pods, a) || prefixIn(out.Transit, a) }
 	out.Here, out.There = k.reached(object, here, within), k.reached(object, append(there, api.view...), real)
 	k.reach(f, p, &out, api, within, real)
+	out.Paths = k.paths(f, p, out)
 	out.Guard = k.guard(f, object, p, table, out, api)
 	k.input.Peerings = append(k.input.Peerings, out)
 }

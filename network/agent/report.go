@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,7 +61,7 @@ func (t told) due(now map[string]v1alpha1.TunnelReport, at time.Time) bool {
 	}
 	for key, r := range now {
 		was, ok := t.reports[key]
-		if !ok || was.Alive != r.Alive || (was.Since == nil) != (r.Since == nil) || was.Peer != r.Peer || was.Knows != r.Knows || was.Problem != r.Problem {
+		if !ok || was.Alive != r.Alive || (was.Since == nil) != (r.Since == nil) || was.Peer != r.Peer || was.Knows != r.Knows || was.Problem != r.Problem || !slices.Equal(was.Through, r.Through) {
 			return true
 		}
 	}
@@ -77,8 +78,9 @@ const (
 )
 
 // reportsText is reports as they are written, "" if there are none. Of too many that is left out
-// which matters least: numbers, most of the words about problems, and since when tunnels live. What
-// decisions follow from stays: whether a tunnel lives, and which keys it knows.
+// which matters least: numbers, most of the words about problems, since when tunnels live, and whose pods
+// talk to each other. What what there is depends on stays: whether a tunnel lives, which keys it
+// knows, and when it was used.
 func reportsText(reports map[string]v1alpha1.TunnelReport) string {
 	if len(reports) == 0 {
 		return ""
@@ -94,6 +96,7 @@ func reportsText(reports map[string]v1alpha1.TunnelReport) string {
 				r.Since = nil
 			}
 		},
+		func(r *v1alpha1.TunnelReport) { r.Through = nil },
 	} {
 		if len(out) <= maxReports {
 			return out

@@ -63,6 +63,9 @@ func TestDue(t *testing.T) {
 		{"the peer's key", told{known: true, reports: same, at: begin}, with(func(r *v1alpha1.TunnelReport) { r.Peer = "b" }), 0, true},
 		{"the peer's next key", told{known: true, reports: same, at: begin}, with(func(r *v1alpha1.TunnelReport) { r.Knows = "b" }), 0, true},
 		{"why there is none", told{known: true, reports: same, at: begin}, with(func(r *v1alpha1.TunnelReport) { r.Problem = "b" }), 0, true},
+		{"who talks through it", told{known: true, reports: same, at: begin}, with(func(r *v1alpha1.TunnelReport) { r.Through = []string{"b"} }), 0, true},
+		{"when it was used waits", told{known: true, reports: same, at: begin}, with(func(r *v1alpha1.TunnelReport) { r.Used = since }), 29 * time.Second, false},
+		{"but not for ever either", told{known: true, reports: same, at: begin}, with(func(r *v1alpha1.TunnelReport) { r.Used = since }), 30 * time.Second, true},
 		{"another tunnel", told{known: true, reports: same, at: begin}, map[string]v1alpha1.TunnelReport{"y": base}, 0, true},
 	} {
 		if got := c.of.due(c.now, begin.Add(c.after)); got != c.want {
@@ -149,6 +152,32 @@ func TestReportsFit(t *testing.T) {
 			}
 			if (r.LatencyMicros != 0) != c.numbers || len(r.Problem) > c.words || !utf8.ValidString(r.Problem) {
 				t.Fatalf("%s: told %+v", c.reason, r)
+			}
+		}
+	}
+}
+
+// TestReportsFitThrough holds that who talks to whom is left out before what a tunnel is, and only if
+// there is no room.
+func TestReportsFitThrough(t *testing.T) {
+	for _, count := range []int{50, 1000} {
+		used := metav1.NewTime(time.Unix(1000, 0).UTC())
+		reports := map[string]v1alpha1.TunnelReport{}
+		for i := range count {
+			r := v1alpha1.TunnelReport{Alive: true, Peer: tunnel.PublicKey{byte(i)}.String(), Used: &used}
+			for j := range v1alpha1.MaxThrough {
+				r.Through = append(r.Through, fmt.Sprintf("peering-provider%04d", j))
+			}
+			reports[fmt.Sprintf("peering-%04d", i)] = r
+		}
+		out := reportsText(reports)
+		var got map[string]v1alpha1.TunnelReport
+		if err := json.Unmarshal([]byte(out), &got); err != nil || len(got) != count || len(out) > maxReports {
+			t.Fatalf("%d reports in %d bytes, %v", len(got), len(out), err)
+		}
+		for key, r := range got {
+			if (len(r.Through) > 0) != (count == 50) || !r.Alive || r.Peer != reports[key].Peer || r.Used == nil {
+				t.Fatalf("of %d: told %+v", count, r)
 			}
 		}
 	}

@@ -52,6 +52,10 @@ type ledger struct {
 	mu       sync.Mutex
 	accounts map[string]*account
 	wrong    map[string]string // why there is none
+	// talks are those between providers, by the key of the peering whose gateway has seen them, and
+	// through what is named of them.
+	talks   map[string]talks
+	through map[string][]string
 
 	looking sync.Mutex
 	looked  time.Time
@@ -80,16 +84,17 @@ func (l *ledger) close(gateways []dataplane.Gateway) {
 	}
 }
 
-// open has each gateway counted. Where that cannot be it goes on uncounted.
-func (l *ledger) open(gateways []dataplane.Gateway) {
+// open has each gateway counted. Where that cannot be it goes on uncounted. Views of other providers
+// are of the peerings of via.
+func (l *ledger) open(gateways []dataplane.Gateway, via map[netip.Prefix]string) {
 	accounts := l.all()
 	wrong := map[string]string{}
 	for _, g := range gateways {
 		if a := accounts[g.Peering]; a != nil {
-			a.is(g)
+			a.is(g, via)
 			continue
 		}
-		a, err := l.begin(g)
+		a, err := l.begin(g, via)
 		if err != nil {
 			wrong[g.Peering] = err.Error()
 			if l.wrong[g.Peering] != err.Error() {
@@ -104,13 +109,13 @@ func (l *ledger) open(gateways []dataplane.Gateway) {
 	l.wrong = wrong
 }
 
-func (l *ledger) begin(g dataplane.Gateway) (*account, error) {
+func (l *ledger) begin(g dataplane.Gateway, via map[netip.Prefix]string) (*account, error) {
 	space, err := l.spaces.Open(g.Peering)
 	if err != nil {
 		return nil, err
 	}
 	a := &account{holder: l.holders.of, volumes: map[string]*[2]volume{}}
-	a.is(g)
+	a.is(g, via)
 	a.meter, err = traffic.Open(traffic.Options{Namespace: space, Told: a.add})
 	return a, errors.Join(err, space.Close())
 }
@@ -144,6 +149,13 @@ func (l *ledger) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
+// named are the providers to be named of those whose gateways are here.
+func (l *ledger) named() map[string][]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.through // which is never changed
+}
+
 // look asks about open connections, if nobody has done so a moment ago.
 func (l *ledger) look(now time.Time) {
 	l.looking.Lock()
@@ -174,13 +186,32 @@ type account struct {
 	probe netip.Addr
 	// volumes are what was sent and received, by namespace.
 	volumes map[string]*[2]volume
+	// transits are the views of other providers that the peer reaches, and through the bytes that it
+	// has exchanged with each of these, by the keys of their peerings.
+	transits []transit
+	through  map[string]uint64
 }
 
 // is takes what the gateway is now.
-func (a *account) is(g dataplane.Gateway) {
+func (a *account) is(g dataplane.Gateway, via map[netip.Prefix]string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.views, a.probe = g.Views, g.ProbeAt
+	a.views, a.probe, a.transits = g.Views, g.ProbeAt, nil
+	before := a.through
+	a.through = map[string]uint64{}
+	for _, view := range g.Transit {
+		if of, ok := via[view]; ok {
+			a.transits = append(a.transits, transit{view, of})
+			a.through[of] = before[of]
+		}
+	}
+}
+
+// passed are the bytes that the peer has exchanged with other providers.
+func (a *account) passed() map[string]uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return maps.Clone(a.through)
 }
 
 func (a *account) told() map[string][2]volume {
@@ -201,6 +232,12 @@ func (a *account) add(p traffic.Portion) {
 		return
 	}
 	ours, theirs, sent, received := sidesOf(p, a.views)
+	for _, t := range a.transits {
+		if t.view.Contains(ours) {
+			a.through[t.of] += p.Original.Bytes + p.Reply.Bytes
+			break
+		}
+	}
 	namespace, ok := a.holder(ours)
 	if !ok { // none that is known: if the other end is a pod of ours, there
 		namespace, _ = a.holder(theirs)

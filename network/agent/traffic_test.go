@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -106,7 +107,7 @@ func TestAccount(t *testing.T) {
 		a.is(dataplane.Gateway{
 			ProbeAt: netip.MustParseAddr("169.254.0.5"),
 			Views:   []dataplane.View{{View: prefixes("10.81.0.0/16")[0], Real: prefixes("10.42.0.0/16")[0]}},
-		})
+		}, nil)
 		a.add(c.of)
 		a.add(c.of)
 		want := map[string][2]volume{c.namespace: c.want}
@@ -242,13 +243,13 @@ func TestLedger(t *testing.T) {
 	check("without a gateway", -1)
 	p := place()
 	listen(p)
-	l.open(gateways)
+	l.open(gateways, nil)
 	check("nothing has crossed", 0)
 	send(p, 3)
 	check("a moment after the last look", 0)
 	l.looked = time.Time{}
 	check("after a while", 3)
-	l.open(gateways)
+	l.open(gateways, nil)
 	send(p, 2)
 	l.looked = time.Time{}
 	check("the same gateway, and more has crossed", 5)
@@ -256,10 +257,23 @@ func TestLedger(t *testing.T) {
 	check("it stays", 5)
 	l.close(nil)
 	check("it has gone", -1)
-	l.open(gateways)
+	l.open(gateways, nil)
 	send(p, 1)
 	l.looked = time.Time{}
 	check("it is here again", 1)
+	// It is a pod at another provider that says all this.
+	gateways[0].Transit = prefixes("127.0.0.0/24")
+	l.open(gateways, map[netip.Prefix]string{prefixes("127.0.0.0/24")[0]: "peering-oslo"})
+	for i, c := range []struct {
+		packets int
+		want    []string
+	}{{1, nil}, {talkMuch / 128, nil}, {1, []string{"peering-oslo"}}} {
+		send(p, c.packets)
+		l.looked = time.Time{}
+		if news := l.weigh(time.Now()); news != (c.want != nil) || !slices.Equal(l.named()["peering-milan"], c.want) {
+			t.Errorf("look %d: news %t, named %v", i, news, l.named())
+		}
+	}
 }
 
 // failing gives no namespace as long as it fails.
@@ -286,12 +300,12 @@ func TestLedgerFails(t *testing.T) {
 	}
 	defer l.close(nil)
 	gateways := []dataplane.Gateway{{Peering: "peering-milan"}}
-	l.open(gateways)
+	l.open(gateways, nil)
 	if len(l.all()) != 0 || l.wrong["peering-milan"] != "not now" {
 		t.Errorf("there are %d accounts, wrong is %q", len(l.all()), l.wrong)
 	}
 	spaces.fails = false
-	l.open(gateways)
+	l.open(gateways, nil)
 	if len(l.all()) != 1 || len(l.wrong) != 0 {
 		t.Errorf("there are %d accounts, wrong is %q", len(l.all()), l.wrong)
 	}

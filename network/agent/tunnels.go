@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,9 +34,9 @@ type tunnels struct {
 	userspace bool
 	metrics   *health.Metrics
 	log       logr.Logger
-	// changed is called when a tunnel comes to life or dies, and when a provider tells another
-	// number.
-	changed func()
+	// changed is called with the key of a tunnel that comes to life or dies, or whose provider tells
+	// another number.
+	changed func(key string)
 	// elsewhere is called when a peer is.
 	elsewhere func()
 
@@ -49,15 +50,19 @@ type tunnels struct {
 	// doubt is whether others may have what is here, and stances what the tunnels are in it.
 	doubt   doubt
 	stances map[string]stance
+	// steady is how far direct paths can be relied upon.
+	steady map[string]steady
+	// ours says whether an address is one of this cluster; nil as long as that is not known.
+	ours func(netip.Addr) bool
 	// left are the tunnels of an earlier process, as that had them.
 	left map[string]wanted
 }
 
-func newTunnels(o Options, held dataplane.Namespaces, metrics *health.Metrics, changed, elsewhere func()) *tunnels {
+func newTunnels(o Options, held dataplane.Namespaces, metrics *health.Metrics, changed func(key string), elsewhere func()) *tunnels {
 	t := &tunnels{
 		spaces: held, keeper: o.Keeper, host: o.Host, userspace: o.Userspace, metrics: metrics, log: o.Log, changed: changed, elsewhere: elsewhere,
 		running: map[string]*running{}, wrong: map[string]string{}, tuns: map[string]*os.File{}, last: map[string]netip.AddrPort{},
-		moved: map[string]time.Time{}, stances: map[string]stance{},
+		moved: map[string]time.Time{}, stances: map[string]stance{}, steady: map[string]steady{},
 	}
 	maps.Copy(t.tuns, o.Left.TUNs)
 	maps.Copy(t.last, o.Left.Last)
@@ -283,7 +288,7 @@ func (t *tunnels) make(key string) (*running, error) {
 	delete(t.tuns, key)
 	t.mu.Unlock()
 	device, err := tunnel.New(tunnel.Options{
-		Namespace: space, Host: t.host, TUN: tun, Last: last, Userspace: t.userspace, Log: t.log.WithValues("peering", key),
+		Namespace: space, Host: t.host, TUN: tun, Last: last, Userspace: t.userspace, Resolve: t.resolver(key), Log: t.log.WithValues("peering", key),
 	})
 	if err != nil {
 		err = errors.Join(err, space.Close())
@@ -294,6 +299,34 @@ func (t *tunnels) make(key string) (*running, error) {
 		return nil, err
 	}
 	return &running{space: space, device: device, tun: tun, held: tun}, nil
+}
+
+// avoid takes which addresses are this cluster's.
+func (t *tunnels) avoid(ours func(netip.Addr) bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ours = ours
+}
+
+// resolver is who finds the addresses of names for a tunnel, nil for this process as ever.
+func (t *tunnels) resolver(key string) tunnel.Resolver {
+	if isPath(key) {
+		return t.resolve
+	}
+	return nil
+}
+
+// resolve finds the addresses of a name that a consumer says the other end of a path has, but for
+// those of this cluster.
+func (t *tunnels) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+	t.mu.Lock()
+	ours := t.ours
+	t.mu.Unlock()
+	if ours == nil {
+		return nil, errors.New("it is not known yet which addresses are this cluster's")
+	}
+	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	return slices.DeleteFunc(found, ours), err
 }
 
 // keep has the TUN device held over the end of this process, if there is one.
@@ -367,12 +400,12 @@ func (t *tunnels) begin(ctx context.Context, r *running, at plan.Probe) (probing
 		},
 		Changed: func(_ context.Context, h health.Report) {
 			t.log.Info("a tunnel has changed", "peering", at.Peering, "alive", h.Alive)
-			t.changed()
+			t.changed(at.Peering)
 		},
 		Told: func(number uint64) {
 			if n := int64(number); n >= 0 && consumes(at.Peering) {
 				peer.Store(&n)
-				t.changed()
+				t.changed(at.Peering)
 			}
 		},
 	})

@@ -207,6 +207,7 @@ func (w *direct) gateway(of dataplane.Gateway) dataplane.Gateway {
 		Peering: w.Key, Since: of.Since, Tunnel: tunnelDevice(w.Key), MTU: of.MTU, Views: viewsOf(w.views), Own: viewsOf(w.Own),
 		Probe: ProbePort, ProbeAt: at, ProbePeer: to, Limited: true, FromHere: true, Here: w.Here, There: w.There,
 		ShutHere: of.ShutHere, ShutThere: of.ShutThere, Guard: of.Guard,
+		Begin: beginPerSecond, Port: w.ListenPort, Known: known(w.Heard, w.Endpoints),
 	}
 	return g
 }

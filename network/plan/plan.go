@@ -165,11 +165,12 @@ type Path struct {
 	// Alive says that packets go by it: the tunnel on this node answers. While they do not they go
 	// by the peering's own gateway.
 	Alive bool
-	// ListenPort, Secret, Peer and Endpoints are as in Peering.
+	// ListenPort, Secret, Peer, Endpoints and Heard are as in Peering.
 	ListenPort uint16
 	Secret     string
 	Peer       tunnel.PublicKey
 	Endpoints  []string
+	Heard      netip.Addr
 }
 
 // Plan is what a node has to have.
