@@ -87,6 +87,7 @@ type Network struct {
 	now       atomic.Pointer[picture]
 	tunnels   tunnels
 	listeners listeners // of what is in the picture
+	paths     paths
 }
 
 // patience is how long the first answer is waited for: a manager that has just begun must not
@@ -237,6 +238,8 @@ func (n *Network) learn(p *picture) {
 // +kubebuilder:rbac:groups=pelago.dev,resources=peerings/status,verbs=patch
 // +kubebuilder:rbac:groups=pelago.dev,resources=networkconfigs,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=pelago.dev,resources=networkconfigs/status,verbs=patch
+// +kubebuilder:rbac:groups=pelago.dev,resources=networkpaths,verbs=get;list;watch
+// +kubebuilder:rbac:groups=pelago.dev,resources=networkpaths/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=nodes;pods;namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=servicecidrs,verbs=get;list;watch
 // +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=get
@@ -267,6 +270,9 @@ func (n *Network) Register(mgr ctrl.Manager) error {
 	if err := r.meter.register(n.options.Metrics); err != nil {
 		return err
 	}
+	if err := n.paths.register(n.options.Metrics); err != nil {
+		return err
+	}
 	if err := mgr.Add(r.agents); err != nil {
 		return fmt.Errorf("adding the watch over agents: %w", err)
 	}
@@ -282,6 +288,9 @@ func (n *Network) Register(mgr ctrl.Manager) error {
 	if err := n.registerRuler(mgr); err != nil {
 		return fmt.Errorf("setting up the controller of network rules: %w", err)
 	}
+	if err := n.registerPather(mgr); err != nil {
+		return fmt.Errorf("setting up the controller of direct paths: %w", err)
+	}
 	return nil
 }
 
@@ -289,6 +298,7 @@ func (n *Network) registerDecider(mgr ctrl.Manager, r *decider, near cache.Cache
 	all := toAll()
 	return ctrl.NewControllerManagedBy(mgr).Named("network").
 		Watches(&v1alpha1.NetworkConfig{}, r.rationed()).
+		Watches(&v1alpha1.NetworkPath{}, r.rationed()).
 		Watches(&v1alpha1.Peering{}, all).
 		Watches(&v1alpha1.Invitation{}, all).
 		Watches(&v1alpha1.Tenant{}, all, builder.WithPredicates(tenantChanged())).
