@@ -59,7 +59,9 @@ type course struct {
 	// wanted is what was decided last, and why if it is not. ours says that this process had it made,
 	// and alive that both ends have said that they are.
 	wanted, ours, alive bool
-	peerings            [2]string
+	// ended says that it was ended: an end that could not be asked then is no reason to have it again.
+	ended    bool
+	peerings [2]string
 }
 
 // sighting is since when one end has been as it is, by the clock here.
@@ -101,7 +103,7 @@ func (c course) next(of couple, ends [2]glance, now time.Time) (after course, wh
 		}
 	}
 	if of.talks || after.talked.After(now) {
-		after.talked = now
+		after.talked, after.ended = now, after.ended && !of.talks
 	}
 	if after.talked.After(latest) {
 		latest = after.talked
@@ -121,6 +123,8 @@ func (c course) next(of couple, ends [2]glance, now time.Time) (after course, wh
 		after.held, after.wanted = now.Add(pathHeld), false
 		why = fmt.Sprintf("%s does not allow it: %s", of.peerings[refused], ends[refused].text)
 	case now.Before(after.held):
+		after.wanted = false
+	case there && after.ended && !of.unsure:
 		after.wanted = false
 	case there && (of.unsure || now.Sub(latest) < pathIdle):
 		after.wanted = true
@@ -263,7 +267,7 @@ func (p *paths) tell(of couple, was, c course, why string) course {
 		}
 	}
 	if was.wanted && !c.wanted {
-		c.alive, c.ours = false, false
+		c.alive, c.ours, c.ended = false, false, true
 		p.say(of.peerings, v1alpha1.ReasonDirectPathEnded, why)
 	}
 	return c
