@@ -308,6 +308,7 @@ func TestPathsHanging(t *testing.T) {
 	if w.pathAt(w.rome.peer) == nil || w.pathAt(w.oslo) != nil {
 		t.Error("milan waits for oslo")
 	}
+	w.clock.Step(pathRest)
 	_, err := w.pather.Reconcile(ctx, ctrl.Request{NamespacedName: types.NamespacedName{Name: w.oslo}})
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("of a write that hangs there is %v", err)
