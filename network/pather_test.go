@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -377,4 +378,61 @@ func TestPathHostileTenant(t *testing.T) {
 	if got := w.milan.pair(v1alpha1.NetworkProvider).Spec; got.PublicKey != before.PublicKey || got.Port != before.Port {
 		t.Errorf("the tunnel of the peering has changed: %+v, was %+v", got, before)
 	}
+}
+
+// managedPaths follows a direct path through a manager that runs, which is rome, and milan, over real
+// connections; connect makes that to oslo.
+func (w *world) managedPaths(t *testing.T, connect func(peering, space string)) {
+	t.Helper()
+	milan, oslo := w.rome.peer, w.rome.peer+"-oslo"
+	spaces := map[string]string{milan: v1alpha1.TenantNamespace(w.milan.peer), oslo: v1alpha1.TenantNamespace(w.milan.peer + "-oslo")}
+	w.space(spaces[oslo], nil)
+	w.space(v1alpha1.PeeringNamespace(oslo), map[string]string{v1alpha1.LabelPeering: oslo})
+	p := w.create(&v1alpha1.Peering{ObjectMeta: named(oslo), Spec: v1alpha1.PeeringSpec{ClusterID: string(uuid.NewUUID()), DirectPaths: true,
+		Consume: &v1alpha1.Consume{AuthURL: "https://192.0.2.1:1", CASHA256: v1alpha1.TokenHash("x")}}}).(*v1alpha1.Peering)
+	features := []string{v1alpha1.FeatureDirectPaths, v1alpha1.FeatureNetwork, v1alpha1.FeatureNetworkPolicy}
+	p.Status.Remote = &v1alpha1.ClusterInfo{ID: p.Spec.ClusterID, Name: "x", Features: features}
+	w.status(p)
+	w.change(&v1alpha1.Peering{ObjectMeta: named(milan)}, `{"spec":{"directPaths":true}}`)
+	w.changeStatus(&v1alpha1.Peering{ObjectMeta: named(milan)}, fmt.Sprintf(`{"status":{"remote":{"features":[%q,%q,%q]}}}`, features[0], features[1], features[2]))
+	tenant := &v1alpha1.Tenant{ObjectMeta: named(w.milan.peer)}
+	w.change(tenant, `{"spec":{"directPaths":true}}`)
+	connect(oslo, spaces[oslo])
+	theirs := &v1alpha1.NetworkConfig{ObjectMeta: at(v1alpha1.PeeringNamespace(oslo), v1alpha1.NetworkProvider)}
+	within(t, "oslo is expected to publish", func() bool { return w.raw.Get(ctx, client.ObjectKeyFromObject(theirs), theirs) == nil })
+	w.change(theirs, `{"spec":{"pods":["10.42.0.0/16"],"publicKey":%q}}`, keyOf(7).Public())
+	for _, peering := range []string{milan, oslo} {
+		m := &v1alpha1.NamespaceMap{ObjectMeta: at(v1alpha1.PeeringNamespace(peering), v1alpha1.NamespaceMapName)}
+		_ = w.raw.Delete(ctx, m.DeepCopy())
+		m.Spec.Namespaces = map[string]v1alpha1.NamespaceMapping{"shop": {Strategy: v1alpha1.MappingDefaultName}}
+		w.create(m)
+	}
+	path := func(peering string) *v1alpha1.NetworkPath {
+		list := &v1alpha1.NetworkPathList{}
+		if err := w.raw.List(ctx, list, client.InNamespace(spaces[peering])); err != nil || len(list.Items) != 1 {
+			return nil
+		}
+		return &list.Items[0]
+	}
+	within(t, "a path is made, and milan's key is told to oslo", func() bool {
+		w.clock.SetTime(time.Now())
+		w.rome.report(w.rome.nodes[0], map[string]v1alpha1.TunnelReport{w.rome.key(): {Through: []string{consumerKey(oslo)}}})
+		here, there := path(milan), path(oslo)
+		return here != nil && there != nil && here.Status.PublicKey != "" && there.Spec.PublicKey == here.Status.PublicKey
+	})
+	began := time.Now()
+	w.changeStatus(path(oslo), fmt.Sprintf(`{"status":{"publicKey":%q}}`, keyOf(31).Public()))
+	within(t, "milan is told oslo's key", func() bool {
+		here := path(milan)
+		return here != nil && here.Spec.PublicKey == keyOf(31).Public().String()
+	})
+	t.Logf("a key is told to the other end after %s", time.Since(began))
+	if err := w.raw.Delete(ctx, path(oslo)); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "what somebody removes is made again", func() bool { return path(oslo) != nil })
+	began = time.Now()
+	w.change(tenant, `{"spec":{"directPaths":false}}`)
+	within(t, "what milan does not allow is removed at both", func() bool { return path(milan) == nil && path(oslo) == nil })
+	t.Logf("a path that is not allowed is gone after %s", time.Since(began))
 }
