@@ -3,8 +3,9 @@
 // and a public key in the NetworkConfigs of every peering whose other side has its network
 // on as well, and decides the views of what the others publish. It carries NetworkConfigs
 // to providers and back, and keeps and replaces the private keys of tunnels. It compiles
-// NetworkPolicies of offloaded namespaces for the gateways of both sides. It owns the
-// kinds NetworkConfig and NetworkRules. What a peer wrote is checked before it is used, and what goes wrong
+// NetworkPolicies of offloaded namespaces for the gateways of both sides. It has providers
+// make direct paths between each other, and makes those that consumers want. It owns the
+// kinds NetworkConfig, NetworkRules and NetworkPath. What a peer wrote is checked before it is used, and what goes wrong
 // here is never told to him with names of ours. It touches no node: agents do, who read
 // what is decided here.
 package network

@@ -81,7 +81,7 @@ type glance struct {
 // seen is the next sighting. What cannot be seen is forgotten, so that it counts anew.
 func (s sighting) seen(g glance, now time.Time) sighting {
 	switch {
-	case !g.read || !g.there:
+	case !g.there:
 		return sighting{}
 	case !s.there || s.used != g.used || s.since.After(now):
 		return sighting{there: true, used: g.used, since: now}
@@ -189,9 +189,6 @@ func (p *paths) look(peering, name string) glance {
 
 // decide decides all anew, and wakes whoever has to write something else. The caller holds the lock.
 func (p *paths) decide(now time.Time) {
-	if !p.known {
-		return
-	}
 	before := p.courses
 	p.courses, p.wishes = map[string]course{}, map[string]map[string]wish{}
 	why := map[string]string{}

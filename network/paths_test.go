@@ -252,6 +252,7 @@ func TestPathCourse(t *testing.T) {
 			{0, func(s *script) { talk(s); s.couples[0].unsure = true }, "", ""}, {0, func(s *script) { s.couples[0].unsure = false }, both, ""},
 			{time.Second, func(s *script) { quiet(s); s.couples[0].unsure = true }, both, ""}, {time.Hour, nothing, both, ""},
 			{time.Second, func(s *script) { delete(s.at["oslo"], name) }, "milan", ""}}},
+		{"of what was not made there is no end", []step{{0, func(s *script) { talk(s); s.couples[0].unsure = true }, "", ""}, {0, func(s *script) { s.couples = nil }, "", ""}}},
 		{"nothing is made at one alone", []step{{0, func(s *script) { away("oslo")(s); talk(s) }, "", ""}, {time.Second, back("oslo"), both, ""}}},
 		{"one is away: it goes on, as the other says, and ends there", []step{
 			{0, talk, both, ""}, {0, quiet, both, ""}, {0, away("oslo"), "milan oslo away", ""}, {4 * time.Minute, use("milan", "12:04"), "milan oslo away", ""},
@@ -330,8 +331,10 @@ func TestPathsLimit(t *testing.T) {
 	}
 	s.couples[most-1].talks = true
 	s.look()
-	if s.there("milanp00") == "" || len(s.at["milan"]) != most {
-		t.Error("one that is used gives way to one that would be")
+	for _, of := range s.couples[:most-1] {
+		if s.there(of.name) == "" || len(s.at["milan"]) != most {
+			t.Errorf("%s, that is used, gives way to one that would be", of.name)
+		}
 	}
 }
 
@@ -421,7 +424,7 @@ func TestReceivedPath(t *testing.T) {
 			t.Errorf("%s: taken %+v, want %s", reason, e, c.want)
 		}
 	}
-	for _, text := range []string{`{}`, `{"status":[]}`, `{"status":{"used":"yesterday"}}`, `{"status":{"used":7,"conditions":[5,{"type":"Ready","status":true,"reason":"two words"}]}}`} {
+	for _, text := range []string{`{}`, `{"status":[]}`, `{"status":{"used":"yesterday"}}`, `{"status":{"used":"2026-11-22T12:00:00.` + strings.Repeat("1", 90) + `Z"}}`, `{"status":{"used":7,"conditions":[5,{"type":"Ready","status":true,"reason":"two words"}]}}`} {
 		if e := receivedPath(decoded(t, text)); !cmp.Equal(e, end{}, cmp.AllowUnexported(end{})) {
 			t.Errorf("%s: taken %+v", text, e)
 		}
