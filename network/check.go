@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,13 +40,13 @@ func receivedSpec(obj map[string]any) (v1alpha1.NetworkConfigSpec, error) {
 	var s v1alpha1.NetworkConfigSpec
 	fields := field(obj, "spec")
 	var err error
-	if s.Pods, err = receivedList(fields, "pods", maxPods, maxRange); err != nil {
+	if s.Pods, err = receivedList(fields, "spec.pods", maxPods, maxRange); err != nil {
 		return s, err
 	}
-	if s.External, err = receivedList(fields, "external", maxExternal, maxRange); err != nil {
+	if s.External, err = receivedList(fields, "spec.external", maxExternal, maxRange); err != nil {
 		return s, err
 	}
-	if s.Endpoints, err = receivedList(fields, "endpoints", maxTheirs, maxHost); err != nil {
+	if s.Endpoints, err = receivedList(fields, "spec.endpoints", maxTheirs, maxHost); err != nil {
 		return s, err
 	}
 	for _, e := range s.Endpoints {
@@ -53,10 +54,10 @@ func receivedSpec(obj map[string]any) (v1alpha1.NetworkConfigSpec, error) {
 			return s, fmt.Errorf("spec.endpoints: %.80q is not HOST:PORT", e)
 		}
 	}
-	if s.PublicKey, err = receivedKey(fields, "publicKey"); err != nil {
+	if s.PublicKey, err = receivedKey(fields, "spec.publicKey"); err != nil {
 		return s, err
 	}
-	if s.NextPublicKey, err = receivedKey(fields, "nextPublicKey"); err != nil {
+	if s.NextPublicKey, err = receivedKey(fields, "spec.nextPublicKey"); err != nil {
 		return s, err
 	}
 	switch port := fields["port"].(type) {
@@ -72,36 +73,38 @@ func receivedSpec(obj map[string]any) (v1alpha1.NetworkConfigSpec, error) {
 	return s, nil
 }
 
-// receivedList checks a list of short texts.
-func receivedList(fields map[string]any, name string, most, longest int) ([]string, error) {
+// receivedList checks a list of short texts: that at a place, of which fields are the part.
+func receivedList(fields map[string]any, at string, most, longest int) ([]string, error) {
+	_, name, _ := strings.Cut(at, ".")
 	if fields[name] == nil {
 		return nil, nil
 	}
 	items, ok := fields[name].([]any)
 	if !ok {
-		return nil, fmt.Errorf("spec.%s: is no list", name)
+		return nil, fmt.Errorf("%s: is no list", at)
 	}
 	if len(items) > most {
-		return nil, fmt.Errorf("spec.%s: there are %d, at most %d", name, len(items), most)
+		return nil, fmt.Errorf("%s: there are %d, at most %d", at, len(items), most)
 	}
 	var all []string
 	for _, item := range items {
 		text, ok := item.(string)
 		if !ok || len(text) > longest || oneLine(text, longest) != text {
-			return nil, fmt.Errorf("spec.%s: one is no text of at most %d characters", name, longest)
+			return nil, fmt.Errorf("%s: one is no text of at most %d characters", at, longest)
 		}
 		all = append(all, text)
 	}
 	return all, nil
 }
 
-func receivedKey(fields map[string]any, name string) (string, error) {
+func receivedKey(fields map[string]any, at string) (string, error) {
+	_, name, _ := strings.Cut(at, ".")
 	text, ok := fields[name].(string)
 	if fields[name] == nil || ok && text == "" {
 		return "", nil
 	}
 	if !ok || !keyText.MatchString(text) {
-		return "", fmt.Errorf("spec.%s: is no public key", name)
+		return "", fmt.Errorf("%s: is no public key", at)
 	}
 	return text, nil
 }
@@ -126,7 +129,7 @@ func receivedStatus(obj map[string]any, own *v1alpha1.NetworkConfig, current boo
 			s.Views = append(s.Views, v1alpha1.NetworkView{Real: real, View: view})
 		}
 	}
-	if next, err := receivedKey(fields, "nextPublicKey"); err == nil {
+	if next, err := receivedKey(fields, "status.nextPublicKey"); err == nil {
 		s.NextPublicKey = next
 	}
 	conditions, _ := fields["conditions"].([]any)

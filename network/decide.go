@@ -12,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/home"
@@ -41,6 +42,14 @@ type pair struct {
 	reach v1alpha1.Reachability
 	// inBand says that the consumer reaches the provider's API server through the tunnel.
 	inBand bool
+	// direct says that this cluster's owner lets there be direct paths, and able whether the other
+	// side knows them.
+	direct bool
+	able   ability
+	// uid is that of a consumer's Peering.
+	uid types.UID
+	// front is the name of the Service in front of the tunnel, if it does not follow from the key.
+	front string
 	// spaces are the namespaces whose pods may run at the provider.
 	spaces map[string]bool
 	// consumer and provider are the objects there are.
@@ -89,7 +98,9 @@ func (p *pair) awaited(now time.Time) bool {
 
 // facts is what a decision follows from.
 type facts struct {
-	now      time.Time
+	now time.Time
+	// id is that of this cluster.
+	id       string
 	settings home.Network
 	property property
 	// servers are those behind the Service of the API server here.
@@ -101,6 +112,8 @@ type facts struct {
 	openings []*opening
 	mapped   []netip.Addr
 	locks    map[string]lock
+	// paths are the direct paths that tenants want, by namespace and name.
+	paths []*path
 	// agents there are, and the nodes that may be gateway.
 	agents     []agent
 	candidates []string
@@ -127,6 +140,10 @@ type decision struct {
 	// providers in band are called, by key.
 	openings map[*opening]v1alpha1.NetworkConfigSpec
 	lines    map[string]netip.Addr
+	// paths are what is said of direct paths that tenants want, and couples the providers that may
+	// have some between them.
+	paths   map[*path]v1alpha1.NetworkPathStatus
+	couples []couple
 	// conditions NetworkReady are by Peering; nil is none.
 	conditions map[string]*metav1.Condition
 	events     []news
@@ -159,6 +176,7 @@ func decide(f *facts) *decision {
 	d.through(f)
 	d.inBand(f)
 	d.publish(f)
+	d.join(f)
 	d.picture.call(f, d)
 	d.describe(f)
 	return d
@@ -191,12 +209,13 @@ func (d *decision) publish(f *facts) {
 		}
 		have = append(have, port)
 	}
-	given := allot(f.settings.Port, have)
+	given, left := allotPaths(f.settings.Port, have, f.pathPorts())
 	ports := map[*opening]int32{}
 	for i, o := range hosts {
 		ports[o] = given[len(wanted)+i]
 	}
 	d.open(f, ports)
+	d.answerPaths(f, left)
 	for i, port := range given[:len(wanted)] {
 		p := wanted[i]
 		l := f.locks[p.key]

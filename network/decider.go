@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -114,6 +115,7 @@ func (r *decider) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 	d.events = append(turned, d.events...)
 	again, err := r.apply(ctx, f, d, left)
 	r.network.learn(d.picture)
+	r.network.paths.want(d.couples, now)
 	r.tell(ctx, f, d)
 	if err := errors.Join(keyErr, err); err != nil {
 		return ctrl.Result{}, err
@@ -155,6 +157,15 @@ func (r *decider) turn(ctx context.Context, f *facts, left []*v1alpha1.NetworkCo
 		next[p.key] = l
 		if replaced {
 			told = append(told, news{p.peering, corev1.EventTypeNormal, v1alpha1.ReasonKeyRotated, "Rotate", "the key of the tunnel to " + p.peer + " was replaced"})
+		}
+	}
+	for _, p := range f.paths {
+		l, err := p.lock(have[p.key], now, maker(r.network.options.Rand))
+		if err != nil {
+			return nil, err
+		}
+		if !l.key.IsZero() {
+			next[p.key] = l
 		}
 	}
 	for _, o := range f.openings {
@@ -227,6 +238,7 @@ func (r *decider) apply(ctx context.Context, f *facts, d *decision, left []*v1al
 			note(r.writeStatus(ctx, p.theirs(), s))
 		}
 	}
+	r.applyPaths(ctx, d, note)
 	r.removeFronts(ctx, f, note)
 	for _, c := range left {
 		note(r.remove(ctx, c))
@@ -342,19 +354,29 @@ func (r *decider) condition(ctx context.Context, name string, c *metav1.Conditio
 
 // note remembers what was written: before the cache shows it nothing is decided, as what was
 // decided before is part of what decisions follow from.
-func (r *decider) note(c *v1alpha1.NetworkConfig) {
-	if version, err := strconv.ParseUint(c.ResourceVersion, 10, 64); err == nil {
+func (r *decider) note(c client.Object) {
+	if version, err := strconv.ParseUint(c.GetResourceVersion(), 10, 64); err == nil {
 		r.fresh[client.ObjectKeyFromObject(c)] = wrote{version, r.clock.Now()}
 	}
 }
 
-// behind says whether the cache does not show yet what was written.
-func (r *decider) behind(have map[types.NamespacedName]*v1alpha1.NetworkConfig, now time.Time) bool {
+// behind says whether the cache does not show yet what was written. A path that it does not show is
+// gone: it was there when its status was written, and a tenant may remove it at any moment.
+func (r *decider) behind(have map[types.NamespacedName]*v1alpha1.NetworkConfig, paths []*v1alpha1.NetworkPath, now time.Time) bool {
+	there := map[types.NamespacedName]client.Object{}
+	for key, c := range have {
+		there[key] = c
+	}
+	for _, p := range paths {
+		there[client.ObjectKeyFromObject(p)] = p
+	}
 	for key, w := range r.fresh {
-		c := have[key]
 		version := uint64(0)
-		if c != nil {
-			version, _ = strconv.ParseUint(c.ResourceVersion, 10, 64)
+		if o := there[key]; o != nil {
+			version, _ = strconv.ParseUint(o.GetResourceVersion(), 10, 64)
+		} else if key.Name != v1alpha1.NetworkConsumer && key.Name != v1alpha1.NetworkProvider && key.Namespace != r.network.options.Namespace {
+			delete(r.fresh, key)
+			continue
 		}
 		if age := now.Sub(w.at); version < w.version && age >= 0 && age < seenSoon {
 			return true
@@ -367,12 +389,8 @@ func (r *decider) behind(have map[types.NamespacedName]*v1alpha1.NetworkConfig, 
 // tell makes events, metrics and, of what is wrong with this cluster's own ranges, a line in
 // the log.
 func (r *decider) tell(ctx context.Context, f *facts, d *decision) {
-	for _, n := range d.events {
-		p := &v1alpha1.Peering{}
-		if n.peering == "" || r.client.Get(ctx, client.ObjectKey{Name: n.peering}, p) != nil {
-			continue
-		}
-		r.events.Eventf(p, nil, n.kind, n.reason, n.action, "%s", n.text)
+	for _, n := range slices.Concat(d.events, r.network.paths.fetch()) {
+		n.tell(ctx, r.client, r.events)
 	}
 	r.meter.show(f, d)
 	problem := f.property.problem
@@ -383,6 +401,14 @@ func (r *decider) tell(ctx context.Context, f *facts, d *decision) {
 		ctrl.LoggerFrom(ctx).Info("not all addresses of pods here are known to peers", "why", problem)
 	}
 	r.problem = problem
+}
+
+// tell makes the event, if its Peering is there.
+func (n news) tell(ctx context.Context, c client.Reader, to events.EventRecorder) {
+	p := &v1alpha1.Peering{}
+	if n.peering != "" && c.Get(ctx, client.ObjectKey{Name: n.peering}, p) == nil {
+		to.Eventf(p, nil, n.kind, n.reason, n.action, "%s", n.text)
+	}
 }
 
 // notes are words about peerings, told by one controller to another. The zero value has none.

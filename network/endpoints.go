@@ -2,6 +2,7 @@ package network
 
 import (
 	"net"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,6 +51,15 @@ func endpoints(settings home.Network, key string, candidates []string, nodes map
 		}
 	}
 	return all
+}
+
+// allotPaths gives ports to peerings, and to direct paths what these leave.
+func allotPaths(first int32, have, paths []int32) (given, left []int32) {
+	all := allot(first, slices.Concat(have, paths))
+	if slices.Contains(all[:len(have)], 0) { // they are scarce, and paths have some
+		all = allot(first, slices.Concat(allot(first, have), paths))
+	}
+	return all[:len(have)], all[len(have):]
 }
 
 // allot gives each peering a port of its own, from first on: the one that it has, if that is

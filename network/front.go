@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net"
@@ -58,7 +59,7 @@ func (d *decision) called(f *facts, p *pair, port int32) []string {
 	if kind == "" || port == 0 {
 		return endpoints(f.settings, p.key, f.candidates, f.nodes, port)
 	}
-	x := front{name: frontName(p.key), peering: p.key, port: port}
+	x := front{name: cmp.Or(p.front, frontName(p.key)), peering: p.key, port: port}
 	service, slice := f.services[x.name], f.slices[x.name]
 	said := len(f.settings.Endpoints) > 0
 	waits := func(reason, format string, args ...any) []string {
@@ -98,7 +99,8 @@ func (d *decision) called(f *facts, p *pair, port int32) []string {
 // said of it, as when keys cannot be read: a Service that is made anew has another address.
 func (f *facts) fronted(name string) bool {
 	return f.settings.Service != "" && (slices.ContainsFunc(f.pairs, func(p *pair) bool { return p.wanted && frontName(p.key) == name }) ||
-		slices.ContainsFunc(f.openings, func(o *opening) bool { return !o.consumes && frontName(o.name) == name }))
+		slices.ContainsFunc(f.openings, func(o *opening) bool { return !o.consumes && frontName(o.name) == name }) ||
+		slices.ContainsFunc(f.paths, func(p *path) bool { return p.keeps(f.locks[p.key]) && p.front.front == name }))
 }
 
 // leftFronts are the Services and slices of ours that nobody wants: those of peerings that have

@@ -34,15 +34,20 @@ func (r *decider) gather(ctx context.Context, now time.Time) (*facts, []*v1alpha
 	if err != nil {
 		return nil, nil, err
 	}
-	if r.behind(have, now) {
+	paths, err := r.pathsThere(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if r.behind(have, paths, now) {
 		return nil, nil, nil
 	}
-	f := &facts{now: now, settings: r.home.Config().Network, nodes: map[string]*corev1.Node{}, refused: r.refused.all()}
+	f := &facts{now: now, id: r.home.ID(), settings: r.home.Config().Network, nodes: map[string]*corev1.Node{}, refused: r.refused.all()}
 	f.agents, f.candidates = r.agents.now()
 	g := grounds{settings: f.settings, clusterID: r.home.ID()}
 	if err := r.gatherPairs(ctx, f, &g, have); err != nil {
 		return nil, nil, err
 	}
+	f.takePaths(paths)
 	if err := r.gatherOwn(ctx, f, &g); err != nil {
 		return nil, nil, err
 	}
@@ -114,6 +119,7 @@ func (r *decider) gatherPairs(ctx context.Context, f *facts, g *grounds, have ma
 			namespace: v1alpha1.PeeringNamespace(p.Name), consumes: true, peering: p.Name, peer: p.Name,
 			since: p.CreationTimestamp.Time, asked: p.Annotations[v1alpha1.AnnotationRotate], wanted: said != no, unsure: said == unknown,
 			spaces: spaces[v1alpha1.PeeringNamespace(p.Name)], reach: p.Spec.Reachability, inBand: inBand,
+			direct: p.Spec.DirectPaths, able: knowsPaths(p.Status.Remote), uid: p.UID,
 		})
 	}
 	for i := range tenants.Items {
@@ -121,6 +127,7 @@ func (r *decider) gatherPairs(ctx context.Context, f *facts, g *grounds, have ma
 		said := features(t.Status.Cluster)
 		p := &pair{
 			namespace: v1alpha1.TenantNamespace(t.Name), peer: t.Name, since: t.CreationTimestamp.Time, reach: t.Spec.Reachability, inBand: t.Spec.InBand,
+			direct: t.Spec.DirectPaths,
 			wanted: said != no && (t.DeletionTimestamp == nil || t.Spec.InBand),
 			unsure: said == unknown || !status.IsTrue(t.Status.Conditions, v1alpha1.ConditionNamespaceReady),
 		}

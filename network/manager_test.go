@@ -60,7 +60,7 @@ func TestManager(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if err := f.Set(ctx, w.connection(server)); err != nil {
+	if err := f.Set(ctx, w.connection(server, w.rome.peer, v1alpha1.TenantNamespace(w.milan.peer))); err != nil {
 		t.Fatal(err)
 	}
 	consumer, provider := v1alpha1.NetworkConsumer, v1alpha1.NetworkProvider
@@ -78,6 +78,11 @@ func TestManager(t *testing.T) {
 		return ok && n.Allows(w.milan.peer, there)
 	})
 	w.managed(t)
+	w.managedPaths(t, func(peering, space string) {
+		if err := f.Set(ctx, w.connection(server, peering, space)); err != nil {
+			t.Fatal(err)
+		}
+	})
 	if alive, known := n.Alive(w.rome.peer); alive || known {
 		t.Error("a tunnel lives or is dead that nobody has reported")
 	}
@@ -145,11 +150,11 @@ func (idle) Source(to handler.EventHandler) source.Source {
 }
 
 // connection is that of a consumer with exactly its rights, as they are generated.
-func (w *world) connection(server *kubetest.APIServer) fleet.Connection {
+func (w *world) connection(server *kubetest.APIServer, peering, space string) fleet.Connection {
 	w.t.Helper()
-	space := v1alpha1.TenantNamespace(w.milan.peer)
 	account := w.create(&corev1.ServiceAccount{ObjectMeta: at(space, v1alpha1.IdentityName)})
-	w.create(&rbacv1.Role{ObjectMeta: at(space, v1alpha1.ConsumerRole), Rules: rules(w.t, v1alpha1.ConsumerRole)})
+	w.create(&rbacv1.Role{ObjectMeta: at(space, v1alpha1.ConsumerRole), Rules: append(rules(w.t, v1alpha1.ConsumerRole), rbacv1.PolicyRule{
+		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"networkpaths"}, Verbs: []string{"list", "watch", "create", "patch", "delete"}})})
 	w.create(&rbacv1.RoleBinding{ObjectMeta: at(space, v1alpha1.ConsumerRole),
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: v1alpha1.ConsumerRole},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: space, Name: v1alpha1.IdentityName}}})
@@ -157,7 +162,7 @@ func (w *world) connection(server *kubetest.APIServer) fleet.Connection {
 	if err := w.raw.SubResource("token").Create(ctx, account, token); err != nil {
 		w.t.Fatal(err)
 	}
-	return fleet.Connection{Peering: w.rome.peer, ServerURL: server.Config.Host, CA: server.Config.CAData, Token: token.Status.Token, TenantNamespace: space}
+	return fleet.Connection{Peering: peering, ServerURL: server.Config.Host, CA: server.Config.CAData, Token: token.Status.Token, TenantNamespace: space}
 }
 
 // rules are those of a ClusterRole as it is installed.

@@ -31,6 +31,22 @@ func (m *meter) register(to prometheus.Registerer) error {
 	return nil
 }
 
+// register has the number of direct paths counted whenever that is asked for.
+func (p *paths) register(to prometheus.Registerer) error {
+	for state, of := range map[string]func(wanted, alive int) int{
+		"wanted": func(wanted, _ int) int { return wanted },
+		"alive":  func(_, alive int) int { return alive },
+	} {
+		err := to.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "pelago_direct_paths", Help: "Direct paths between providers of this cluster that are wanted, and those alive at both ends.", ConstLabels: prometheus.Labels{"state": state},
+		}, func() float64 { return float64(of(p.count())) }))
+		if err != nil {
+			return fmt.Errorf("registering metrics of direct paths: %w", err)
+		}
+	}
+	return nil
+}
+
 // show takes over what was decided.
 func (m *meter) show(f *facts, d *decision) {
 	for _, g := range []*prometheus.GaugeVec{m.ready, m.views, m.lacking, m.made} {

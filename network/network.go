@@ -3,8 +3,9 @@
 // and a public key in the NetworkConfigs of every peering whose other side has its network
 // on as well, and decides the views of what the others publish. It carries NetworkConfigs
 // to providers and back, and keeps and replaces the private keys of tunnels. It compiles
-// NetworkPolicies of offloaded namespaces for the gateways of both sides. It owns the
-// kinds NetworkConfig and NetworkRules. What a peer wrote is checked before it is used, and what goes wrong
+// NetworkPolicies of offloaded namespaces for the gateways of both sides. It has providers
+// make direct paths between each other, and makes those that consumers want. It owns the
+// kinds NetworkConfig, NetworkRules and NetworkPath. What a peer wrote is checked before it is used, and what goes wrong
 // here is never told to him with names of ours. It touches no node: agents do, who read
 // what is decided here.
 package network
@@ -87,6 +88,7 @@ type Network struct {
 	now       atomic.Pointer[picture]
 	tunnels   tunnels
 	listeners listeners // of what is in the picture
+	paths     paths
 }
 
 // patience is how long the first answer is waited for: a manager that has just begun must not
@@ -237,6 +239,8 @@ func (n *Network) learn(p *picture) {
 // +kubebuilder:rbac:groups=pelago.dev,resources=peerings/status,verbs=patch
 // +kubebuilder:rbac:groups=pelago.dev,resources=networkconfigs,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=pelago.dev,resources=networkconfigs/status,verbs=patch
+// +kubebuilder:rbac:groups=pelago.dev,resources=networkpaths,verbs=get;list;watch
+// +kubebuilder:rbac:groups=pelago.dev,resources=networkpaths/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=nodes;pods;namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=servicecidrs,verbs=get;list;watch
 // +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=get
@@ -267,6 +271,9 @@ func (n *Network) Register(mgr ctrl.Manager) error {
 	if err := r.meter.register(n.options.Metrics); err != nil {
 		return err
 	}
+	if err := n.paths.register(n.options.Metrics); err != nil {
+		return err
+	}
 	if err := mgr.Add(r.agents); err != nil {
 		return fmt.Errorf("adding the watch over agents: %w", err)
 	}
@@ -282,6 +289,9 @@ func (n *Network) Register(mgr ctrl.Manager) error {
 	if err := n.registerRuler(mgr); err != nil {
 		return fmt.Errorf("setting up the controller of network rules: %w", err)
 	}
+	if err := n.registerPather(mgr); err != nil {
+		return fmt.Errorf("setting up the controller of direct paths: %w", err)
+	}
 	return nil
 }
 
@@ -289,6 +299,7 @@ func (n *Network) registerDecider(mgr ctrl.Manager, r *decider, near cache.Cache
 	all := toAll()
 	return ctrl.NewControllerManagedBy(mgr).Named("network").
 		Watches(&v1alpha1.NetworkConfig{}, r.rationed()).
+		Watches(&v1alpha1.NetworkPath{}, r.rationed()).
 		Watches(&v1alpha1.Peering{}, all).
 		Watches(&v1alpha1.Invitation{}, all).
 		Watches(&v1alpha1.Tenant{}, all, builder.WithPredicates(tenantChanged())).

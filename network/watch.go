@@ -95,7 +95,7 @@ func tenantChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		was, ok := e.ObjectOld.(*v1alpha1.Tenant)
 		is, ok2 := e.ObjectNew.(*v1alpha1.Tenant)
-		return !ok || !ok2 || (was.DeletionTimestamp == nil) != (is.DeletionTimestamp == nil) || was.Spec.Reachability != is.Spec.Reachability ||
+		return !ok || !ok2 || (was.DeletionTimestamp == nil) != (is.DeletionTimestamp == nil) || was.Spec.Reachability != is.Spec.Reachability || was.Spec.DirectPaths != is.Spec.DirectPaths ||
 			!equality.Semantic.DeepEqual(was.Status.Cluster, is.Status.Cluster) || !equality.Semantic.DeepEqual(was.Status.Conditions, is.Status.Conditions)
 	}}
 }

@@ -175,6 +175,8 @@ func (s *side) intercepted() client.WithWatch {
 					return s != w.milan || o.GetName() != s.peer
 				case *v1alpha1.Invitation:
 					return s != w.milan || o.GetLabels()[v1alpha1.LabelPeering] != s.peer
+				case *v1alpha1.NetworkPath:
+					return !slices.Contains(s.sees, o.GetNamespace())
 				case *v1alpha1.NetworkConfig:
 					return !slices.Contains(s.sees, o.GetNamespace()) && o.GetNamespace() != s.namespace
 				}
@@ -252,6 +254,8 @@ func drop(list client.ObjectList, if_ func(client.Object) bool) {
 		l.Items = slices.DeleteFunc(l.Items, func(o v1alpha1.Tenant) bool { return if_(&o) })
 	case *v1alpha1.InvitationList:
 		l.Items = slices.DeleteFunc(l.Items, func(o v1alpha1.Invitation) bool { return if_(&o) })
+	case *v1alpha1.NetworkPathList:
+		l.Items = slices.DeleteFunc(l.Items, func(o v1alpha1.NetworkPath) bool { return if_(&o) })
 	case *v1alpha1.NetworkConfigList:
 		l.Items = slices.DeleteFunc(l.Items, func(o v1alpha1.NetworkConfig) bool { return if_(&o) })
 	}

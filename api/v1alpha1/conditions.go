@@ -206,6 +206,10 @@ const (
 	ReasonPrefixesRefused = "PrefixesRefused"
 	// ReasonPathEnded: the consumer has not said for long that it wants the path.
 	ReasonPathEnded = "PathEnded"
+	// ReasonDirectPathMade, of an event: pods at two providers reach each other by a direct path.
+	ReasonDirectPathMade = "DirectPathMade"
+	// ReasonDirectPathEnded, of an event: they do not any more, or were not let; the message says why.
+	ReasonDirectPathEnded = "DirectPathEnded"
 	// ReasonKeyRotated, of an event: the key of a tunnel was replaced.
 	ReasonKeyRotated = "KeyRotated"
 	// ReasonPolicyNotEnforced, of an event: a NetworkPolicy does not hold between clusters as it is

@@ -1,0 +1,89 @@
+package network
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// A consumer's part of direct paths: couples are its providers that may have one between them,
+// paths when they have, and the pather arranges it at both.
+
+// couple is two providers of this cluster between which there may be a direct path.
+type couple struct {
+	// name is that of the path, at both.
+	name string
+	// peerings are the names of both Peerings, and prefixes what each is told of the other, in the
+	// same order.
+	peerings [2]string
+	prefixes [2][]string
+	// talks says that pods at both exchange much by way of this cluster.
+	talks bool
+	// unsure says that it is not known whether both know direct paths: what there is stays then.
+	unsure bool
+}
+
+// knowsPaths says whether a cluster knows direct paths.
+func knowsPaths(c *v1alpha1.ClusterInfo) ability {
+	switch {
+	case c == nil:
+		return unknown
+	case slices.Contains(c.Features, v1alpha1.FeatureDirectPaths):
+		return yes
+	}
+	return no
+}
+
+// join finds the couples, by name.
+func (d *decision) join(f *facts) {
+	for i, a := range f.pairs {
+		for _, b := range f.pairs[i+1:] {
+			if !direct(a) || !direct(b) || !shares(a, b) {
+				continue
+			}
+			toA, toB := d.told(a, b), d.told(b, a)
+			if len(toA) == 0 || len(toB) == 0 {
+				continue
+			}
+			d.couples = append(d.couples, couple{
+				name: pathName(f.id, string(a.uid), string(b.uid)), peerings: [2]string{a.peering, b.peering}, prefixes: [2][]string{texts(toA), texts(toB)},
+				talks: talks(f.agents, a.key, b.key), unsure: a.able == unknown || b.able == unknown,
+			})
+		}
+	}
+	slices.SortFunc(d.couples, func(a, b couple) int { return strings.Compare(a.name, b.name) })
+}
+
+// direct says whether a pair may be of a couple, as far as this cluster is to say.
+func direct(p *pair) bool {
+	return p.consumes && p.wanted && p.direct && p.able != no && p.reach != v1alpha1.ReachNone
+}
+
+// told are the views of one provider that another one is told.
+func (d *decision) told(to, of *pair) (all []netip.Prefix) {
+	for _, view := range d.podViews(of) {
+		if slices.Contains(d.transit[to], view) && len(all) < v1alpha1.MaxNetworkPathPrefixes {
+			all = append(all, view)
+		}
+	}
+	return all
+}
+
+// talks says whether an agent has seen much go between two providers lately. Their gateways may be on
+// different nodes, and one of both is enough.
+func talks(agents []agent, a, b string) bool {
+	return slices.ContainsFunc(agents, func(x agent) bool {
+		return x.alive && (slices.Contains(x.reports[a].Through, b) || slices.Contains(x.reports[b].Through, a))
+	})
+}
+
+// pathName is the name of the path between two providers. It says nothing to whoever does not know
+// the UIDs of both Peerings, and is the same whichever comes first.
+func pathName(id, a, b string) string {
+	sum := sha256.Sum256([]byte(id + "\n" + min(a, b) + "\n" + max(a, b)))
+	return hex.EncodeToString(sum[:8])
+}
