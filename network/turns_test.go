@@ -43,8 +43,8 @@ func TestRulesHang(t *testing.T) {
 	w.reconcile()
 	w.policy(dbFromWeb)
 	real := w.ruler.fleet
-	h := &hanging{Client: w.rome.client, begun: make(chan struct{}, 8), over: make(chan struct{})}
-	w.ruler.fleet = hangingFleet{real, h}
+	h := &mute{Client: w.rome.client, begun: make(chan struct{}, 8), over: make(chan struct{})}
+	w.ruler.fleet = muteFleet{real, h}
 	w.clock.Step(ruleRest)
 	request := ctrl.Request{NamespacedName: types.NamespacedName{Namespace: w.space, Name: w.rome.peer}}
 	ended := make(chan error, 1)
@@ -73,41 +73,41 @@ func TestRulesHang(t *testing.T) {
 	})
 }
 
-// hangingFleet is one whose provider answers no write until that is over.
-type hangingFleet struct {
+// muteFleet is one whose provider answers no write until that is over.
+type muteFleet struct {
 	Fleet
 	client client.Client
 }
 
-func (f hangingFleet) Peer(name string) (Peer, bool) {
+func (f muteFleet) Peer(name string) (Peer, bool) {
 	p, ok := f.Fleet.Peer(name)
-	return hangingPeer{p, f.client}, ok
+	return mutePeer{p, f.client}, ok
 }
 
-type hangingPeer struct {
+type mutePeer struct {
 	Peer
 	client client.Client
 }
 
-func (p hangingPeer) Client() client.Client { return p.client }
+func (p mutePeer) Client() client.Client { return p.client }
 
-type hanging struct {
+type mute struct {
 	client.Client
 	begun, over chan struct{}
 }
 
-func (h *hanging) wait() error {
+func (h *mute) wait() error {
 	h.begun <- struct{}{}
 	<-h.over
 	return context.DeadlineExceeded
 }
 
-func (h *hanging) Create(context.Context, client.Object, ...client.CreateOption) error {
+func (h *mute) Create(context.Context, client.Object, ...client.CreateOption) error {
 	return h.wait()
 }
-func (h *hanging) Delete(context.Context, client.Object, ...client.DeleteOption) error {
+func (h *mute) Delete(context.Context, client.Object, ...client.DeleteOption) error {
 	return h.wait()
 }
-func (h *hanging) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
+func (h *mute) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
 	return h.wait()
 }

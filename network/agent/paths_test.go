@@ -54,6 +54,7 @@ func pathFacts() facts {
 	turin.Status.Views = append(turin.Status.Views, v1alpha1.NetworkView{Real: "10.60.0.0/16", View: "10.61.0.0/16"})
 	f.given = append(f.given, sliceOf(labelled("x", "far", v1alpha1.LabelTenant, "turin"), "", "10.61.1.1"))
 	f.keys[pathKey] = encoded(secret(31))
+	f.heard = map[string]netip.Addr{pathKey: addrs("198.51.100.8")[0]}
 	f.paths = []v1alpha1.NetworkPath{pathAt(onePath, 31, 32, "10.60.0.0/16")}
 	return f
 }
@@ -63,7 +64,7 @@ func wantedPath() *plan.Path {
 	return &plan.Path{
 		Key: pathKey, Prefixes: prefixes("10.60.0.0/16"), Own: []ipam.View{{Real: prefixes("10.42.0.0/16")[0], View: prefixes("10.90.0.0/16")[0]}},
 		Here: addrs("10.42.2.7"), There: addrs("10.60.1.1"), First: bytes.Compare(own[:], peer[:]) < 0,
-		ListenPort: 7102, Secret: pathKey, Peer: peer, Endpoints: []string{"198.51.100.7:7103"},
+		ListenPort: 7102, Secret: pathKey, Peer: peer, Endpoints: []string{"198.51.100.7:7103"}, Heard: addrs("198.51.100.8")[0],
 	}
 }
 
@@ -244,7 +245,7 @@ func TestPathEndpoints(t *testing.T) {
 			t.Errorf("%s is this cluster's: %t", text, got)
 		}
 	}
-	ts := newTunnels(Options{Log: logr.Discard()}, nil, nil, nil)
+	ts := newTunnels(Options{Log: logr.Discard()}, nil, nil, nil, nil)
 	if ts.resolver("tenant-turin") != nil || ts.resolver("peering-milan") != nil {
 		t.Error("peerings' names are looked at like those of paths")
 	}

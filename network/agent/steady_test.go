@@ -53,7 +53,7 @@ func TestSteady(t *testing.T) {
 // TestCarrying holds that only tunnels that are here are told of, that the next to be told is the
 // first one, and that what was is forgotten with the paths alone.
 func TestCarrying(t *testing.T) {
-	ts := newTunnels(Options{Log: logr.Discard()}, nil, nil, nil)
+	ts := newTunnels(Options{Log: logr.Discard()}, nil, nil, nil, nil)
 	paths := map[string]bool{"tenant-a.1": true, "tenant-a.2": true, "tenant-a.3": true, "tenant-a.4": true}
 	now := time.Unix(1000, 0)
 	if all, then := ts.carrying(paths, now); len(all) != 0 || !then.IsZero() || len(ts.steady) != 0 {
@@ -74,7 +74,7 @@ func TestCarrying(t *testing.T) {
 func TestForget(t *testing.T) {
 	at := netip.MustParseAddrPort("198.51.100.7:7100")
 	k := lasts{}
-	ts := newTunnels(Options{Log: logr.Discard(), Keeper: k}, nil, nil, nil)
+	ts := newTunnels(Options{Log: logr.Discard(), Keeper: k}, nil, nil, nil, func() {})
 	for _, key := range []string{"peering-milan", "tenant-turin", "tenant-turin.1", "tenant-turin.2", "tenant-turin.3"} {
 		ts.remember(key, at)
 	}
