@@ -125,6 +125,10 @@ func TestInputPaths(t *testing.T) {
 		// As whom pods go by it.
 		{reason: "the consumer has not said how it sees us", facts: func(f *facts) { f.configs[2].Status.Views = nil }, path: none, problem: unseen},
 		{reason: "it sees what is not ours", facts: func(f *facts) { f.configs[2].Status.Views[0].Real = "10.43.0.0/16" }, path: none, problem: unseen},
+		{reason: "it sees what was published to another peer alone", facts: func(f *facts) {
+			f.configs[0].Spec.Pods = append(f.configs[0].Spec.Pods, "10.45.0.0/16")
+			f.configs[2].Status.Views = append(f.configs[2].Status.Views, v1alpha1.NetworkView{Real: "10.45.0.0/16", View: "10.95.0.0/16"})
+		}},
 		{reason: "it sees us in another size", facts: func(f *facts) { f.configs[2].Status.Views[0].View = "10.90.0.0/24" }, path: none, problem: "10.42.0.0/16 as|" + unseen},
 		{reason: "in another family", facts: func(f *facts) { f.configs[2].Status.Views[0].View = "fd00::/16" }, path: none, problem: "10.42.0.0/16 as|" + unseen},
 		{reason: "with bits of hosts", facts: func(f *facts) { f.configs[2].Status.Views[0].View = "10.90.0.1/16" }, path: none, problem: "10.42.0.0/16 as|" + unseen},

@@ -51,7 +51,7 @@ func (t talk) next(bytes uint64, now time.Time) talk {
 	switch lately := t.lately(); {
 	case lately > talkMuch:
 		t.named = true
-	case lately < talkLittle && now.Sub(marks[0].at) >= talkFor:
+	case lately < talkLittle: // what it was named for is longer ago
 		t.named = false
 	}
 	return t
