@@ -327,6 +327,7 @@ func TestPathsHanging(t *testing.T) {
 func TestPathsUnread(t *testing.T) {
 	w := newLinked(t)
 	w.pather.fleet = unreading{w.pather.fleet, w.oslo}
+	w.settleAll()
 	w.talks(true)
 	w.settleAll()
 	if w.pathAt(w.rome.peer) != nil {
