@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/network/tunnel"
@@ -346,4 +347,16 @@ func TestPathFront(t *testing.T) {
 func serviceAt(f *facts, name string) *corev1.Service {
 	f.services[name] = &corev1.Service{}
 	return f.services[name]
+}
+
+// TestTenantAllows holds that a Tenant which allows direct paths, or does no more, is looked at at once.
+func TestTenantAllows(t *testing.T) {
+	was, is := &v1alpha1.Tenant{}, &v1alpha1.Tenant{}
+	is.Spec.DirectPaths = true
+	if !tenantChanged().Update(event.UpdateEvent{ObjectOld: was, ObjectNew: is}) || !tenantChanged().Update(event.UpdateEvent{ObjectOld: is, ObjectNew: was}) {
+		t.Error("spec.directPaths causes no look")
+	}
+	if tenantChanged().Update(event.UpdateEvent{ObjectOld: is, ObjectNew: is.DeepCopy()}) {
+		t.Error("what has not changed causes a look")
+	}
 }

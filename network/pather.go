@@ -32,6 +32,8 @@ const (
 	pathLook = time.Hour
 	// pathRest is the least time between two looks at one provider's.
 	pathRest = 250 * time.Millisecond
+	// pathAgain is how soon is looked again whether a provider lets its paths be read.
+	pathAgain = 30 * time.Second
 	// pathWait is how soon is asked again whether paths are known.
 	pathWait = time.Second
 )
@@ -76,10 +78,13 @@ func (r *pather) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	peer, have := r.read(ctx, req.Name)
-	if have == nil { // its being reached, or read, brings us back
+	if have == nil {
 		r.paths.hear(req.Name, nil, r.clock.Now())
 		r.tell(ctx)
-		return ctrl.Result{}, nil
+		if peer != nil { // of a provider that is upgraded and has no paths nobody tells
+			return ctrl.Result{RequeueAfter: pathAgain}, nil
+		}
+		return ctrl.Result{}, nil // its being reached brings us back
 	}
 	ends := map[string]end{}
 	for name, o := range have {
@@ -105,7 +110,7 @@ func (r *pather) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	return ctrl.Result{}, nil
 }
 
-// read returns the paths at a provider by name, nil if it cannot be asked.
+// read returns a provider that is reached, and the paths there by name, nil if they cannot be read.
 func (r *pather) read(ctx context.Context, peering string) (Peer, map[string]*unstructured.Unstructured) {
 	peer, ok := r.fleet.Peer(peering)
 	if !ok {
@@ -117,7 +122,7 @@ func (r *pather) read(ctx context.Context, peering string) (Peer, map[string]*un
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NetworkPathList"))
 	if err := peer.Reader().List(ctx, list, client.InNamespace(peer.TenantNamespace())); err != nil {
-		return nil, nil
+		return peer, nil
 	}
 	have := map[string]*unstructured.Unstructured{}
 	for i := range list.Items {

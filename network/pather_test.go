@@ -322,6 +322,51 @@ func TestPathsHanging(t *testing.T) {
 	}
 }
 
+// TestPathsUnread holds that a provider whose paths cannot be read is looked at again, and one that is
+// away is waited for; at neither, nor at the other, anything is made.
+func TestPathsUnread(t *testing.T) {
+	w := newLinked(t)
+	w.pather.fleet = unreading{w.pather.fleet, w.oslo}
+	w.settleAll()
+	w.talks(true)
+	w.settleAll()
+	if w.pathAt(w.rome.peer) != nil {
+		t.Error("a path is made though oslo cannot be asked")
+	}
+	for _, gone := range []bool{false, true} {
+		w.gone[w.oslo] = gone
+		w.clock.Step(pathRest)
+		last, err := w.pather.Reconcile(ctx, ctrl.Request{NamespacedName: types.NamespacedName{Name: w.oslo}})
+		if err != nil || (last.RequeueAfter == pathAgain) == gone {
+			t.Errorf("away %t: it is looked at after %s (%v)", gone, last.RequeueAfter, err)
+		}
+	}
+}
+
+// unreading is a fleet in which a provider does not let its paths be read.
+type unreading struct {
+	Fleet
+	peering string
+}
+
+func (f unreading) Peer(name string) (Peer, bool) {
+	p, ok := f.Fleet.Peer(name)
+	if name == f.peering {
+		return unreadPeer{p}, ok
+	}
+	return p, ok
+}
+
+type unreadPeer struct{ Peer }
+
+func (p unreadPeer) Reader() client.Reader { return unlisted{p.Peer.Reader()} }
+
+type unlisted struct{ client.Reader }
+
+func (unlisted) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	return errors.New("not synced")
+}
+
 type forbidding struct{ Fleet }
 
 func (f forbidding) Peer(name string) (Peer, bool) {
@@ -414,11 +459,15 @@ func (w *world) managedPaths(t *testing.T, connect func(peering, space string)) 
 		}
 		return &list.Items[0]
 	}
-	// What is told is not found by looking from time to time.
+	renew := func() {
+		w.clock.SetTime(time.Now())
+		w.rome.report(w.rome.nodes[0], map[string]v1alpha1.TunnelReport{w.rome.key(): {Through: []string{consumerKey(oslo)}}})
+	}
+	// What is told is not found by looking from time to time, nor since an agent has died.
 	soon := func(what string, is func() bool) {
 		t.Helper()
 		began := time.Now()
-		within(t, what, is)
+		within(t, what, func() bool { renew(); return is() })
 		if took := time.Since(began); took > lookEvery/2 {
 			t.Errorf("%s after %s only", what, took)
 		} else {
@@ -426,8 +475,7 @@ func (w *world) managedPaths(t *testing.T, connect func(peering, space string)) 
 		}
 	}
 	within(t, "a path is made", func() bool {
-		w.clock.SetTime(time.Now())
-		w.rome.report(w.rome.nodes[0], map[string]v1alpha1.TunnelReport{w.rome.key(): {Through: []string{consumerKey(oslo)}}})
+		renew()
 		return path(milan) != nil
 	})
 	soon("milan's key is told to oslo", func() bool {
