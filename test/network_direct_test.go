@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -44,16 +43,7 @@ const (
 	endLimit = 30 * time.Second
 	// movedBytes is how much has to take another way for the way to count as that.
 	movedBytes = 1 << 20
-	// streamStep is how many lines of a stream are checked before that is told.
-	streamStep = 10000
 )
-
-// streamLine is whoLine with a stream beside it, of lines that are numbered, some 20 MiB a minute.
-var streamLine = strings.Replace(whoLine, "chmod +x", fmt.Sprintf(`printf '#!/bin/sh\nprintf "Content-Type: text/plain\\n\\n"; n=1; while seq $n $((n+%[1]d)); do n=$((n+%[1]d+1)); sleep 0.2; done\n' > /www/cgi-bin/stream
-chmod +x /www/cgi-bin/stream; chmod +x`, streamStep-1), 1)
-
-// readLine reads such a stream over one connection, and says how far it has come; that a line is wrong, or that it ended.
-const readLine = `trap 'exit 0' TERM; (wget -q -O - "http://$0/cgi-bin/stream" | awk '$1 != NR {print "wrong", NR, $1; exit} NR %% %d == 0 {print "read", NR; fflush()}'; echo ended) & while true; do sleep 1; done`
 
 // direct are pods at two providers that talk to each other.
 type direct struct {
@@ -61,6 +51,7 @@ type direct struct {
 	caller, data, reader *corev1.Pod       // as they are at milan, data at oslo
 	address              map[string]string // of the pod at the other provider, by provider
 	before               map[string]string // what there is of the network at providers
+	mark                 int               // how far the reader had come when its silence was looked at last
 }
 
 var talking = []string{"milan", "oslo"}
@@ -81,21 +72,26 @@ func TestDirect(t *testing.T) {
 		s.Run(t, "link", "set", "rome", provider, "--delay", directDelay.String())
 	}
 	d := newDirect(t, c)
-	quiet := d.latency(t)
+	byHome := d.roundTrip(t)
 	if paths := d.paths(t); len(paths) > 0 {
 		t.Errorf("without traffic there are %v", paths)
 	}
-	d.read(t)
+	begin := d.read(t)
 	t.Run("Made", d.made)
-	t.Run("Moved", func(t *testing.T) { d.moves(t, "milan", "oslo") })
+	t.Run("Moved", func(t *testing.T) {
+		d.moves(t, "milan", "oslo")
+		t.Logf("direct: the stream went by the path %s after it had begun", time.Since(begin).Round(100*time.Millisecond))
+		d.silence(t, "moving to the path")
+	})
 	t.Run("Faster", func(t *testing.T) {
-		by := d.latency(t)
-		t.Logf("direct: a request takes %s by way of home and %s by the path, at %s from home to each provider", quiet, by, directDelay)
-		if by > quiet/3 {
-			t.Errorf("a request takes %s by the path, and %s by way of home", by, quiet)
+		by := d.roundTrip(t)
+		t.Logf("direct: a round trip takes %s by way of home and %s by the path, at %s from home to each provider", byHome, by, directDelay)
+		if byHome < 4*directDelay || by > byHome/4 {
+			t.Errorf("a round trip takes %s by the path, and %s by way of home", by, byHome)
 		}
 	})
 	t.Run("Shown", d.shown)
+	t.Run("PathCut", d.withoutPath)
 	t.Run("WithoutHome", d.withoutHome)
 	t.Run("NotAllowedAtHome", func(t *testing.T) {
 		d.ends(t, "rome says no", func() { c.Pelago(t, "rome", "peer", "milan", "--direct-paths=false") })
@@ -160,76 +156,12 @@ func newDirect(t *testing.T, c *continuum) *direct {
 	return d
 }
 
-// latency is how long a request of caller's to data takes, each over a connection of its own.
-func (d *direct) latency(t *testing.T) time.Duration {
-	t.Helper()
-	const requests = 20
-	line := fmt.Sprintf(`a=$(cut -d' ' -f1 /proc/uptime); i=0; while [ $i -lt %d ]; do wget -q -O /dev/null "http://$0/cgi-bin/who" || exit 1; i=$((i+1)); done; echo $a $(cut -d' ' -f1 /proc/uptime)`, requests)
-	out, err := d.at(t, "milan", "exec", "-n", d.caller.Namespace, d.caller.Name, "--", "sh", "-c", line, join(d.address["milan"], webPort))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var begin, end float64
-	if _, err := fmt.Sscan(out, &begin, &end); err != nil {
-		t.Fatalf("%q: %v", out, err)
-	}
-	return time.Duration((end - begin) / requests * float64(time.Second)).Round(time.Millisecond)
-}
-
 // at runs kubectl in a cluster.
 func (d *direct) at(t *testing.T, cluster string, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return d.Try(ctx, append([]string{"kubectl", cluster, "--"}, args...)...)
-}
-
-// read begins a pod at milan that reads data's stream, with one connection for the whole test.
-func (d *direct) read(t *testing.T) {
-	t.Helper()
-	pod := d.script("reader", "")
-	pod.Spec.Containers[0].Command = []string{"sh", "-c", fmt.Sprintf(readLine, streamStep), join(d.address["milan"], webPort)}
-	d.create(t, onto(pod, "milan"))
-	var err error
-	if d.reader, err = d.twin("milan", d.running(t, "reader")); err != nil {
-		t.Fatal(err)
-	}
-	d.reads(t)
-}
-
-// lines is how far the reader has come. That it has read something else, or that the connection
-// ended, is for good.
-func (d *direct) lines(t *testing.T) (int, error) {
-	t.Helper()
-	out, err := d.at(t, "milan", "logs", "-n", d.reader.Namespace, d.reader.Name, "--tail=1")
-	if err != nil {
-		return 0, err
-	}
-	word, count, _ := strings.Cut(strings.TrimSpace(out), " ")
-	n, err := strconv.Atoi(count)
-	if out != "" && word != "read" {
-		t.Fatalf("the connection broke: the reader says %q", out)
-	}
-	return n, err
-}
-
-// reads holds that the stream goes on from now.
-func (d *direct) reads(t *testing.T) {
-	t.Helper()
-	first := 0
-	d.eventually(t, networkLimit, "the stream goes on", func() error {
-		n, err := d.lines(t)
-		if err != nil {
-			return err
-		}
-		if first == 0 {
-			first = n
-		}
-		if n < first+5*streamStep {
-			return fmt.Errorf("%d lines were read, and %d at first", n, first)
-		}
-		return nil
-	})
 }
 
 // paths are the NetworkPaths of all providers, as provider/name.
@@ -381,7 +313,8 @@ func (d *direct) withoutHome(t *testing.T) {
 	if _, server, err := d.ask("milan", d.caller, d.address["milan"], webPort); err != nil || server != "data" {
 		t.Errorf("without home a new connection of caller's ends with %q, %v", server, err)
 	}
-	t.Logf("direct: without home a request takes %s", d.latency(t))
+	t.Logf("direct: without home a round trip takes %s", d.roundTrip(t))
+	d.silence(t, "cutting home off")
 	heal()
 	for _, provider := range talking {
 		d.nodeReady(t, "rome", provider)
@@ -392,6 +325,23 @@ func (d *direct) withoutHome(t *testing.T) {
 	}
 	d.made(t)
 	d.moves(t, "milan", "oslo")
+	d.silence(t, "home coming back")
+}
+
+// withoutPath cuts the path, whose packets go by home until it has come back.
+func (d *direct) withoutPath(t *testing.T) {
+	heal := func() { d.Run(t, "link", "heal", "milan", "oslo") }
+	t.Cleanup(heal)
+	d.silence(t, "using the path")
+	d.Run(t, "link", "cut", "milan", "oslo")
+	d.moves(t, "milan", "rome")
+	d.silence(t, "cutting the path")
+	heal()
+	begin := time.Now()
+	d.moves(t, "milan", "oslo")
+	t.Logf("direct: the stream went by the path %s after its link was healed", time.Since(begin).Round(100*time.Millisecond))
+	d.silence(t, "the path coming back")
+	d.made(t)
 }
 
 // ends holds that a path is gone soon once somebody has said so, while the connection goes on by way of home.
@@ -406,6 +356,7 @@ func (d *direct) ends(t *testing.T, what string, say func()) {
 	})
 	t.Logf("direct: the path was gone %s after %s", time.Since(begin).Round(100*time.Millisecond), what)
 	d.moves(t, "milan", "rome")
+	d.silence(t, "moving to home as "+what)
 	d.eventually(t, networkLimit, "all that was made for it is gone", func() error { return d.asAtFirst(t) })
 }
 
