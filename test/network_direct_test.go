@@ -51,6 +51,7 @@ type direct struct {
 	caller, data, reader *corev1.Pod       // as they are at milan, data at oslo
 	address              map[string]string // of the pod at the other provider, by provider
 	before               map[string]string // what there is of the network at providers
+	busy                 string            // the node of milan's gateway, where no pod is
 	mark                 int               // how far the reader had come when its silence was looked at last
 }
 
@@ -79,9 +80,11 @@ func TestDirect(t *testing.T) {
 	begin := d.read(t)
 	t.Run("Made", d.made)
 	t.Run("Moved", func(t *testing.T) {
-		d.moves(t, "milan", "oslo")
-		t.Logf("direct: the stream went by the path %s after it had begun", time.Since(begin).Round(100*time.Millisecond))
+		t.Logf("direct: the stream went by the path %s after it had begun", d.moves(t, "milan", "oslo").Sub(begin).Round(100*time.Millisecond))
 		d.silence(t, "moving to the path")
+		if changed := d.changed(t); !slices.Contains(changed, "oslo") || !slices.Contains(changed, "oslo-1") || len(changed) < 4 {
+			t.Errorf("with a path %v are otherwise than without, want both providers and a node of each", changed)
+		}
 	})
 	t.Run("Faster", func(t *testing.T) {
 		by := d.roundTrip(t)
@@ -91,7 +94,9 @@ func TestDirect(t *testing.T) {
 		}
 	})
 	t.Run("Shown", d.shown)
+	t.Run("Strangers", d.strangers)
 	t.Run("PathCut", d.withoutPath)
+	t.Run("Faults", d.faults)
 	t.Run("WithoutHome", d.withoutHome)
 	t.Run("NotAllowedAtHome", func(t *testing.T) {
 		d.ends(t, "rome says no", func() { c.Pelago(t, "rome", "peer", "milan", "--direct-paths=false") })
@@ -111,6 +116,8 @@ func TestDirect(t *testing.T) {
 func newDirect(t *testing.T, c *continuum) *direct {
 	t.Helper()
 	d := &direct{crossing: crossing{shop: c.offloaded(t, "rome")}, address: map[string]string{}}
+	d.busy = d.gatewayOf(t, "milan")
+	d.vacate(t, "milan", d.busy) // it is stopped
 	at := map[string]string{"caller": "milan", "data": "oslo", "silent": "turin"}
 	for _, name := range slices.Sorted(maps.Keys(at)) {
 		d.create(t, whoService(name, name, nil))
@@ -223,12 +230,13 @@ func (d *direct) flows(t *testing.T) map[[2]string]int64 {
 	return all
 }
 
-// moves holds that the stream goes between two clusters, and hardly anything of it elsewhere.
-func (d *direct) moves(t *testing.T, a, b string) {
+// moves holds that the stream goes between two clusters, and hardly anything of it elsewhere. It
+// returns since when, at the latest.
+func (d *direct) moves(t *testing.T, a, b string) (since time.Time) {
 	t.Helper()
 	way, base := [2]string{min(a, b), max(a, b)}, d.flows(t)
 	begin := time.Now()
-	d.eventually(t, networkLimit, "the stream goes between "+a+" and "+b, func() error {
+	d.eventually(t, 2*networkLimit, "the stream goes between "+a+" and "+b, func() error {
 		now := d.flows(t)
 		if now[way]-base[way] < movedBytes {
 			return fmt.Errorf("%d bytes in %s", now[way]-base[way], time.Since(begin))
@@ -241,9 +249,11 @@ func (d *direct) moves(t *testing.T, a, b string) {
 				return fmt.Errorf("%d bytes went between %v, and %d between %v", more, other, now[way]-from[way], way)
 			}
 		}
+		since = time.Now()
 		return nil
 	})
 	d.reads(t)
+	return since
 }
 
 // shown holds what the command line says of it at either end, and what home is told.
@@ -283,67 +293,6 @@ func (d *direct) shown(t *testing.T) {
 	}
 }
 
-// withoutHome cuts home off both providers, whose pods go on as if nothing had happened, and then heals that.
-func (d *direct) withoutHome(t *testing.T) {
-	heal := func() {
-		for _, provider := range talking {
-			d.Run(t, "link", "heal", "rome", provider)
-		}
-	}
-	t.Cleanup(heal)
-	for _, provider := range talking {
-		d.Run(t, "link", "cut", "rome", provider)
-	}
-	d.eventually(t, time.Minute, "providers and home do not see each other", func() error {
-		for _, provider := range talking {
-			p, err := get[v1alpha1.Peering](d.continuum, "rome", "", provider)
-			if err != nil {
-				return err
-			}
-			if got := condition(p.Status.Conditions, v1alpha1.ConditionReachable); !strings.HasPrefix(got, "Reachable=False") {
-				return errors.New(provider + ": " + got)
-			}
-			if node, err := d.gateway(provider, v1alpha1.NetworkKey(v1alpha1.TenantNamespace("rome"))); err == nil {
-				return fmt.Errorf("the tunnel of %s is alive, says %s", provider, node)
-			}
-		}
-		return nil
-	})
-	d.reads(t)
-	if _, server, err := d.ask("milan", d.caller, d.address["milan"], webPort); err != nil || server != "data" {
-		t.Errorf("without home a new connection of caller's ends with %q, %v", server, err)
-	}
-	t.Logf("direct: without home a round trip takes %s", d.roundTrip(t))
-	d.silence(t, "cutting home off")
-	heal()
-	for _, provider := range talking {
-		d.nodeReady(t, "rome", provider)
-		d.eventually(t, time.Minute, "the tunnel of "+provider+" is alive", func() error {
-			_, err := d.gateway(provider, v1alpha1.NetworkKey(v1alpha1.TenantNamespace("rome")))
-			return err
-		})
-	}
-	d.made(t)
-	d.moves(t, "milan", "oslo")
-	d.silence(t, "home coming back")
-}
-
-// withoutPath cuts the path, whose packets go by home until it has come back.
-func (d *direct) withoutPath(t *testing.T) {
-	heal := func() { d.Run(t, "link", "heal", "milan", "oslo") }
-	t.Cleanup(heal)
-	d.silence(t, "using the path")
-	d.Run(t, "link", "cut", "milan", "oslo")
-	d.moves(t, "milan", "rome")
-	d.silence(t, "cutting the path")
-	heal()
-	begin := time.Now()
-	d.moves(t, "milan", "oslo")
-	t.Logf("direct: the stream went by the path %s after its link was healed", time.Since(begin).Round(100*time.Millisecond))
-	d.silence(t, "the path coming back")
-	d.made(t)
-}
-
 // ends holds that a path is gone soon once somebody has said so, while the connection goes on by way of home.
 func (d *direct) ends(t *testing.T, what string, say func()) {
 	begin := time.Now()
@@ -360,13 +309,15 @@ func (d *direct) ends(t *testing.T, what string, say func()) {
 	d.eventually(t, networkLimit, "all that was made for it is gone", func() error { return d.asAtFirst(t) })
 }
 
-// network is what each provider has of the network: devices and tables of its nodes, and keys.
+// network is what each provider has of the network: devices, tables, rules and ports of its nodes,
+// and keys.
 func (d *direct) network(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, provider := range talking {
 		for _, node := range d.nodes(t, provider) {
-			all[node] = d.Run(t, "run", provider, "--node", node, "--", "sh", "-c", "ls /sys/class/net; nft list tables; ip rule")
+			all[node] = fmt.Sprintln(d.devicesOf(t, provider, node)) +
+				d.Run(t, "run", provider, "--node", node, "--", "sh", "-c", "nft list tables | sort; ip rule; ss -Hlun 'sport >= 7100 and sport <= 8099' | awk '{print $4}' | sort")
 		}
 		var secrets corev1.SecretList
 		if err := d.Clients[provider].List(t.Context(), &secrets, client.InNamespace(v1alpha1.NetworkNamespace)); err != nil {
@@ -379,13 +330,21 @@ func (d *direct) network(t *testing.T) map[string]string {
 	return all
 }
 
+// changed are the nodes and providers whose network is otherwise than before there was a path.
+func (d *direct) changed(t *testing.T) (where []string) {
+	now := d.network(t)
+	for _, each := range slices.Sorted(maps.Keys(d.before)) {
+		if now[each] != d.before[each] {
+			where = append(where, each)
+		}
+	}
+	return where
+}
+
 // asAtFirst says what is otherwise than before there was a path.
 func (d *direct) asAtFirst(t *testing.T) error {
-	now := d.network(t)
-	for where, was := range d.before {
-		if now[where] != was {
-			return fmt.Errorf("%s has\n%s\nand had\n%s", where, now[where], was)
-		}
+	for _, where := range d.changed(t) {
+		return fmt.Errorf("%s has\n%s\nand had\n%s", where, d.network(t)[where], d.before[where])
 	}
 	return nil
 }

@@ -88,14 +88,13 @@ func (d *direct) reads(t *testing.T) {
 }
 
 // silence logs for how long nothing came at most since it was called before, and holds that this
-// was not too long.
-func (d *direct) silence(t *testing.T, during string) {
+// was not too long. It returns that.
+func (d *direct) silence(t *testing.T, during string) (most time.Duration) {
 	t.Helper()
 	lines, silent, err := d.said(t, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	most := time.Duration(0)
 	for i, n := range lines {
 		if n > d.mark {
 			most = max(most, silent[i])
@@ -108,6 +107,7 @@ func (d *direct) silence(t *testing.T, during string) {
 	if most > silenceLimit {
 		t.Errorf("the stream was silent for %s while %s", most, during)
 	}
+	return most
 }
 
 var pingTime = regexp.MustCompile(`time=([0-9.]+) ms`)
