@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	networkingv1 "k8s.io/api/networking/v1"
+
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
@@ -80,6 +82,29 @@ func (d *direct) strangers(t *testing.T) {
 	stranger := there.running(t, "stranger")
 	d.misses(t, "milan", stranger, d.address["milan"])
 	d.misses(t, "oslo", d.data, seen(t, d.views(t, "milan", "oslo"), stranger.Status.PodIP))
+}
+
+// policy holds that NetworkPolicies of home's are in force on the path, and only as long as they are.
+func (d *direct) policy(t *testing.T) {
+	calls := func() error {
+		_, _, err := d.ask("milan", d.caller, d.address["milan"], webPort)
+		return err
+	}
+	d.create(t, policyOf("reader-alone", networkingv1.NetworkPolicySpec{PodSelector: labelled("data"),
+		Ingress: []networkingv1.NetworkPolicyIngressRule{{From: peersOf("reader")}}}))
+	d.eventually(t, networkLimit, "caller does not reach data, as a policy says", func() error {
+		if calls() == nil {
+			return errors.New("it does")
+		}
+		return nil
+	})
+	d.moves(t, "milan", "oslo")
+	if out, err := d.kubectl(t, "delete", "networkpolicy", "reader-alone"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	d.eventually(t, networkLimit, "caller reaches data without the policy", calls)
+	d.moves(t, "milan", "oslo")
+	d.silence(t, "a policy came and went")
 }
 
 // views is how pods at one provider are seen at the other one: by rome's view of them.

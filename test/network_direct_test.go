@@ -95,6 +95,7 @@ func TestDirect(t *testing.T) {
 	})
 	t.Run("Shown", d.shown)
 	t.Run("Strangers", d.strangers)
+	t.Run("Policy", d.policy)
 	t.Run("PathCut", d.withoutPath)
 	t.Run("Faults", d.faults)
 	t.Run("WithoutHome", d.withoutHome)
