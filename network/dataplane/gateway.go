@@ -110,6 +110,8 @@ type endSets struct {
 	doors []Door
 	from  []*set // by door
 	calls []netip.AddrPort
+
+	parties []partySets
 }
 
 func (t *table) endSets(c Config, g Gateway, v4 bool) *endSets {
@@ -129,6 +131,7 @@ func (t *table) endSets(c Config, g Gateway, v4 bool) *endSets {
 	if g.shuts() {
 		s.shutHere, s.shutThere = t.addressSet("shut-here", v4, g.ShutHere), t.addressSet("shut-there", v4, g.ShutThere)
 	}
+	s.parties = t.partySets(g.Parties, v4)
 	for i, d := range doorsOf(g) {
 		if d.At.Addr().Is4() == v4 && !g.maps(d.At.Addr()) {
 			s.doors, s.from = append(s.doors, d), append(s.from, t.addressSet(fmt.Sprintf("door%d-", i), v4, d.From))
@@ -179,6 +182,7 @@ func policyChain(t *table, g Gateway, ends []*endSets) chain {
 	for _, s := range ends {
 		policy.add(cameBy(g.Tunnel), destinationNotIn(s.pods), countedDrop(DropDestination))
 		policy.add(cameBy(insideName), destinationNotIn(s.peer), countedDrop(DropDestination))
+		policy.parties(g, s.parties)
 		if g.Limited {
 			policy.limited(g, s)
 		} else {

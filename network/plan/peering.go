@@ -97,6 +97,7 @@ func (b *build) readPeerings(peerings []Peering) {
 	slices.SortFunc(b.peerings, func(a, b *peer) int { return cmp.Compare(a.Key, b.Key) })
 	for _, p := range b.peerings {
 		b.readTransit(p)
+		b.readParties(p)
 		b.readTunnel(p, views)
 		b.readReach(p)
 	}
@@ -321,6 +322,7 @@ func (b *build) gateway(p *peer, mtu int) dataplane.Gateway {
 		Probe: ProbePort, ProbeAt: at, ProbePeer: to, Limited: p.Limited, Here: p.Here, There: p.There, Doors: p.Doors, Mapped: b.mapped,
 		FromHere: p.Role == Provider, FromThere: p.Role == Consumer,
 		Closed: p.Closed, Calls: p.Calls, ShutHere: p.ShutHere, ShutThere: p.ShutThere, Guard: b.guard(p), Line: p.Line,
+		Parties: p.Parties,
 	}
 	for _, v := range p.Views {
 		g.Views = append(g.Views, dataplane.View{View: v.View, Real: v.Real})
