@@ -42,6 +42,9 @@ func receivedSpec(obj map[string]any) (v1alpha1.NetworkConfigSpec, error) {
 	if s.Pods, err = receivedList(fields, "pods", maxPods, maxRange); err != nil {
 		return s, err
 	}
+	if s.Transit, err = receivedList(fields, "transit", maxPods, maxRange); err != nil {
+		return s, err
+	}
 	if s.External, err = receivedList(fields, "external", maxExternal, maxRange); err != nil {
 		return s, err
 	}

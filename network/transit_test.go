@@ -98,6 +98,89 @@ func TestDecideTransit(t *testing.T) {
 	}
 }
 
+// TestDecideHop is what a tenant and a provider are told of each other, who has a namespace of the tenant's too.
+func TestDecideHop(t *testing.T) {
+	const own, at80, at81, theirs = "10.42.0.0/16", "10.80.0.0/16", "10.81.0.0/16", "10.9.0.0/16"
+	milan := func(spaces string) *pair {
+		p := provided("milan", noon, own)
+		p.hosts = map[string]bool{}
+		for _, space := range strings.Fields(spaces) {
+			p.hosts[space] = true
+		}
+		p.consumer.Status.Views = []v1alpha1.NetworkView{{Real: own, View: at80}}
+		return p
+	}
+	oslo := func(spaces string) *pair { return consumed("oslo", noon.Add(time.Hour), spaces, own, at81) }
+	const bare = " is not told of the pods at %s, whose addresses this cluster sees as they are: set spec.translate"
+	for _, c := range []struct {
+		reason string
+		pairs  []*pair
+		change func(f *facts)
+		want   []string // by pair: ranges, and after a stroke what of these is transit
+		says   []string // by pair: NetworkReady, nothing if empty
+	}{
+		{"a namespace of the one is at the other", []*pair{milan("shop-milan bank-milan"), oslo("inn shop-milan")}, nil, []string{own + " " + at81 + "|" + at81, own + " " + at80 + "|" + at80}, nil},
+		{"none is", []*pair{milan("shop-milan"), oslo("shop")}, nil, []string{own + "|", own + "|"}, nil},
+		{"the tenant has none here", []*pair{milan(""), oslo("shop-milan")}, nil, []string{own + "|", own + "|"}, nil},
+		{"of two providers, the one where it is", []*pair{milan("shop-milan"), oslo("shop-milan"), consumed("bern", noon.Add(2*time.Hour), "inn", theirs, theirs)}, nil,
+			[]string{own + " " + at81 + "|" + at81, own + " " + at80 + "|" + at80, own + "|"}, nil},
+		{"tenants are told nothing of each other", []*pair{milan("a"), func() *pair {
+			p := provided("turin", noon.Add(time.Hour), own)
+			p.hosts, p.spaces = map[string]bool{"a": true}, map[string]bool{"a": true}
+			p.consumer.Status.Views = []v1alpha1.NetworkView{{Real: own, View: at81}}
+			return p
+		}()}, nil, []string{own + "|", own + "|"}, nil},
+		{"what the tenant has from others goes nowhere", []*pair{milan("shop-milan"), oslo("shop-milan")}, func(f *facts) {
+			c := f.pairs[0].consumer
+			c.Spec.Pods, c.Spec.Transit = append(c.Spec.Pods, theirs), []string{theirs}
+			c.Status.Views = append(c.Status.Views, v1alpha1.NetworkView{Real: theirs, View: "10.7.0.0/16"})
+		}, []string{own + " " + at81 + "|" + at81, own + " " + at80 + "|" + at80}, nil},
+		{"nor what the provider has", []*pair{milan("shop-milan"), oslo("shop-milan")}, func(f *facts) { f.pairs[1].provider.Spec.Transit = []string{own} }, []string{own + "|", own + " " + at80 + "|" + at80}, nil},
+		{"nor to another provider", []*pair{oslo("shop"), consumed("bern", noon.Add(2*time.Hour), "shop", theirs, theirs)}, func(f *facts) { f.pairs[0].provider.Spec.Transit = []string{own} },
+			[]string{own + " " + theirs + "|" + theirs, own + "|"}, nil},
+		{"a provider seen as it is would be shown", []*pair{milan("shop-milan"), consumed("oslo", noon.Add(time.Hour), "shop-milan", theirs, theirs)}, nil,
+			[]string{own + "|", own + " " + at80 + "|" + at80}, []string{"milan" + fmt.Sprintf(bare, "oslo"), ""}},
+		{"so would a tenant", []*pair{func() *pair {
+			p := milan("shop-milan")
+			p.consumer.Spec.Pods, p.consumer.Status.Views = []string{theirs}, []v1alpha1.NetworkView{{Real: theirs, View: theirs}}
+			return p
+		}(), oslo("shop-milan")}, nil, []string{own + " " + at81 + "|" + at81, own + "|"}, []string{"", "oslo" + fmt.Sprintf(bare, "milan")}},
+		{"one that is to be translated moves first, and is told of when that is stored", []*pair{milan("shop-milan"), func() *pair {
+			p := consumed("oslo", noon.Add(time.Hour), "shop-milan", theirs, theirs)
+			p.translate = true
+			return p
+		}()}, nil, []string{own + "|", own + " " + at80 + "|" + at80}, nil},
+		{"to other providers what is seen as it is goes on as ever", []*pair{oslo("shop"), consumed("bern", noon.Add(2*time.Hour), "shop", theirs, theirs)}, nil,
+			[]string{own + " " + theirs + "|" + theirs, own + " " + at81 + "|" + at81}, nil},
+		{"a tenant that ends", []*pair{milan("shop-milan"), oslo("shop-milan")}, func(f *facts) { f.pairs[0].wanted = false }, []string{"|", own + "|"}, nil},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			f := usual(c.pairs...)
+			reports := map[string]v1alpha1.TunnelReport{}
+			for _, p := range c.pairs {
+				reports[p.key] = v1alpha1.TunnelReport{Alive: true}
+			}
+			f.agents, f.property.External = []agent{{node: "a", alive: true, reports: reports}}, nil
+			if c.change != nil {
+				c.change(f)
+			}
+			d := decide(f)
+			for i, p := range c.pairs {
+				if got := strings.Join(d.specs[p].Pods, " ") + "|" + strings.Join(d.specs[p].Transit, " "); got != c.want[i] {
+					t.Errorf("%s is told %q, want %q", p.peer, got, c.want[i])
+				}
+				want := ""
+				if c.says != nil {
+					want = c.says[i]
+				}
+				if got := d.conditions[p.peering]; p.wanted && (got.Status != metav1.ConditionTrue || !strings.HasPrefix(got.Message, want) || (want == "") != (got.Message == "")) {
+					t.Errorf("NetworkReady of %s: %s %s, want %q", p.peer, got.Status, got.Message, want)
+				}
+			}
+		})
+	}
+}
+
 // joined is every other one, as in views.
 func joined(views []string) string {
 	var all []string

@@ -33,9 +33,10 @@ type known struct {
 	input    plan.Input
 	secrets  map[string]tunnel.Secret
 	problems []plan.Problem
-	// transit are the views of other providers that a provider was told of, by the namespace of
-	// its peering.
+	// transit are the views of others that a peer was told of, by the namespace of its peering.
 	transit map[string][]netip.Prefix
+	// lead are the peerings, by their namespaces, that prefixes of transit lead to.
+	lead map[netip.Prefix]string
 	// away are the virtual nodes of each provider, and hosts the tenant of each consumer, by the
 	// keys of their peerings; read is up to where their pods are read.
 	away  map[string][]string
@@ -50,7 +51,7 @@ func (k *known) wrong(object, format string, args ...any) {
 // input makes the input for a plan of what is known of the cluster. It is pure, and alike
 // on all nodes but for the MTU.
 func input(f facts) known {
-	k := known{input: plan.Input{Node: f.self}, secrets: map[string]tunnel.Secret{}, transit: map[string][]netip.Prefix{},
+	k := known{input: plan.Input{Node: f.self}, secrets: map[string]tunnel.Secret{}, transit: map[string][]netip.Prefix{}, lead: map[netip.Prefix]string{},
 		away: map[string][]string{}, hosts: map[string]string{}, read: f.read, problems: slices.Clone(f.wrongRules)}
 	peerings := f.pairs()
 	behind := map[string][]string{} // virtual nodes, by peering
@@ -64,12 +65,12 @@ func input(f facts) known {
 		place[n.Name] = len(k.input.Nodes)
 		k.input.Nodes = append(k.input.Nodes, k.node(n, f))
 	}
-	provided, openings := f.provided(), f.openings(f.namespace)
+	viewed, openings := f.viewed(), f.openings(f.namespace)
 	for _, namespace := range slices.Sorted(maps.Keys(peerings)) {
-		k.own(peerings[namespace], provided, peerings)
+		k.own(peerings[namespace], viewed, peerings)
 	}
 	for _, name := range slices.Sorted(maps.Keys(openings)) { // they may be all there is
-		k.own(openings[name], provided, peerings)
+		k.own(openings[name], viewed, peerings)
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(peerings)) {
 		k.peering(f, peerings[namespace], behind)
@@ -103,18 +104,19 @@ func addressesOf(n *corev1.Node) []netip.Addr {
 }
 
 // own takes what this cluster has published of itself in one peering. What is a view of another
-// provider leads through this cluster, as long as it leads to that one.
-func (k *known) own(p *pair, provided map[string]string, peerings map[string]*pair) {
+// peer leads through this cluster, as long as it leads to that one, and not from tenant to tenant.
+func (k *known) own(p *pair, viewed map[string]string, peerings map[string]*pair) {
 	object := "peering " + v1alpha1.NetworkKey(p.namespace)
 	for _, of := range []struct {
 		to   *[]netip.Prefix
 		text []string
 	}{{&k.input.Pods, p.own.Spec.Pods}, {&k.input.External, p.own.Spec.External}} {
 		for _, prefix := range k.prefixes(object, "this cluster's range", of.text, maxRanges) {
-			via, isView := provided[prefix.String()]
+			via, isView := viewed[prefix.String()]
 			switch {
-			case isView && p.role == plan.Consumer && via != p.namespace && peerings[via] != nil:
+			case isView && via != p.namespace && peerings[via] != nil && (p.role == plan.Consumer || peerings[via].role == plan.Consumer):
 				k.transit[p.namespace] = append(k.transit[p.namespace], prefix)
+				k.lead[prefix] = via
 			case !isView && !slices.Contains(*of.to, prefix):
 				*of.to = append(*of.to, prefix)
 			}
@@ -142,7 +144,7 @@ func (k *known) peering(f facts, p *pair, behind map[string][]string) {
 	if p.role == plan.Consumer {
 		nodes := behind[p.namespace[len(v1alpha1.PeeringNamespacePrefix):]]
 		spaces, tokens := f.spaces(), f.withTokens()
-		here, there = servedTo(f, p, k.input.Pods), awayAt(f, nodes, func(namespace string) bool { return spaces[namespace] != v1alpha1.ReachNone })
+		here, there = slices.Concat(servedTo(f, p, k.input.Pods), givenBeyond(f, p)), awayAt(f, nodes, func(namespace string) bool { return spaces[namespace] != v1alpha1.ReachNone })
 		k.away[key] = nodes
 		if door, ok := k.apiDoor(object, f, p); ok {
 			door.From = k.reached(object, awayAt(f, nodes, func(namespace string) bool { return tokens[namespace] }), real)
@@ -154,6 +156,7 @@ func (k *known) peering(f facts, p *pair, behind map[string][]string) {
 	}
 	within := func(a netip.Addr) (netip.Addr, bool) { return a, prefixIn(k.input.Pods, a) || prefixIn(out.Transit, a) }
 	out.Here, out.There = k.reached(object, here, within), k.reached(object, append(there, api.view...), real)
+	out.Parties = k.parties(f, object, p, within, real)
 	k.reach(f, p, &out, api, within, real)
 	out.Guard = k.guard(f, object, p, table, out, api)
 	k.input.Peerings = append(k.input.Peerings, out)
