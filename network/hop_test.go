@@ -22,7 +22,7 @@ func TestHop(t *testing.T) {
 	rome, oslo := w.milan.peer, w.another(w.milan)
 	space := rome + "-shop"
 	w.space(space, map[string]string{v1alpha1.LabelTenant: rome, v1alpha1.LabelHomeNamespace: "shop"})
-	const own, theirs = "10.42.0.0/16", "10.9.0.0/16"
+	const own, theirs, romes = "10.42.0.0/16", "10.9.0.0/16", "10.8.0.0/16"
 	told := func() (toRome, toOslo *v1alpha1.NetworkConfig) {
 		t.Helper()
 		toOslo = &v1alpha1.NetworkConfig{}
@@ -69,8 +69,8 @@ func TestHop(t *testing.T) {
 		}
 	}
 	holds("nothing is offloaded", nil, nil)
-	w.offloads(oslo, "shop", "inn")
-	holds("what is called so at rome is not rome's at milan", nil, nil)
+	w.offloads(oslo, "shop", "inn", v1alpha1.TenantNamespace(rome))
+	holds("neither what is called so at rome is rome's at milan, nor where both speak", nil, nil)
 	w.offloads(oslo, space)
 	holds("rome's namespace may run at oslo", []string{view(oslo, own)}, []string{view(rome, own)})
 	if view(oslo, own) == own || view(rome, own) == own {
@@ -116,6 +116,21 @@ func TestHop(t *testing.T) {
 	if !tenantChanged().Update(event.UpdateEvent{ObjectOld: tenant, ObjectNew: changed}) {
 		t.Error("that a tenant is to be translated is not looked at")
 	}
+	w.rome.config.Network.Pods = []string{romes}
+	w.settle()
+	if view(rome, romes) != romes {
+		t.Fatalf("milan sees rome as %s", view(rome, romes))
+	}
+	oslosView := view(oslo, theirs)
+	if _, o := told(); len(o.Spec.Transit) > 0 {
+		t.Errorf("rome is seen as it is, and oslo is told of %v", o.Spec.Transit)
+	}
+	w.change(&v1alpha1.Tenant{ObjectMeta: named(rome)}, `{"spec":{"translate":true}}`)
+	w.settle()
+	if view(rome, romes) == romes {
+		t.Fatal("milan sees rome as it is still")
+	}
+	holds("rome is translated", []string{oslosView}, []string{view(rome, romes)})
 
 	// Nothing that both are told names the other, or has an address of it.
 	r, o := told()
@@ -127,7 +142,7 @@ func TestHop(t *testing.T) {
 		for _, cond := range c.to.Status.Conditions {
 			text += " " + cond.Message
 		}
-		if strings.Contains(text, c.name) || strings.Contains(text, theirs) {
+		if strings.Contains(text, c.name) || strings.Contains(text, theirs) || strings.Contains(text, romes) {
 			t.Errorf("%s says %s", c.to.Namespace, text)
 		}
 	}

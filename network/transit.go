@@ -128,9 +128,6 @@ func hosted(namespaces []corev1.Namespace) map[string]map[string]bool {
 	for i := range namespaces {
 		n := &namespaces[i]
 		tenant := n.Labels[v1alpha1.LabelTenant]
-		if tenant == "" || n.Labels[v1alpha1.LabelHomeNamespace] == "" {
-			continue
-		}
 		if all[tenant] == nil {
 			all[tenant] = map[string]bool{}
 		}

@@ -93,6 +93,8 @@ func TestAllocate(t *testing.T) {
 		{"who is to be translated is never viewed as it is", rome, []Peering{translated(peer("a", 2020, "10.44.0.0/16 fd44::/56", ""))},
 			"a: 10.44.0.0/16=10.255.0.0/16 fd44::/56=fd12:3456:ff:ff00::/56\n"},
 		{"nor when the range is the next of the pools", rome, []Peering{translated(peer("a", 2020, "10.255.0.0/16", ""))}, "a: 10.255.0.0/16=10.254.0.0/16\n"},
+		{"which others may have", rome, []Peering{translated(peer("a", 2020, "10.255.0.0/16", "")), peer("b", 2021, "10.42.0.0/16", "")},
+			"a: 10.255.0.0/16=10.254.0.0/16\nb: 10.42.0.0/16=10.255.0.0/16\n"},
 		{"what was viewed as it is moves, and the rest stays", rome, []Peering{translated(peer("a", 2020, "10.44.0.0/16 10.45.0.0/16", "10.44.0.0/16=10.44.0.0/16 10.45.0.0/16=10.99.0.0/16"))},
 			"a: 10.44.0.0/16=10.255.0.0/16 10.45.0.0/16=10.99.0.0/16\n  10.44.0.0/16 was 10.44.0.0/16: it is the range itself, which is to be translated\n"},
 		{"and does not come back when it may be so again", rome, []Peering{peer("a", 2020, "10.44.0.0/16", "10.44.0.0/16=10.255.0.0/16")}, "a: 10.44.0.0/16=10.255.0.0/16\n"},
