@@ -58,6 +58,15 @@ func TestCheck(t *testing.T) {
 		{"a door of a line is at one port", func(c *Config) { l := line(c); l.Doors[0].Port = l.Doors[1].Port }, "gateways: milan: line: a door from port 443"},
 		{"a door of a line leads somewhere", func(c *Config) { line(c).Doors[0].To = netip.AddrPort{} }, "gateways: milan: line: a door from port 8443 to invalid AddrPort"},
 		{"a door of a line is of IPv4", func(c *Config) { line(c).Doors[0].To = port("[fd19::1]:443") }, "gateways: milan: line: a door from port 8443 to [fd19::1]:443"},
+		{"nobody is in two parties", func(c *Config) {
+			g := &c.Gateways[0]
+			g.Parties = append(g.Parties, Party{There: g.Parties[0].There[:1]})
+		}, "gateways: milan: parties: 10.42.8.8 is no address or there twice"},
+		{"a range is of one party", func(c *Config) {
+			g := &c.Gateways[0]
+			g.Parties = append(g.Parties, Party{Ranges: prefixes("10.90.7.0/24")})
+		}, "gateways: milan: parties: 10.90.0.0/16 and 10.90.7.0/24 overlap"},
+		{"a party speaks with addresses", func(c *Config) { c.Gateways[0].Parties[0].With = addrs("::ffff:10.42.1.1") }, "gateways: milan: parties: ::ffff:10.42.1.1 is no address"},
 		{"a peering has one gateway", func(c *Config) { c.Gateways[1].Peering = "milan" }, `peering "milan" is empty or there twice`},
 	} {
 		config := full()
