@@ -43,6 +43,9 @@ func receivedSpec(obj map[string]any) (v1alpha1.NetworkConfigSpec, error) {
 	if s.Pods, err = receivedList(fields, "spec.pods", maxPods, maxRange); err != nil {
 		return s, err
 	}
+	if s.Transit, err = receivedList(fields, "spec.transit", maxPods, maxRange); err != nil {
+		return s, err
+	}
 	if s.External, err = receivedList(fields, "spec.external", maxExternal, maxRange); err != nil {
 		return s, err
 	}

@@ -59,6 +59,9 @@ func (d *decision) ready(f *facts, p *pair) metav1.Condition {
 		return not(said.Reason, "%s says: %s", p.peer, oneLine(said.Message, maxSaid))
 	}
 	c := tunnelReady(f, p, d.waits[p], not)
+	if left := d.bare[p]; c.Status == metav1.ConditionTrue && len(left) > 0 {
+		c.Message = clean(fmt.Sprintf("%s is not told of the pods at %s, whose addresses this cluster sees as they are: set spec.translate, of the Peering with a provider and the Tenant of a consumer", p.peer, strings.Join(left, ", ")))
+	}
 	if left := d.untold[p]; c.Status == metav1.ConditionTrue && len(left) > 0 {
 		c.Message = clean(fmt.Sprintf("%s is told of at most %d ranges, so that its pods do not reach all those at %s: let network.pods and those of providers be fewer, larger ranges", p.peer, maxPublished, strings.Join(left, ", ")))
 	}

@@ -50,8 +50,11 @@ type pair struct {
 	uid types.UID
 	// front is the name of the Service in front of the tunnel, if it does not follow from the key.
 	front string
-	// spaces are the namespaces whose pods may run at the provider.
-	spaces map[string]bool
+	// spaces are the namespaces whose pods may run at the provider, and hosts those that are here
+	// for the tenant.
+	spaces, hosts map[string]bool
+	// translate says that no range of the other side's is its own view.
+	translate bool
 	// consumer and provider are the objects there are.
 	consumer, provider *v1alpha1.NetworkConfig
 }
@@ -152,10 +155,12 @@ type decision struct {
 	waits   map[*pair]wait
 	picture *picture
 	results map[string]ipam.Result
-	// transit are the views of other providers that a provider is told of, and untold those
-	// providers of whom it is not told all.
+	// transit are the views of others that a peer is told of, and untold those of whom it is not
+	// told all, for want of room.
 	transit map[*pair][]netip.Prefix
 	untold  map[*pair][]string
+	// bare are those of whom it is not told all, as this cluster sees them as they are.
+	bare map[*pair][]string
 }
 
 // news is an event on a Peering.
@@ -223,7 +228,7 @@ func (d *decision) publish(f *facts) {
 			continue // without a key nothing is said
 		}
 		spec := v1alpha1.NetworkConfigSpec{
-			Pods: texts(slices.Concat(f.property.Pods, d.transit[p])), External: texts(f.property.External), Port: port,
+			Pods: texts(slices.Concat(f.property.Pods, d.transit[p])), Transit: texts(d.transit[p]), External: texts(f.property.External), Port: port,
 			Endpoints: d.called(f, p, port), Reachability: p.reach, InBand: d.speaks(f, p),
 		}
 		if p.consumes {
@@ -248,7 +253,7 @@ func (d *decision) allocate(f *facts) {
 	for _, p := range f.pairs {
 		if theirs := p.theirs(); p.wanted && theirs != nil {
 			peerings = append(peerings, common(f.property.Pods, ipam.Peering{
-				Key: p.key, Since: p.since, Ranges: slices.Concat(theirs.Spec.Pods, theirs.Spec.External), Before: parsed(theirs.Status.Views),
+				Key: p.key, Since: p.since, Ranges: slices.Concat(theirs.Spec.Pods, theirs.Spec.External), Before: parsed(theirs.Status.Views), Translate: p.translate,
 			}))
 		}
 	}

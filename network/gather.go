@@ -100,6 +100,11 @@ func (r *decider) gatherPairs(ctx context.Context, f *facts, g *grounds, have ma
 		return fmt.Errorf("listing namespace maps: %w", err)
 	}
 	spaces := mapped(maps.Items)
+	namespaces := &corev1.NamespaceList{}
+	if err := r.client.List(ctx, namespaces, client.HasLabels{v1alpha1.LabelTenant, v1alpha1.LabelHomeNamespace}, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing namespaces: %w", err)
+	}
+	hosts := hosted(namespaces.Items)
 	for i := range peerings.Items {
 		p := &peerings.Items[i]
 		f.peerings = append(f.peerings, p.Name)
@@ -118,7 +123,7 @@ func (r *decider) gatherPairs(ctx context.Context, f *facts, g *grounds, have ma
 		f.pairs = append(f.pairs, &pair{
 			namespace: v1alpha1.PeeringNamespace(p.Name), consumes: true, peering: p.Name, peer: p.Name,
 			since: p.CreationTimestamp.Time, asked: p.Annotations[v1alpha1.AnnotationRotate], wanted: said != no, unsure: said == unknown,
-			spaces: spaces[v1alpha1.PeeringNamespace(p.Name)], reach: p.Spec.Reachability, inBand: inBand,
+			spaces: spaces[v1alpha1.PeeringNamespace(p.Name)], reach: p.Spec.Reachability, inBand: inBand, translate: p.Spec.Translate,
 			direct: p.Spec.DirectPaths, able: knowsPaths(p.Status.Remote), uid: p.UID,
 		})
 	}
@@ -128,6 +133,7 @@ func (r *decider) gatherPairs(ctx context.Context, f *facts, g *grounds, have ma
 		p := &pair{
 			namespace: v1alpha1.TenantNamespace(t.Name), peer: t.Name, since: t.CreationTimestamp.Time, reach: t.Spec.Reachability, inBand: t.Spec.InBand,
 			direct: t.Spec.DirectPaths,
+			hosts:  hosts[t.Name], translate: t.Spec.Translate,
 			wanted: said != no && (t.DeletionTimestamp == nil || t.Spec.InBand),
 			unsure: said == unknown || !status.IsTrue(t.Status.Conditions, v1alpha1.ConditionNamespaceReady),
 		}

@@ -153,8 +153,7 @@ func (idle) Source(to handler.EventHandler) source.Source {
 func (w *world) connection(server *kubetest.APIServer, peering, space string) fleet.Connection {
 	w.t.Helper()
 	account := w.create(&corev1.ServiceAccount{ObjectMeta: at(space, v1alpha1.IdentityName)})
-	w.create(&rbacv1.Role{ObjectMeta: at(space, v1alpha1.ConsumerRole), Rules: append(rules(w.t, v1alpha1.ConsumerRole), rbacv1.PolicyRule{
-		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"networkpaths"}, Verbs: []string{"list", "watch", "create", "patch", "delete"}})})
+	w.create(&rbacv1.Role{ObjectMeta: at(space, v1alpha1.ConsumerRole), Rules: rules(w.t, v1alpha1.ConsumerRole)})
 	w.create(&rbacv1.RoleBinding{ObjectMeta: at(space, v1alpha1.ConsumerRole),
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: v1alpha1.ConsumerRole},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: space, Name: v1alpha1.IdentityName}}})

@@ -35,7 +35,7 @@ func newLinked(t *testing.T) *linked {
 	t.Helper()
 	w := &linked{world: newWorld(t), gone: map[string]bool{}, hangs: map[string]bool{}}
 	w.settle()
-	w.oslo = w.another()
+	w.oslo = w.another(w.rome)
 	w.spaces = map[string]string{w.rome.peer: w.milan.sees[0], w.oslo: v1alpha1.TenantNamespace(w.milan.peer + "-oslo")}
 	w.space(w.spaces[w.oslo], nil)
 	for peering, space := range w.spaces {

@@ -98,6 +98,89 @@ func TestDecideTransit(t *testing.T) {
 	}
 }
 
+// TestDecideHop is what a tenant and a provider are told of each other, who has a namespace of the tenant's too.
+func TestDecideHop(t *testing.T) {
+	const own, at80, at81, theirs = "10.42.0.0/16", "10.80.0.0/16", "10.81.0.0/16", "10.9.0.0/16"
+	milan := func(spaces string) *pair {
+		p := provided("milan", noon, own)
+		p.hosts = map[string]bool{}
+		for _, space := range strings.Fields(spaces) {
+			p.hosts[space] = true
+		}
+		p.consumer.Status.Views = []v1alpha1.NetworkView{{Real: own, View: at80}}
+		return p
+	}
+	oslo := func(spaces string) *pair { return consumed("oslo", noon.Add(time.Hour), spaces, own, at81) }
+	const bare = " is not told of the pods at %s, whose addresses this cluster sees as they are: set spec.translate"
+	for _, c := range []struct {
+		reason string
+		pairs  []*pair
+		change func(f *facts)
+		want   []string // by pair: ranges, and after a stroke what of these is transit
+		says   []string // by pair: NetworkReady, nothing if empty
+	}{
+		{"a namespace of the one is at the other", []*pair{milan("shop-milan bank-milan"), oslo("inn shop-milan")}, nil, []string{own + " " + at81 + "|" + at81, own + " " + at80 + "|" + at80}, nil},
+		{"none is", []*pair{milan("shop-milan"), oslo("shop")}, nil, []string{own + "|", own + "|"}, nil},
+		{"the tenant has none here", []*pair{milan(""), oslo("shop-milan")}, nil, []string{own + "|", own + "|"}, nil},
+		{"of two providers, the one where it is", []*pair{milan("shop-milan"), oslo("shop-milan"), consumed("bern", noon.Add(2*time.Hour), "inn", theirs, theirs)}, nil,
+			[]string{own + " " + at81 + "|" + at81, own + " " + at80 + "|" + at80, own + "|"}, nil},
+		{"tenants are told nothing of each other", []*pair{milan("a"), func() *pair {
+			p := provided("turin", noon.Add(time.Hour), own)
+			p.hosts, p.spaces = map[string]bool{"a": true}, map[string]bool{"a": true}
+			p.consumer.Status.Views = []v1alpha1.NetworkView{{Real: own, View: at81}}
+			return p
+		}()}, nil, []string{own + "|", own + "|"}, nil},
+		{"what the tenant has from others goes nowhere", []*pair{milan("shop-milan"), oslo("shop-milan")}, func(f *facts) {
+			c := f.pairs[0].consumer
+			c.Spec.Pods, c.Spec.Transit = append(c.Spec.Pods, theirs), []string{theirs}
+			c.Status.Views = append(c.Status.Views, v1alpha1.NetworkView{Real: theirs, View: "10.7.0.0/16"})
+		}, []string{own + " " + at81 + "|" + at81, own + " " + at80 + "|" + at80}, nil},
+		{"nor what the provider has", []*pair{milan("shop-milan"), oslo("shop-milan")}, func(f *facts) { f.pairs[1].provider.Spec.Transit = []string{own} }, []string{own + "|", own + " " + at80 + "|" + at80}, nil},
+		{"nor to another provider", []*pair{oslo("shop"), consumed("bern", noon.Add(2*time.Hour), "shop", theirs, theirs)}, func(f *facts) { f.pairs[0].provider.Spec.Transit = []string{own} },
+			[]string{own + " " + theirs + "|" + theirs, own + "|"}, nil},
+		{"a provider seen as it is would be shown", []*pair{milan("shop-milan"), consumed("oslo", noon.Add(time.Hour), "shop-milan", theirs, theirs)}, nil,
+			[]string{own + "|", own + " " + at80 + "|" + at80}, []string{"milan" + fmt.Sprintf(bare, "oslo"), ""}},
+		{"so would a tenant", []*pair{func() *pair {
+			p := milan("shop-milan")
+			p.consumer.Spec.Pods, p.consumer.Status.Views = []string{theirs}, []v1alpha1.NetworkView{{Real: theirs, View: theirs}}
+			return p
+		}(), oslo("shop-milan")}, nil, []string{own + " " + at81 + "|" + at81, own + "|"}, []string{"", "oslo" + fmt.Sprintf(bare, "milan")}},
+		{"one that is to be translated moves first, and is told of when that is stored", []*pair{milan("shop-milan"), func() *pair {
+			p := consumed("oslo", noon.Add(time.Hour), "shop-milan", theirs, theirs)
+			p.translate = true
+			return p
+		}()}, nil, []string{own + "|", own + " " + at80 + "|" + at80}, nil},
+		{"to other providers what is seen as it is goes on as ever", []*pair{oslo("shop"), consumed("bern", noon.Add(2*time.Hour), "shop", theirs, theirs)}, nil,
+			[]string{own + " " + theirs + "|" + theirs, own + " " + at81 + "|" + at81}, nil},
+		{"a tenant that ends", []*pair{milan("shop-milan"), oslo("shop-milan")}, func(f *facts) { f.pairs[0].wanted = false }, []string{"|", own + "|"}, nil},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			f := usual(c.pairs...)
+			reports := map[string]v1alpha1.TunnelReport{}
+			for _, p := range c.pairs {
+				reports[p.key] = v1alpha1.TunnelReport{Alive: true}
+			}
+			f.agents, f.property.External = []agent{{node: "a", alive: true, reports: reports}}, nil
+			if c.change != nil {
+				c.change(f)
+			}
+			d := decide(f)
+			for i, p := range c.pairs {
+				if got := strings.Join(d.specs[p].Pods, " ") + "|" + strings.Join(d.specs[p].Transit, " "); got != c.want[i] {
+					t.Errorf("%s is told %q, want %q", p.peer, got, c.want[i])
+				}
+				want := ""
+				if c.says != nil {
+					want = c.says[i]
+				}
+				if got := d.conditions[p.peering]; p.wanted && (got.Status != metav1.ConditionTrue || !strings.HasPrefix(got.Message, want) || (want == "") != (got.Message == "")) {
+					t.Errorf("NetworkReady of %s: %s %s, want %q", p.peer, got.Status, got.Message, want)
+				}
+			}
+		})
+	}
+}
+
 // joined is every other one, as in views.
 func joined(views []string) string {
 	var all []string
@@ -107,11 +190,11 @@ func joined(views []string) string {
 	return strings.Join(all, " ")
 }
 
-// told holds, after each write, that what rome publishes beside its own range is a view that is
-// stored: agents would take anything else for its own.
+// told holds, after each write, that what who has two peers publishes beside its own range is a view
+// that is stored: agents would take anything else for its own.
 func (s *side) told() {
 	s.world.t.Helper()
-	if s != s.world.rome || len(s.sees) < 2 {
+	if len(s.sees) < 2 {
 		return
 	}
 	stored := map[string]bool{"10.42.0.0/16": true}
@@ -123,27 +206,30 @@ func (s *side) told() {
 		}
 		configs = append(configs, list.Items...)
 	}
+	own := func(c v1alpha1.NetworkConfig) bool {
+		return strings.HasPrefix(c.Namespace, v1alpha1.TenantNamespacePrefix) == (c.Name == v1alpha1.NetworkProvider)
+	}
 	for _, c := range configs {
 		for _, v := range c.Status.Views {
-			stored[v.View] = stored[v.View] || c.Name == v1alpha1.NetworkProvider
+			stored[v.View] = stored[v.View] || !own(c)
 		}
 	}
 	for _, c := range configs {
 		for _, r := range c.Spec.Pods {
-			if c.Name == v1alpha1.NetworkConsumer && !stored[r] {
+			if own(c) && !stored[r] {
 				s.world.t.Errorf("%s is told of %s, which is no view that is stored", c.Namespace, r)
 			}
 		}
 	}
 }
 
-// another gives rome a second provider, of the same addresses.
-func (w *world) another() (name string) {
+// another gives a side one provider more, of the same addresses.
+func (w *world) another(s *side) (name string) {
 	w.t.Helper()
-	name = w.rome.peer + "-oslo"
+	name = s.peer + "-oslo"
 	namespace := v1alpha1.PeeringNamespace(name)
 	w.space(namespace, map[string]string{v1alpha1.LabelPeering: name})
-	w.rome.sees = append(w.rome.sees, namespace)
+	s.sees = append(s.sees, namespace)
 	p := w.create(&v1alpha1.Peering{ObjectMeta: named(name), Spec: v1alpha1.PeeringSpec{ClusterID: string(uuid.NewUUID()),
 		Consume: &v1alpha1.Consume{AuthURL: "https://192.0.2.1:1", CASHA256: v1alpha1.TokenHash("x")}}}).(*v1alpha1.Peering)
 	p.Status.Remote = &v1alpha1.ClusterInfo{ID: p.Spec.ClusterID, Name: "x", Features: []string{v1alpha1.FeatureNetwork}}
@@ -155,7 +241,7 @@ func (w *world) another() (name string) {
 	return name
 }
 
-// offloads says which namespaces may run at a provider of rome's.
+// offloads says which namespaces may run at a provider.
 func (w *world) offloads(peering string, spaces ...string) {
 	w.t.Helper()
 	m := &v1alpha1.NamespaceMap{ObjectMeta: at(v1alpha1.PeeringNamespace(peering), "namespaces")}
@@ -175,7 +261,7 @@ func (w *world) offloads(peering string, spaces ...string) {
 func TestTransit(t *testing.T) {
 	w := newWorld(t)
 	w.settle()
-	milan, oslo := w.rome.peer, w.another()
+	milan, oslo := w.rome.peer, w.another(w.rome)
 	ranges := func(peering string) []string {
 		t.Helper()
 		c := &v1alpha1.NetworkConfig{}

@@ -76,10 +76,10 @@ func toPeering() handler.EventHandler {
 	})
 }
 
-// ours passes the namespaces of peerings and tenants.
+// ours passes the namespaces of peerings and tenants, and those that are here for tenants.
 func ours() predicate.Predicate {
 	is := func(o client.Object) bool {
-		return strings.HasPrefix(o.GetName(), v1alpha1.PeeringNamespacePrefix) || strings.HasPrefix(o.GetName(), v1alpha1.TenantNamespacePrefix)
+		return o.GetLabels()[v1alpha1.LabelHomeNamespace] != "" || strings.HasPrefix(o.GetName(), v1alpha1.PeeringNamespacePrefix) || strings.HasPrefix(o.GetName(), v1alpha1.TenantNamespacePrefix)
 	}
 	return predicate.Funcs{
 		CreateFunc: func(e event.CreateEvent) bool { return is(e.Object) },
@@ -95,7 +95,7 @@ func tenantChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		was, ok := e.ObjectOld.(*v1alpha1.Tenant)
 		is, ok2 := e.ObjectNew.(*v1alpha1.Tenant)
-		return !ok || !ok2 || (was.DeletionTimestamp == nil) != (is.DeletionTimestamp == nil) || was.Spec.Reachability != is.Spec.Reachability || was.Spec.DirectPaths != is.Spec.DirectPaths ||
+		return !ok || !ok2 || (was.DeletionTimestamp == nil) != (is.DeletionTimestamp == nil) || was.Spec.Reachability != is.Spec.Reachability || was.Spec.DirectPaths != is.Spec.DirectPaths || was.Spec.Translate != is.Spec.Translate ||
 			!equality.Semantic.DeepEqual(was.Status.Cluster, is.Status.Cluster) || !equality.Semantic.DeepEqual(was.Status.Conditions, is.Status.Conditions)
 	}}
 }

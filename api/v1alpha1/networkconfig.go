@@ -37,14 +37,22 @@ type NetworkConfig struct {
 // NetworkConfigSpec is what one side says of itself. Without a public key it has not
 // spoken yet.
 type NetworkConfigSpec struct {
-	// Pods are the ranges of its pods, as 10.42.0.0/16. A consumer adds those by which it sees
-	// its pods at other providers, that they are reached by way of it.
+	// Pods are the ranges of its pods, as 10.42.0.0/16, and those by which it sees other clusters,
+	// whose pods are reached by way of it.
 	//
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=43
 	Pods []string `json:"pods,omitempty"`
+	// Transit are those of Pods that are not its own: views of clusters that the other side reaches
+	// through it. They are not passed on, so that nothing goes round in circles.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=43
+	Transit []string `json:"transit,omitempty"`
 	// External are the ranges of its external addresses, that stand for what is no pod:
 	// at most one of IPv4 and one of IPv6.
 	//

@@ -61,6 +61,13 @@ type PeeringSpec struct {
 	//
 	// +optional
 	DirectPaths bool `json:"directPaths,omitempty"`
+
+	// Translate sees the provider's ranges by other prefixes even if nothing else has them here. Without it
+	// they may be seen as they are, and then no third cluster is told of them: it would learn which
+	// addresses the provider has. A change moves what was seen as it is, and ends its connections.
+	//
+	// +optional
+	Translate bool `json:"translate,omitempty"`
 }
 
 // Consume says how to reach the provider and what to ask of it.

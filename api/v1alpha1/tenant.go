@@ -129,6 +129,13 @@ type TenantTerms struct {
 	// +optional
 	DirectPaths bool `json:"directPaths,omitempty"`
 
+	// Translate sees the consumer's ranges by other prefixes even if nothing else has them here. Without it
+	// they may be seen as they are, and then no third cluster is told of them: it would learn which
+	// addresses the consumer has. A change moves what was seen as it is, and ends its connections.
+	//
+	// +optional
+	Translate bool `json:"translate,omitempty"`
+
 	// AbandonAfter is how long the consumer may be silent before the tenant and all
 	// that belongs to it is removed, e.g. 720h. Never if absent. At least 10m.
 	//

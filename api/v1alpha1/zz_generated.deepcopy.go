@@ -963,6 +963,11 @@ func (in *NetworkConfigSpec) DeepCopyInto(out *NetworkConfigSpec) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.Transit != nil {
+		in, out := &in.Transit, &out.Transit
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.External != nil {
 		in, out := &in.External, &out.External
 		*out = make([]string, len(*in))

@@ -345,7 +345,7 @@ func (a *Agent) apply(ctx context.Context, p plan.Plan, k known, d doubt, all bo
 	if failed := a.plane.Set(ctx, p.Config); failed != nil {
 		return false, errors.Join(err, failed)
 	}
-	a.ledger.open(p.Config.Gateways, k.via) // before anything goes by a tunnel
+	a.ledger.open(p.Config.Gateways, k.providers()) // before anything goes by a tunnel
 	made, failed := a.tunnels.open(want, all)
 	err, set = errors.Join(err, failed), true
 	if made {

@@ -101,13 +101,14 @@ func (f facts) pairs() map[string]*pair {
 	return all
 }
 
-// provided are the views of providers, and the namespaces of their peerings, also where there is
+// viewed are the views of peers, and the namespaces of their peerings, also where there is
 // no network any more: what was published of them is not this cluster's.
-func (f facts) provided() map[string]string {
+func (f facts) viewed() map[string]string {
 	all := map[string]string{}
 	for i := range f.configs {
 		c := &f.configs[i]
-		if c.Name == v1alpha1.NetworkProvider && strings.HasPrefix(c.Namespace, v1alpha1.PeeringNamespacePrefix) {
+		if c.Name == v1alpha1.NetworkProvider && strings.HasPrefix(c.Namespace, v1alpha1.PeeringNamespacePrefix) ||
+			c.Name == v1alpha1.NetworkConsumer && strings.HasPrefix(c.Namespace, v1alpha1.TenantNamespacePrefix) {
 			for _, v := range c.Status.Views {
 				all[v.View] = c.Namespace
 			}

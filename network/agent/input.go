@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,10 +37,9 @@ type known struct {
 	input    plan.Input
 	secrets  map[string]tunnel.Secret
 	problems []plan.Problem
-	// transit are the views of other providers that a provider was told of, by the namespace of
-	// its peering.
+	// transit are the views of others that a peer was told of, by the namespace of its peering.
 	transit map[string][]netip.Prefix
-	// via are the keys of the peerings with those whose views these are.
+	// via are the namespaces of the peerings with those whose views these are.
 	via map[netip.Prefix]string
 	// away are the virtual nodes of each provider, and hosts the tenant of each consumer, by the
 	// keys of their peerings; read is up to where their pods are read.
@@ -81,12 +81,12 @@ func input(f facts) known {
 		place[n.Name] = len(k.input.Nodes)
 		k.input.Nodes = append(k.input.Nodes, k.node(n, f))
 	}
-	provided, openings := f.provided(), f.openings(f.namespace)
+	viewed, openings := f.viewed(), f.openings(f.namespace)
 	for _, namespace := range slices.Sorted(maps.Keys(peerings)) {
-		k.own(peerings[namespace], provided, peerings)
+		k.own(peerings[namespace], viewed, peerings)
 	}
 	for _, name := range slices.Sorted(maps.Keys(openings)) { // they may be all there is
-		k.own(openings[name], provided, peerings)
+		k.own(openings[name], viewed, peerings)
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(peerings)) {
 		k.peering(f, peerings[namespace], behind)
@@ -120,24 +120,35 @@ func addressesOf(n *corev1.Node) []netip.Addr {
 }
 
 // own takes what this cluster has published of itself in one peering. What is a view of another
-// provider leads through this cluster, as long as it leads to that one.
-func (k *known) own(p *pair, provided map[string]string, peerings map[string]*pair) {
+// peer leads through this cluster, as long as it leads to that one, and not from tenant to tenant.
+func (k *known) own(p *pair, viewed map[string]string, peerings map[string]*pair) {
 	object := "peering " + v1alpha1.NetworkKey(p.namespace)
 	for _, of := range []struct {
 		to   *[]netip.Prefix
 		text []string
 	}{{&k.input.Pods, p.own.Spec.Pods}, {&k.input.External, p.own.Spec.External}} {
 		for _, prefix := range k.prefixes(object, "this cluster's range", of.text, maxRanges) {
-			via, isView := provided[prefix.String()]
+			via, isView := viewed[prefix.String()]
 			switch {
-			case isView && p.role == plan.Consumer && via != p.namespace && peerings[via] != nil:
+			case isView && via != p.namespace && peerings[via] != nil && (p.role == plan.Consumer || peerings[via].role == plan.Consumer):
 				k.transit[p.namespace] = append(k.transit[p.namespace], prefix)
-				k.via[prefix] = v1alpha1.NetworkKey(via)
+				k.via[prefix] = via
 			case !isView && !slices.Contains(*of.to, prefix):
 				*of.to = append(*of.to, prefix)
 			}
 		}
 	}
+}
+
+// providers are the keys of the peerings with providers whose views transit has.
+func (k *known) providers() map[netip.Prefix]string {
+	all := map[netip.Prefix]string{}
+	for prefix, namespace := range k.via {
+		if strings.HasPrefix(namespace, v1alpha1.PeeringNamespacePrefix) {
+			all[prefix] = v1alpha1.NetworkKey(namespace)
+		}
+	}
+	return all
 }
 
 // peering takes what both sides say.
@@ -160,7 +171,7 @@ func (k *known) peering(f facts, p *pair, behind map[string][]string) {
 	if p.role == plan.Consumer {
 		nodes := behind[p.namespace[len(v1alpha1.PeeringNamespacePrefix):]]
 		spaces, tokens := f.spaces(), f.withTokens()
-		here, there = servedTo(f, p, k.input.Pods), awayAt(f, nodes, func(namespace string) bool { return spaces[namespace] != v1alpha1.ReachNone })
+		here, there = slices.Concat(servedTo(f, p, k.input.Pods), givenBeyond(f, p)), awayAt(f, nodes, func(namespace string) bool { return spaces[namespace] != v1alpha1.ReachNone })
 		k.away[key] = nodes
 		if door, ok := k.apiDoor(object, f, p); ok {
 			door.From = k.reached(object, awayAt(f, nodes, func(namespace string) bool { return tokens[namespace] }), real)
@@ -172,6 +183,7 @@ func (k *known) peering(f facts, p *pair, behind map[string][]string) {
 	}
 	within := func(a netip.Addr) (netip.Addr, bool) { return a, prefixIn(k.input.Pods, a) || prefixIn(out.Transit, a) }
 	out.Here, out.There = k.reached(object, here, within), k.reached(object, append(there, api.view...), real)
+	out.Parties = k.parties(f, object, p, within, real)
 	k.reach(f, p, &out, api, within, real)
 	out.Paths = k.paths(f, p, out)
 	out.Guard = k.guard(f, object, p, table, out, api)

@@ -312,7 +312,7 @@ func TestInputTransit(t *testing.T) {
 		{"where there is no network any more nothing leads, nor is it ours", func(f *facts) { f.configs[5].Spec.PublicKey = "" }, "10.42.0.0/16", "", "", "10.42.1.5"},
 		{"a peering that ends", func(f *facts) { f.configs[4].DeletionTimestamp = &metav1.Time{} }, "10.42.0.0/16", "", "", "10.42.1.5"},
 		{"to a tenant nothing leads, whatever is published", func(f *facts) { f.configs[2].Spec.Pods = []string{"10.42.0.0/16", "10.43.5.0/24"} }, "10.42.0.0/16 10.43.5.0/24", "10.82.0.0/16", "10.81.0.0/16", "10.42.1.5 10.82.7.7"},
-		{"a tenant's view leads nowhere", func(f *facts) { f.configs[0].Spec.Pods[1] = "10.50.0.0/16" }, "10.42.0.0/16 10.50.0.0/16", "", "10.81.0.0/16", "10.42.1.5"},
+		{"a tenant's view leads to it, and is not ours", func(f *facts) { f.configs[0].Spec.Pods[1] = "10.50.0.0/16" }, "10.42.0.0/16", "10.50.0.0/16", "10.81.0.0/16", "10.42.1.5"},
 	} {
 		f := someFacts()
 		consumer, provider := networkConfig(atOslo, "consumer", 5, "10.42.0.0/16 10.81.0.0/16"), networkConfig(atOslo, "provider", 6, "10.42.0.0/16")

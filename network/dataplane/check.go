@@ -124,6 +124,7 @@ func checkGateway(wrong wrongFunc, c Config, g Gateway) {
 	checkDisjoint(wrong, field+": ranges", reals)
 	checkOwn(wrong, field, g)
 	checkGuard(wrong, field, g.Guard)
+	checkParties(wrong, field, g.Parties)
 	checkLine(wrong, field, g)
 	lists := [][]netip.Addr{g.Here, g.There, g.ShutHere, g.ShutThere}
 	checkDisjoint(wrong, field+": mapped", g.Mapped)

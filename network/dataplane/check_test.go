@@ -65,6 +65,15 @@ func TestCheck(t *testing.T) {
 		{"what is ours is nobody's view", func(c *Config) { path(c).Views[0].View = prefixes("10.42.0.0/16")[0] }, "gateways: path: own ranges and views: 10.42.0.0/16 and 10.42.0.0/16 overlap"},
 		{"a path is for pods alone", func(c *Config) { path(c).External = addrs("10.43.0.1") }, "gateways: path: with own views there is nothing but pods"},
 		{"and for those that may", func(c *Config) { path(c).Limited = false }, "gateways: path: with own views it has to be limited"},
+		{"nobody is in two parties", func(c *Config) {
+			g := &c.Gateways[0]
+			g.Parties = append(g.Parties, Party{There: g.Parties[0].There[:1]})
+		}, "gateways: milan: parties: 10.42.8.8 is no address or there twice"},
+		{"a range is of one party", func(c *Config) {
+			g := &c.Gateways[0]
+			g.Parties = append(g.Parties, Party{Ranges: prefixes("10.90.7.0/24")})
+		}, "gateways: milan: parties: 10.90.0.0/16 and 10.90.7.0/24 overlap"},
+		{"a party speaks with addresses", func(c *Config) { c.Gateways[0].Parties[0].With = addrs("::ffff:10.42.1.1") }, "gateways: milan: parties: ::ffff:10.42.1.1 is no address"},
 		{"a peering has one gateway", func(c *Config) { c.Gateways[1].Peering = "milan" }, `peering "milan" is empty or there twice`},
 	} {
 		config := full()

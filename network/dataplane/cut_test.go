@@ -123,7 +123,7 @@ func TestWidth(t *testing.T) {
 func TestFullWithoutPods(t *testing.T) {
 	c := full()
 	g := c.Gateways[0]
-	g.Limited, g.Here, g.There, g.Doors, g.Transit, g.Mapped, g.Guard = false, nil, nil, nil, nil, nil, nil
+	g.Limited, g.Here, g.There, g.Doors, g.Transit, g.Mapped, g.Guard, g.Parties = false, nil, nil, nil, nil, nil, nil, nil
 	elements := 0
 	for _, s := range gatewayTable(c, g).sets {
 		elements += len(s.elements)

@@ -145,6 +145,8 @@ type Gateway struct {
 	Here []netip.Addr
 	// There are the real addresses of the peer that this cluster may reach.
 	There []netip.Addr
+	// Parties keep pods of the peer apart, whatever else lets pass.
+	Parties []Party
 	// Doors are what the peer may reach here that is no pod. They are open whether or not
 	// it is Limited.
 	Doors []Door

@@ -112,6 +112,8 @@ type endSets struct {
 	doors []Door
 	from  []*set // by door
 	calls []netip.AddrPort
+
+	parties []partySets
 }
 
 func (t *table) endSets(c Config, g Gateway, v4 bool) *endSets {
@@ -131,6 +133,7 @@ func (t *table) endSets(c Config, g Gateway, v4 bool) *endSets {
 	if g.shuts() {
 		s.shutHere, s.shutThere = t.addressSet("shut-here", v4, g.ShutHere), t.addressSet("shut-there", v4, g.ShutThere)
 	}
+	s.parties = t.partySets(g.Parties, v4)
 	for i, d := range doorsOf(g) {
 		if d.At.Addr().Is4() == v4 && !g.maps(d.At.Addr()) {
 			s.doors, s.from = append(s.doors, d), append(s.from, t.addressSet(fmt.Sprintf("door%d-", i), v4, d.From))
@@ -185,6 +188,7 @@ func policyChain(t *table, g Gateway, ends []*endSets) chain {
 		if len(g.Own) > 0 {
 			policy.add(cameBy(insideName), sourceNotIn(s.pods), countedDrop(DropSource))
 		}
+		policy.parties(g, s.parties)
 		if g.Limited {
 			policy.limited(g, s)
 		} else {

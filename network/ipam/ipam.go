@@ -58,6 +58,9 @@ type Peering struct {
 	// Before are the views of the last Result. They are checked like all else, but a peer that
 	// could write them would decide where its views are: they belong where it cannot.
 	Before []View
+	// Translate says that no range is its own view, also where it could be: who is shown the view
+	// does not learn by it which addresses the peer has.
+	Translate bool
 }
 
 // View says that the addresses of a real prefix, of a peer, are those of another one here: of
@@ -99,7 +102,7 @@ type Change struct {
 // each other, and of private addresses, of the pools or AsIs, whatever the pools were then. Where two overlap,
 // that of the older peering stays, or of equally old ones that of the lower key. Then, in the same
 // order of peerings and the largest range first, ranges without a view get one: themselves if that
-// can be, else the highest free prefix of the first pool that has one.
+// can be and the peering is not to be translated, else the highest free prefix of the first pool that has one.
 //
 // A list of ranges that is refused changes nothing: the ranges from before stay, so that a slip of a peer's
 // owner does not cost connections. A peering that is not in the input has no views, and others may
@@ -258,6 +261,8 @@ func (c *claim) keep(own Own, taken *space) {
 		switch by, overlaps := taken.holder(v.View); {
 		case overlaps:
 			c.lost[v.Real] = Change{Real: v.Real, Was: v.View, Why: fmt.Sprintf("it overlaps %v", by)}
+		case c.Translate && v.View == v.Real:
+			c.lost[v.Real] = Change{Real: v.Real, Was: v.View, Why: "it is the range itself, which is to be translated"}
 		case !own.allowed(v.View):
 			c.lost[v.Real] = Change{Real: v.Real, Was: v.View, Why: "it is neither private nor in a pool"}
 		default:
@@ -279,21 +284,35 @@ func (c *claim) fill(own Own, taken *space) {
 			continue
 		}
 		by, overlaps := taken.holder(r)
-		if !overlaps && own.allowed(r) {
+		if !c.Translate && !overlaps && own.allowed(r) {
 			c.take(View{r, r}, taken)
 			continue
 		}
 		pools := family(own.Pools, r)
-		if p, ok := cut(taken, pools, r.Bits()); ok {
+		if p, ok := c.other(r, pools, taken); ok {
 			c.take(View{r, p}, taken)
 			continue
 		}
 		why := "is not of private addresses"
-		if overlaps {
+		switch {
+		case overlaps:
 			why = fmt.Sprintf("overlaps %v", by)
+		case own.allowed(r):
+			why = "is to be translated"
 		}
 		c.lacking = append(c.lacking, &PoolError{Range: r, Pools: pools, Why: why})
 	}
+}
+
+// other finds a view in the pools, which for who is to be translated is not the range itself.
+func (c *claim) other(r netip.Prefix, pools []netip.Prefix, taken *space) (netip.Prefix, bool) {
+	p, ok := cut(taken, pools, r.Bits())
+	if !ok || p != r || !c.Translate {
+		return p, ok
+	}
+	rest := taken.clone()
+	rest.take(r, holder{what: "the range itself", real: r})
+	return cut(rest, pools, r.Bits())
 }
 
 // family are the pools that are of a range's.

@@ -33,6 +33,12 @@ func peer(key string, year int, ranges, before string) Peering {
 	return Peering{Key: key, Since: time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC), Ranges: strings.Fields(ranges), Before: vs(before)}
 }
 
+// translated is a peering whose owner wants it so.
+func translated(p Peering) Peering {
+	p.Translate = true
+	return p
+}
+
 // lines are results as text, a line for each thing.
 func lines(results map[string]Result, peerings []Peering) string {
 	var b strings.Builder
@@ -84,6 +90,17 @@ func TestAllocate(t *testing.T) {
 		{"nor those inside of networks of others", rome, []Peering{peer("a", 2020, "100.64.0.0/16", "")}, "a: 100.64.0.0/16=10.255.0.0/16\n"},
 		{"unless the owner vouches for them", with(rome, func(o *Own) { o.AsIs = ps("2001:db8::/32") }), []Peering{peer("a", 2020, "2001:db8::/64", "")},
 			"a: 2001:db8::/64=2001:db8::/64\n"},
+		{"who is to be translated is never viewed as it is", rome, []Peering{translated(peer("a", 2020, "10.44.0.0/16 fd44::/56", ""))},
+			"a: 10.44.0.0/16=10.255.0.0/16 fd44::/56=fd12:3456:ff:ff00::/56\n"},
+		{"nor when the range is the next of the pools", rome, []Peering{translated(peer("a", 2020, "10.255.0.0/16", ""))}, "a: 10.255.0.0/16=10.254.0.0/16\n"},
+		{"which others may have", rome, []Peering{translated(peer("a", 2020, "10.255.0.0/16", "")), peer("b", 2021, "10.42.0.0/16", "")},
+			"a: 10.255.0.0/16=10.254.0.0/16\nb: 10.42.0.0/16=10.255.0.0/16\n"},
+		{"what was viewed as it is moves, and the rest stays", rome, []Peering{translated(peer("a", 2020, "10.44.0.0/16 10.45.0.0/16", "10.44.0.0/16=10.44.0.0/16 10.45.0.0/16=10.99.0.0/16"))},
+			"a: 10.44.0.0/16=10.255.0.0/16 10.45.0.0/16=10.99.0.0/16\n  10.44.0.0/16 was 10.44.0.0/16: it is the range itself, which is to be translated\n"},
+		{"and does not come back when it may be so again", rome, []Peering{peer("a", 2020, "10.44.0.0/16", "10.44.0.0/16=10.255.0.0/16")}, "a: 10.44.0.0/16=10.255.0.0/16\n"},
+		{"it is nobody's where there is no other", with(rome, func(o *Own) { o.Pools = ps("10.44.0.0/16") }), []Peering{translated(peer("a", 2020, "10.44.0.0/16", ""))},
+			"a:\n  10.44.0.0/16 is to be translated, and no /16 is free in the pools of IPv4 (10.44.0.0/16): " +
+				"add a pool, or let the peer publish the smaller ranges that its pods really have\n"},
 		{"a forged memory takes no public addresses", rome, []Peering{peer("a", 2020, "8.8.8.0/24", "8.8.8.0/24=8.8.8.0/24")},
 			"a: 8.8.8.0/24=10.255.255.0/24\n  8.8.8.0/24 was 8.8.8.0/24: it is neither private nor in a pool\n"},
 		{"nor ours, nor of another size, nor an older peer's", rome, []Peering{

@@ -41,6 +41,18 @@ func (s *space) free(pool netip.Prefix, length int) (netip.Prefix, bool) {
 	return b.prefix(pool.Addr().Is4()), true
 }
 
+// clone is a space with the same taken, that changes by itself.
+func (s *space) clone() *space { return &space{s.four.clone(), s.six.clone()} }
+
+func (n *node) clone() *node {
+	if n == nil {
+		return nil
+	}
+	same := *n
+	same.side = [2]*node{n.side[0].clone(), n.side[1].clone()}
+	return &same
+}
+
 // full is the room of a prefix that is taken: longer than any prefix.
 const full = 129
 

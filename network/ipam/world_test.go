@@ -93,11 +93,12 @@ func (w *world) step(d dice, next *int) {
 		}
 	case 4:
 		if n := len(w.peerings); n > 0 {
-			w.peerings[d(n)].Ranges = d.ranges()
+			p := &w.peerings[d(n)]
+			p.Ranges, p.Translate = d.ranges(), d(4) == 0
 		}
 	default:
 		*next++
-		w.peerings = append(w.peerings, Peering{Key: fmt.Sprint("p", *next), Since: time.Unix(int64(d(4)), 0), Ranges: d.ranges()})
+		w.peerings = append(w.peerings, Peering{Key: fmt.Sprint("p", *next), Since: time.Unix(int64(d(4)), 0), Ranges: d.ranges(), Translate: d(4) == 0})
 	}
 }
 
@@ -207,9 +208,12 @@ func (w world) checkRanges(t *testing.T, p Peering, r Result, views []netip.Pref
 		if refused != nil && !slices.ContainsFunc(p.Before, func(b View) bool { return b.Real == v.Real }) {
 			t.Fatalf("%s: the list is refused, and %v has a view that it had not", p.Key, v.Real)
 		}
+		if p.Translate && v.Real == v.View {
+			t.Fatalf("%s: %v is viewed as it is, and is to be translated", p.Key, v.Real)
+		}
 		others := slices.DeleteFunc(slices.Clone(views), func(o netip.Prefix) bool { return o == v.View })
 		remembered := slices.Contains(p.Before, v)
-		if v.Real != v.View && !remembered && inside(v.Real, w.own.permitted()) && !meets(v.Real, others) && !meets(v.Real, w.own.forbidden()) && !v.Real.Overlaps(v.View) {
+		if v.Real != v.View && !p.Translate && !remembered && inside(v.Real, w.own.permitted()) && !meets(v.Real, others) && !meets(v.Real, w.own.forbidden()) && !v.Real.Overlaps(v.View) {
 			t.Fatalf("%s: %v is viewed as %v, although it is disjoint from all", p.Key, v.Real, v.View)
 		}
 	}
@@ -221,6 +225,10 @@ func (w world) checkRanges(t *testing.T, p Peering, r Result, views []netip.Pref
 	}
 	busy := slices.Concat(views, w.own.forbidden())
 	for real := range lacking {
+		busy := busy
+		if p.Translate {
+			busy = append(slices.Clone(busy), real)
+		}
 		for _, pool := range w.own.Pools {
 			if free, ok := slowFree(pool, real.Bits(), busy); ok && pool.Addr().Is4() == real.Addr().Is4() {
 				t.Fatalf("%s: no view for %v, and %v of the pool %v is free", p.Key, real, free, pool)
@@ -238,7 +246,7 @@ func (w world) checkKept(t *testing.T, p Peering, r Result) {
 		reported := slices.ContainsFunc(r.Changes, func(c Change) bool {
 			return c.Real == b.Real && c.Was == b.View && c.Why != "" && c.Now.IsValid() == has
 		})
-		right := !meets(b.View, w.own.forbidden()) && inside(b.View, w.own.permitted())
+		right := !meets(b.View, w.own.forbidden()) && inside(b.View, w.own.permitted()) && !(p.Translate && b.View == b.Real)
 		wanted := slices.Contains(p.Ranges, b.Real.String()) || refused // nothing changes then
 		switch {
 		case wanted && right && (!slices.Contains(r.Views, b) || reported):

@@ -100,6 +100,7 @@ func (b *build) readPeerings(peerings []Peering) {
 	slices.SortFunc(b.peerings, func(a, b *peer) int { return cmp.Compare(a.Key, b.Key) })
 	for _, p := range b.peerings {
 		b.readTransit(p)
+		b.readParties(p)
 		b.readTunnel(p, views)
 		b.readReach(p)
 	}
@@ -328,6 +329,7 @@ func (b *build) gateway(p *peer, mtu int) dataplane.Gateway {
 		Probe: ProbePort, ProbeAt: at, ProbePeer: to, Limited: p.Limited, Here: p.Here, There: p.There, Doors: p.Doors, Mapped: b.mapped,
 		FromHere: p.Role == Provider, FromThere: p.Role == Consumer,
 		Closed: p.Closed, Calls: p.Calls, ShutHere: p.ShutHere, ShutThere: p.ShutThere, Guard: b.guard(p), Line: p.Line,
+		Parties: p.Parties,
 	}
 	g.Begin, g.Port, g.Known = beginPerSecond, p.ListenPort, known(p.Heard, p.Endpoints)
 	g.Views = viewsOf(p.Views)

@@ -122,6 +122,8 @@ type Peering struct {
 	// ShutHere and ShutThere are addresses, as in Here and There, that nothing reaches and that
 	// reach nothing but by doors, whatever else may pass.
 	ShutHere, ShutThere []netip.Addr
+	// Parties are those of the peer's pods that are of other clusters, whom this one lies between.
+	Parties []dataplane.Party
 	// Doors are what the peer may reach here that is no pod, at addresses of External.
 	Doors []dataplane.Door
 	// Calls are the doors of the peer, by its real addresses.

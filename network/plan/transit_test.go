@@ -60,7 +60,25 @@ func (s *side) pods(t *testing.T, key string) (views []netip.Prefix) {
 
 func newChained(t *testing.T) *chained {
 	t.Helper()
-	w := &chained{world: newWorld(t)}
+	w := newChain(t, newWorld(t))
+	rome, milan, oslo := w.rome, w.milan, w.oslo
+	w.caller, w.called = milan.Nodes[0].Pod, oslo.Nodes[1].Pod
+	toMilan, toOslo := &rome.in.Peerings[0], &rome.in.Peerings[1]
+	for _, v4 := range netnstest.Families {
+		toMilan.There, milan.in.Peerings[0].Here = append(toMilan.There, own(0, 5, v4)), append(milan.in.Peerings[0].Here, own(0, 5, v4))
+		toOslo.There, oslo.in.Peerings[0].Here = append(toOslo.There, own(1, 5, v4)), append(oslo.in.Peerings[0].Here, own(1, 5, v4))
+		at := w.at(t, w.key, own(1, 5, v4))
+		toMilan.Here, milan.in.Peerings[0].There = append(toMilan.Here, at), append(milan.in.Peerings[0].There, at)
+	}
+	w.begin(t)
+	return w
+}
+
+// newChain adds oslo, a provider of rome's, to a world: rome publishes to each of both what it sees
+// of the other one. Nobody is reached yet.
+func newChain(t *testing.T, pair *world) *chained {
+	t.Helper()
+	w := &chained{world: pair}
 	w.oslo = w.newSide("oslo", "192.0.2", "rome", Provider)
 	rome, milan, oslo := w.rome, w.milan, w.oslo
 	for i := 0; w.key == ""; i++ { // rome's gateways are on different nodes
@@ -79,18 +97,18 @@ func newChained(t *testing.T) *chained {
 	rome.allocated(map[string][]netip.Prefix{"milan": all, w.key: all})
 	milan.allocated(map[string][]netip.Prefix{"rome": slices.Concat(all, rome.pods(t, w.key))})
 	oslo.allocated(map[string][]netip.Prefix{"rome": slices.Concat(all, rome.pods(t, "milan"))})
-	w.caller, w.called = milan.Nodes[0].Pod, oslo.Nodes[1].Pod
 	toMilan, toOslo := &rome.in.Peerings[0], &rome.in.Peerings[1]
 	toMilan.Transit, toOslo.Transit = rome.pods(t, w.key), rome.pods(t, "milan")
 	for _, p := range []*Peering{toMilan, toOslo, &milan.in.Peerings[0], &oslo.in.Peerings[0]} {
 		p.Limited = true
 	}
-	for _, v4 := range netnstest.Families {
-		toMilan.There, milan.in.Peerings[0].Here = append(toMilan.There, own(0, 5, v4)), append(milan.in.Peerings[0].Here, own(0, 5, v4))
-		toOslo.There, oslo.in.Peerings[0].Here = append(toOslo.There, own(1, 5, v4)), append(oslo.in.Peerings[0].Here, own(1, 5, v4))
-		at := w.at(t, w.key, own(1, 5, v4))
-		toMilan.Here, milan.in.Peerings[0].There = append(toMilan.Here, at), append(milan.in.Peerings[0].There, at)
-	}
+	return w
+}
+
+// begin makes all three what they say, and waits for their tunnels.
+func (w *chained) begin(t *testing.T) {
+	t.Helper()
+	rome, milan, oslo := w.rome, w.milan, w.oslo
 	for _, s := range []*side{rome, milan, oslo} {
 		s.apply(t)
 	}
@@ -107,7 +125,6 @@ func newChained(t *testing.T) *chained {
 		}
 		return alive == 4
 	})
-	return w
 }
 
 // at is by which address rome sees a pod of a peer.

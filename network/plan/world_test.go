@@ -66,12 +66,18 @@ var (
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	return newWorldAs(t, Consumer, Provider)
+}
+
+// newWorldAs makes rome and milan in these roles.
+func newWorldAs(t *testing.T, rome, milan Role) *world {
+	t.Helper()
 	w := &world{t: t, router: netnstest.NewPlace(t, "router")}
 	w.router.Sysctl("ipv4/ip_forward", "1")
 	// What is for nobody here gets no answer, as in the internet.
 	_, all, _ := net.ParseCIDR("0.0.0.0/0")
 	w.router.Must(w.router.Kernel.RouteAdd(&netlink.Route{Dst: all, Type: unix.RTN_BLACKHOLE}))
-	w.rome, w.milan = w.newSide("rome", "198.51.100", "milan", Consumer), w.newSide("milan", "203.0.113", "rome", Provider)
+	w.rome, w.milan = w.newSide("rome", "198.51.100", "milan", rome), w.newSide("milan", "203.0.113", "rome", milan)
 	w.rome.meet(w.milan, "203.0.113")
 	w.milan.meet(w.rome, "198.51.100")
 	return w
