@@ -152,8 +152,8 @@ func (d *direct) faults(t *testing.T) {
 			d.Run(t, "run", "milan", "--node", d.gatewayOf(t, "milan"), "--", "nft", "delete", "table", "inet", "pelago")
 		}},
 		{name: "oslo's agent deleted", strike: func(t *testing.T) { d.deleteAgent(t, "oslo", d.gatewayOf(t, "oslo")) }},
-		{name: "rome's managers deleted", limit: blinkLimit, strike: func(*testing.T) { managers("rome") }},
-		{name: "milan's managers deleted", limit: blinkLimit, strike: func(*testing.T) { managers("milan") }},
+		{name: "rome's managers deleted", limit: outageLimit, strike: func(*testing.T) { managers("rome") }},
+		{name: "milan's managers deleted", limit: outageLimit, strike: func(*testing.T) { managers("milan") }},
 		{name: "milan's gateway node stopped", strike: func(t *testing.T) {
 			d.Run(t, "node", "stop", "milan", d.busy)
 			t.Cleanup(func() { d.Run(t, "node", "start", "milan", d.busy) })
