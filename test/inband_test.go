@@ -149,9 +149,9 @@ func (b *inBand) closed(t *testing.T) {
 }
 
 // devicesOf are Pelago's network devices on a node.
-func (b *inBand) devicesOf(t *testing.T, cluster, node string) (names []string) {
+func (c *continuum) devicesOf(t *testing.T, cluster, node string) (names []string) {
 	t.Helper()
-	for line := range strings.Lines(b.Run(t, "run", cluster, "--node", node, "--", "ip", "-brief", "link")) {
+	for line := range strings.Lines(c.Run(t, "run", cluster, "--node", node, "--", "ip", "-brief", "link")) {
 		if name, _, _ := strings.Cut(strings.Fields(line)[0], "@"); strings.HasPrefix(name, "pelago-") {
 			names = append(names, name)
 		}

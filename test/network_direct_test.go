@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -44,16 +43,7 @@ const (
 	endLimit = 30 * time.Second
 	// movedBytes is how much has to take another way for the way to count as that.
 	movedBytes = 1 << 20
-	// streamStep is how many lines of a stream are checked before that is told.
-	streamStep = 10000
 )
-
-// streamLine is whoLine with a stream beside it, of lines that are numbered, some 20 MiB a minute.
-var streamLine = strings.Replace(whoLine, "chmod +x", fmt.Sprintf(`printf '#!/bin/sh\nprintf "Content-Type: text/plain\\n\\n"; n=1; while seq $n $((n+%[1]d)); do n=$((n+%[1]d+1)); sleep 0.2; done\n' > /www/cgi-bin/stream
-chmod +x /www/cgi-bin/stream; chmod +x`, streamStep-1), 1)
-
-// readLine reads such a stream over one connection, and says how far it has come; that a line is wrong, or that it ended.
-const readLine = `trap 'exit 0' TERM; (wget -q -O - "http://$0/cgi-bin/stream" | awk '$1 != NR {print "wrong", NR, $1; exit} NR %% %d == 0 {print "read", NR; fflush()}'; echo ended) & while true; do sleep 1; done`
 
 // direct are pods at two providers that talk to each other.
 type direct struct {
@@ -61,6 +51,8 @@ type direct struct {
 	caller, data, reader *corev1.Pod       // as they are at milan, data at oslo
 	address              map[string]string // of the pod at the other provider, by provider
 	before               map[string]string // what there is of the network at providers
+	busy                 string            // the node of milan's gateway, where no pod is
+	mark                 int               // how far the reader had come when its silence was looked at last
 }
 
 var talking = []string{"milan", "oslo"}
@@ -81,21 +73,31 @@ func TestDirect(t *testing.T) {
 		s.Run(t, "link", "set", "rome", provider, "--delay", directDelay.String())
 	}
 	d := newDirect(t, c)
-	quiet := d.latency(t)
+	byHome := d.roundTrip(t)
 	if paths := d.paths(t); len(paths) > 0 {
 		t.Errorf("without traffic there are %v", paths)
 	}
-	d.read(t)
+	begin := d.read(t)
 	t.Run("Made", d.made)
-	t.Run("Moved", func(t *testing.T) { d.moves(t, "milan", "oslo") })
+	t.Run("Moved", func(t *testing.T) {
+		t.Logf("direct: the stream went by the path %s after it had begun", d.moves(t, "milan", "oslo").Sub(begin).Round(100*time.Millisecond))
+		d.silence(t, "moving to the path")
+		if changed := d.changed(t); !slices.Contains(changed, "oslo") || !slices.Contains(changed, "oslo-1") || len(changed) < 4 {
+			t.Errorf("with a path %v are otherwise than without, want both providers and a node of each", changed)
+		}
+	})
 	t.Run("Faster", func(t *testing.T) {
-		by := d.latency(t)
-		t.Logf("direct: a request takes %s by way of home and %s by the path, at %s from home to each provider", quiet, by, directDelay)
-		if by > quiet/3 {
-			t.Errorf("a request takes %s by the path, and %s by way of home", by, quiet)
+		by := d.roundTrip(t)
+		t.Logf("direct: a round trip takes %s by way of home and %s by the path, at %s from home to each provider", byHome, by, directDelay)
+		if byHome < 4*directDelay || by > byHome/4 {
+			t.Errorf("a round trip takes %s by the path, and %s by way of home", by, byHome)
 		}
 	})
 	t.Run("Shown", d.shown)
+	t.Run("Strangers", d.strangers)
+	t.Run("Policy", d.policy)
+	t.Run("PathCut", d.withoutPath)
+	t.Run("Faults", d.faults)
 	t.Run("WithoutHome", d.withoutHome)
 	t.Run("NotAllowedAtHome", func(t *testing.T) {
 		d.ends(t, "rome says no", func() { c.Pelago(t, "rome", "peer", "milan", "--direct-paths=false") })
@@ -115,6 +117,8 @@ func TestDirect(t *testing.T) {
 func newDirect(t *testing.T, c *continuum) *direct {
 	t.Helper()
 	d := &direct{crossing: crossing{shop: c.offloaded(t, "rome")}, address: map[string]string{}}
+	d.busy = d.gatewayOf(t, "milan")
+	d.vacate(t, "milan", d.busy) // it is stopped
 	at := map[string]string{"caller": "milan", "data": "oslo", "silent": "turin"}
 	for _, name := range slices.Sorted(maps.Keys(at)) {
 		d.create(t, whoService(name, name, nil))
@@ -160,76 +164,12 @@ func newDirect(t *testing.T, c *continuum) *direct {
 	return d
 }
 
-// latency is how long a request of caller's to data takes, each over a connection of its own.
-func (d *direct) latency(t *testing.T) time.Duration {
-	t.Helper()
-	const requests = 20
-	line := fmt.Sprintf(`a=$(cut -d' ' -f1 /proc/uptime); i=0; while [ $i -lt %d ]; do wget -q -O /dev/null "http://$0/cgi-bin/who" || exit 1; i=$((i+1)); done; echo $a $(cut -d' ' -f1 /proc/uptime)`, requests)
-	out, err := d.at(t, "milan", "exec", "-n", d.caller.Namespace, d.caller.Name, "--", "sh", "-c", line, join(d.address["milan"], webPort))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var begin, end float64
-	if _, err := fmt.Sscan(out, &begin, &end); err != nil {
-		t.Fatalf("%q: %v", out, err)
-	}
-	return time.Duration((end - begin) / requests * float64(time.Second)).Round(time.Millisecond)
-}
-
 // at runs kubectl in a cluster.
 func (d *direct) at(t *testing.T, cluster string, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return d.Try(ctx, append([]string{"kubectl", cluster, "--"}, args...)...)
-}
-
-// read begins a pod at milan that reads data's stream, with one connection for the whole test.
-func (d *direct) read(t *testing.T) {
-	t.Helper()
-	pod := d.script("reader", "")
-	pod.Spec.Containers[0].Command = []string{"sh", "-c", fmt.Sprintf(readLine, streamStep), join(d.address["milan"], webPort)}
-	d.create(t, onto(pod, "milan"))
-	var err error
-	if d.reader, err = d.twin("milan", d.running(t, "reader")); err != nil {
-		t.Fatal(err)
-	}
-	d.reads(t)
-}
-
-// lines is how far the reader has come. That it has read something else, or that the connection
-// ended, is for good.
-func (d *direct) lines(t *testing.T) (int, error) {
-	t.Helper()
-	out, err := d.at(t, "milan", "logs", "-n", d.reader.Namespace, d.reader.Name, "--tail=1")
-	if err != nil {
-		return 0, err
-	}
-	word, count, _ := strings.Cut(strings.TrimSpace(out), " ")
-	n, err := strconv.Atoi(count)
-	if out != "" && word != "read" {
-		t.Fatalf("the connection broke: the reader says %q", out)
-	}
-	return n, err
-}
-
-// reads holds that the stream goes on from now.
-func (d *direct) reads(t *testing.T) {
-	t.Helper()
-	first := 0
-	d.eventually(t, networkLimit, "the stream goes on", func() error {
-		n, err := d.lines(t)
-		if err != nil {
-			return err
-		}
-		if first == 0 {
-			first = n
-		}
-		if n < first+5*streamStep {
-			return fmt.Errorf("%d lines were read, and %d at first", n, first)
-		}
-		return nil
-	})
 }
 
 // paths are the NetworkPaths of all providers, as provider/name.
@@ -291,12 +231,13 @@ func (d *direct) flows(t *testing.T) map[[2]string]int64 {
 	return all
 }
 
-// moves holds that the stream goes between two clusters, and hardly anything of it elsewhere.
-func (d *direct) moves(t *testing.T, a, b string) {
+// moves holds that the stream goes between two clusters, and hardly anything of it elsewhere. It
+// returns since when, at the latest.
+func (d *direct) moves(t *testing.T, a, b string) (since time.Time) {
 	t.Helper()
 	way, base := [2]string{min(a, b), max(a, b)}, d.flows(t)
 	begin := time.Now()
-	d.eventually(t, networkLimit, "the stream goes between "+a+" and "+b, func() error {
+	d.eventually(t, 2*networkLimit, "the stream goes between "+a+" and "+b, func() error {
 		now := d.flows(t)
 		if now[way]-base[way] < movedBytes {
 			return fmt.Errorf("%d bytes in %s", now[way]-base[way], time.Since(begin))
@@ -309,9 +250,11 @@ func (d *direct) moves(t *testing.T, a, b string) {
 				return fmt.Errorf("%d bytes went between %v, and %d between %v", more, other, now[way]-from[way], way)
 			}
 		}
+		since = time.Now()
 		return nil
 	})
 	d.reads(t)
+	return since
 }
 
 // shown holds what the command line says of it at either end, and what home is told.
@@ -351,49 +294,6 @@ func (d *direct) shown(t *testing.T) {
 	}
 }
 
-// withoutHome cuts home off both providers, whose pods go on as if nothing had happened, and then heals that.
-func (d *direct) withoutHome(t *testing.T) {
-	heal := func() {
-		for _, provider := range talking {
-			d.Run(t, "link", "heal", "rome", provider)
-		}
-	}
-	t.Cleanup(heal)
-	for _, provider := range talking {
-		d.Run(t, "link", "cut", "rome", provider)
-	}
-	d.eventually(t, time.Minute, "providers and home do not see each other", func() error {
-		for _, provider := range talking {
-			p, err := get[v1alpha1.Peering](d.continuum, "rome", "", provider)
-			if err != nil {
-				return err
-			}
-			if got := condition(p.Status.Conditions, v1alpha1.ConditionReachable); !strings.HasPrefix(got, "Reachable=False") {
-				return errors.New(provider + ": " + got)
-			}
-			if node, err := d.gateway(provider, v1alpha1.NetworkKey(v1alpha1.TenantNamespace("rome"))); err == nil {
-				return fmt.Errorf("the tunnel of %s is alive, says %s", provider, node)
-			}
-		}
-		return nil
-	})
-	d.reads(t)
-	if _, server, err := d.ask("milan", d.caller, d.address["milan"], webPort); err != nil || server != "data" {
-		t.Errorf("without home a new connection of caller's ends with %q, %v", server, err)
-	}
-	t.Logf("direct: without home a request takes %s", d.latency(t))
-	heal()
-	for _, provider := range talking {
-		d.nodeReady(t, "rome", provider)
-		d.eventually(t, time.Minute, "the tunnel of "+provider+" is alive", func() error {
-			_, err := d.gateway(provider, v1alpha1.NetworkKey(v1alpha1.TenantNamespace("rome")))
-			return err
-		})
-	}
-	d.made(t)
-	d.moves(t, "milan", "oslo")
-}
-
 // ends holds that a path is gone soon once somebody has said so, while the connection goes on by way of home.
 func (d *direct) ends(t *testing.T, what string, say func()) {
 	begin := time.Now()
@@ -406,16 +306,19 @@ func (d *direct) ends(t *testing.T, what string, say func()) {
 	})
 	t.Logf("direct: the path was gone %s after %s", time.Since(begin).Round(100*time.Millisecond), what)
 	d.moves(t, "milan", "rome")
+	d.silence(t, "moving to home as "+what)
 	d.eventually(t, networkLimit, "all that was made for it is gone", func() error { return d.asAtFirst(t) })
 }
 
-// network is what each provider has of the network: devices and tables of its nodes, and keys.
+// network is what each provider has of the network: devices, tables, rules and ports of its nodes,
+// and keys.
 func (d *direct) network(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, provider := range talking {
 		for _, node := range d.nodes(t, provider) {
-			all[node] = d.Run(t, "run", provider, "--node", node, "--", "sh", "-c", "ls /sys/class/net; nft list tables; ip rule")
+			all[node] = fmt.Sprintln(d.devicesOf(t, provider, node)) +
+				d.Run(t, "run", provider, "--node", node, "--", "sh", "-c", "nft list tables | sort; ip rule; ss -Hlun 'sport >= 7100 and sport <= 8099' | awk '{print $4}' | sort")
 		}
 		var secrets corev1.SecretList
 		if err := d.Clients[provider].List(t.Context(), &secrets, client.InNamespace(v1alpha1.NetworkNamespace)); err != nil {
@@ -428,13 +331,21 @@ func (d *direct) network(t *testing.T) map[string]string {
 	return all
 }
 
+// changed are the nodes and providers whose network is otherwise than before there was a path.
+func (d *direct) changed(t *testing.T) (where []string) {
+	now := d.network(t)
+	for _, each := range slices.Sorted(maps.Keys(d.before)) {
+		if now[each] != d.before[each] {
+			where = append(where, each)
+		}
+	}
+	return where
+}
+
 // asAtFirst says what is otherwise than before there was a path.
 func (d *direct) asAtFirst(t *testing.T) error {
-	now := d.network(t)
-	for where, was := range d.before {
-		if now[where] != was {
-			return fmt.Errorf("%s has\n%s\nand had\n%s", where, now[where], was)
-		}
+	for _, where := range d.changed(t) {
+		return fmt.Errorf("%s has\n%s\nand had\n%s", where, d.network(t)[where], d.before[where])
 	}
 	return nil
 }
