@@ -84,6 +84,7 @@ func TestReadLines(t *testing.T) {
 	} {
 		t.Run(c.reason, func(t *testing.T) {
 			in := rome(3)
+			in.External = append(in.External, prefixes("fd43::/120")...)
 			in.Peerings[milan].Line, in.Peerings[oslo].Line = calling("10.43.0.9"), answering()
 			c.change(&in)
 			if _, said := c.want["milan"]; !said {
