@@ -96,7 +96,7 @@ func TestInBand(t *testing.T) {
 	if s.auth.calls != 0 || len(tunnels.strays) > 0 {
 		t.Errorf("%d calls without a tunnel, %v", s.auth.calls, tunnels.strays)
 	}
-	tunnels.set("10.255.255.254", "")
+	tunnels.set("10.255.255.254 fd00::254", "") // the provider has one family alone
 	s.until("there is a request", func(p *v1alpha1.Peering) bool {
 		return p != nil && has(v1alpha1.ConditionResourcesAccepted, v1alpha1.ReasonPending)(p)
 	})
@@ -136,6 +136,24 @@ func TestInBand(t *testing.T) {
 	s.expectNothing()
 	if len(tunnels.strays) > 0 {
 		t.Errorf("called past the tunnel: %v", tunnels.strays)
+	}
+}
+
+// TestInBandSilent holds what is said of a provider that does not answer in the only family by which this
+// cluster calls.
+func TestInBandSilent(t *testing.T) {
+	for _, c := range []struct{ at, want, not string }{
+		{"", "", "calls by"},
+		{"10.255.255.254", "calls by IPv4, the only", "IPv6"},
+		{"fd43::ff", "calls by IPv6, the only", "IPv4"},
+		{"10.255.255.254 fd43::ff", "", "calls by"},
+	} {
+		f := &fakeTunnels{}
+		f.set(c.at, "")
+		r := unanswered(introduction{consume: &v1alpha1.Consume{AuthURL: "https://x:1"}, at: ported(f.at, 8443)}, errors.New("timeout"))
+		if r.reason != v1alpha1.ReasonAuthUnreachable || !strings.Contains(r.message, c.want) || strings.Contains(r.message, c.not) {
+			t.Errorf("of %q is said %s: %s", c.at, r.reason, r.message)
+		}
 	}
 }
 

@@ -171,7 +171,7 @@ type account struct {
 
 	mu    sync.Mutex
 	views []dataplane.View
-	probe netip.Addr
+	ends  [2]netip.Addr // this end of the tunnel itself, in each family
 	// volumes are what was sent and received, by namespace.
 	volumes map[string]*[2]volume
 }
@@ -180,7 +180,7 @@ type account struct {
 func (a *account) is(g dataplane.Gateway) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.views, a.probe = g.Views, g.ProbeAt
+	a.views, a.ends = g.Views, [2]netip.Addr{g.ProbeAt, g.LineAt}
 }
 
 func (a *account) told() map[string][2]volume {
@@ -193,11 +193,12 @@ func (a *account) told() map[string][2]volume {
 	return all
 }
 
-// add counts what a connection has carried, but for the gateway's own probes.
+// add counts what a connection has carried, but for the gateway's own probes, and what the other end
+// calls at this one.
 func (a *account) add(p traffic.Portion) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.probe.IsValid() && (p.Original.From == a.probe || p.Original.To == a.probe) {
+	if slices.Contains(a.ends[:], p.Original.From) || slices.Contains(a.ends[:], p.Original.To) {
 		return
 	}
 	ours, theirs, sent, received := sidesOf(p, a.views)
