@@ -260,6 +260,10 @@ func TestInBandAddress(t *testing.T) {
 			}
 		}
 		said := d.picture.lacking[c.pairs[0].key]
+		c.pairs[0].wanted = true
+		if ready := decide(f).conditions[c.pairs[0].peering]; c.none != (ready.Reason == v1alpha1.ReasonPoolExhausted && strings.Contains(ready.Message, "network.external")) {
+			t.Errorf("%s: NetworkReady says %s: %s", c.reason, ready.Reason, ready.Message)
+		}
 		if c.none && strings.Contains(said, "IPv6") != strings.Contains(c.pods, ":") {
 			t.Errorf("%s: said is %q", c.reason, said)
 		}

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // dialed is a connection of a test that knows whether it was closed.
@@ -30,16 +32,18 @@ func TestDialAny(t *testing.T) {
 		four, six func(context.Context) error
 		want      string
 		tried     int
+		after     time.Duration
 	}{
-		{"the first, and the other one is not asked", answers, answers, four.String(), 1},
-		{"the second, at once, if the first refuses", refuses, answers, six.String(), 2},
-		{"the second if the first says nothing", hangs, answers, six.String(), 2},
-		{"neither, while one says nothing", hangs, refuses, "", 2},
-		{"neither", refuses, refuses, "", 2},
+		{"the first, and the other one is not asked", answers, answers, four.String(), 1, 0},
+		{"the second, at once, if the first refuses", refuses, answers, six.String(), 2, 0},
+		{"the second if the first says nothing", hangs, answers, six.String(), 2, dialNext},
+		{"neither, while one says nothing", hangs, refuses, "", 2, dialNext},
+		{"neither", refuses, refuses, "", 2, 0},
 	} {
-		t.Run(c.reason, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			begin := time.Now()
 			tried := make(chan string, 2)
-			ctx, cancel := context.WithCancel(t.Context())
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			dial := func(ctx context.Context, _, address string) (net.Conn, error) {
 				tried <- address
@@ -48,7 +52,7 @@ func TestDialAny(t *testing.T) {
 					does = c.six
 				}
 				if err := does(ctx); err != nil {
-					if c.want == "" {
+					if c.want == "" && address == six.String() {
 						cancel() // or who hangs would do so for ever
 					}
 					return nil, err
@@ -58,18 +62,18 @@ func TestDialAny(t *testing.T) {
 			conn, err := DialAny(ctx, dial, "tcp", []netip.AddrPort{four, six})
 			switch {
 			case c.want == "" && err == nil:
-				t.Error("a connection comes of nothing")
+				t.Errorf("%s: a connection comes of nothing", c.reason)
 			case c.want != "" && (err != nil || conn.(*dialed).address != c.want):
-				t.Errorf("connected to %v, %v; want %s", conn, err, c.want)
+				t.Errorf("%s: connected to %v, %v; want %s", c.reason, conn, err, c.want)
 			case c.want != "":
 				select {
 				case <-conn.(*dialed).closed:
-					t.Error("what is returned is closed")
+					t.Errorf("%s: what is returned is closed", c.reason)
 				default:
 				}
 			}
-			if c.want != "" && len(tried) != c.tried {
-				t.Errorf("%d addresses were tried, want %d", len(tried), c.tried)
+			if took := time.Since(begin); len(tried) != c.tried || took != c.after {
+				t.Errorf("%s: %d addresses were tried after %s, want %d after %s", c.reason, len(tried), took, c.tried, c.after)
 			}
 		})
 	}
@@ -81,15 +85,22 @@ func TestDialAny(t *testing.T) {
 		t.Errorf("of two that fail is said %v", err)
 	}
 	// Who answers when another one has been taken is closed.
-	late := &dialed{closed: make(chan struct{})}
-	if _, err := DialAny(t.Context(), func(ctx context.Context, _, address string) (net.Conn, error) {
-		if address == four.String() {
-			<-ctx.Done() // the other one has been taken
-			return late, nil
+	synctest.Test(t, func(t *testing.T) {
+		late := &dialed{closed: make(chan struct{})}
+		if _, err := DialAny(t.Context(), func(ctx context.Context, _, address string) (net.Conn, error) {
+			if address == four.String() {
+				<-ctx.Done() // the other one has been taken
+				return late, nil
+			}
+			return &dialed{closed: make(chan struct{})}, nil
+		}, "tcp", []netip.AddrPort{four, six}); err != nil {
+			t.Fatal(err)
 		}
-		return &dialed{closed: make(chan struct{})}, nil
-	}, "tcp", []netip.AddrPort{four, six}); err != nil {
-		t.Fatal(err)
-	}
-	<-late.closed
+		synctest.Wait()
+		select {
+		case <-late.closed:
+		default:
+			t.Error("who answers late stays open")
+		}
+	})
 }

@@ -106,7 +106,7 @@ func TestAccount(t *testing.T) {
 		a := &account{holder: h.of, volumes: map[string]*[2]volume{}}
 		a.is(dataplane.Gateway{
 			ProbeAt: netip.MustParseAddr("169.254.0.5"), LineAt: netip.MustParseAddr("fd46:c73d:1b8d::5"),
-			Views:   []dataplane.View{{View: prefixes("10.81.0.0/16")[0], Real: prefixes("10.42.0.0/16")[0]}},
+			Views: []dataplane.View{{View: prefixes("10.81.0.0/16")[0], Real: prefixes("10.42.0.0/16")[0]}},
 		})
 		a.add(c.of)
 		a.add(c.of)
