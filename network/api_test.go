@@ -113,11 +113,15 @@ func TestDecideAPI(t *testing.T) {
 	}
 }
 
-// TestNamesAreNoView holds that no view covers the address for names, nor a mapping leads there,
-// whatever a peer or an owner says.
+// TestNamesAreNoView holds that no view covers the address for names, or one of those that stand for the
+// ends of tunnels, nor a mapping leads there, whatever a peer or an owner says.
 func TestNamesAreNoView(t *testing.T) {
 	p := own(grounds{clusterID: "rome"})
-	if p.Holds(netip.MustParsePrefix("fd46:c73d::/32")) == "" || !slices.Contains(p.hosts, netip.MustParsePrefix("fd46:c73d:1b8d::53/128")) {
-		t.Errorf("the address for names is free to be covered, or mapped: %v", p.hosts)
+	for _, a := range []string{"fd46:c73d:1b8d::53", "fd46:c73d:1b8d::4", "fd46:c73d:1b8d::5", "fd46:c73d:1b8d:1::c000"} {
+		at := single(addr(a))
+		mapped := slices.ContainsFunc(p.hosts, func(h netip.Prefix) bool { return h.Contains(at.Addr()) })
+		if p.Holds(at) == "" || p.Holds(netip.MustParsePrefix("fd46:c73d::/32")) == "" || !mapped {
+			t.Errorf("%s is free to be covered, or mapped: %v", a, p.hosts)
+		}
 	}
 }

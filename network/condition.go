@@ -49,6 +49,8 @@ func (d *decision) ready(f *facts, p *pair) metav1.Condition {
 		return not(v1alpha1.ReasonWaiting, "the private key of the tunnel is not there yet: does namespace %s exist?", v1alpha1.NetworkNamespace)
 	case f.refused[p.peering] != "" && p.consumes:
 		return not(v1alpha1.ReasonInvalid, "what %s publishes is not taken, what was before goes on: %s", p.peer, f.refused[p.peering])
+	case d.picture.lacking[p.key] != "":
+		return not(v1alpha1.ReasonPoolExhausted, "in band %s cannot be called: %s", p.peer, d.picture.lacking[p.key])
 	case theirs == nil || theirs.Spec.PublicKey == "":
 		return not(v1alpha1.ReasonWaiting, "%s has published nothing yet", p.peer)
 	case len(refused) > 0:

@@ -139,10 +139,10 @@ type decision struct {
 	// specs and statuses are by the pair they belong to: of its own object, and of the other's.
 	specs    map[*pair]v1alpha1.NetworkConfigSpec
 	statuses map[*pair]v1alpha1.NetworkConfigStatus
-	// openings are what is said of tunnels before there are peerings, and lines by which address
-	// providers in band are called, by key.
+	// openings are what is said of tunnels before there are peerings, and lines by which addresses
+	// providers in band are called, by key: at most one of each family, that of IPv4 first.
 	openings map[*opening]v1alpha1.NetworkConfigSpec
-	lines    map[string]netip.Addr
+	lines    map[string][]netip.Addr
 	// paths are what is said of direct paths that tenants want, and couples the providers that may
 	// have some between them.
 	paths   map[*path]v1alpha1.NetworkPathStatus

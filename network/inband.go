@@ -111,34 +111,53 @@ func (f *facts) led(peering string) bool {
 	return f.leads(peering) || slices.ContainsFunc(f.openings, func(o *opening) bool { return o.consumes && o.peering == peering && o.have != nil })
 }
 
-// inBand gives each provider in band the address by which it is called here: the one that it has,
-// else the highest that is free, as mappings have the lowest. A mapping gives way.
+// inBand gives each provider in band the addresses by which it is called here, one of each family: the
+// one that it has, else, where pods here have that family or theirs is not known, the highest that is
+// free, as mappings have the lowest. A mapping gives way.
 func (d *decision) inBand(f *facts) {
-	d.lines = map[string]netip.Addr{}
+	d.lines = map[string][]netip.Addr{}
 	held, lines := map[netip.Addr]bool{}, map[netip.Addr]bool{}
 	for _, a := range f.mapped {
 		held[a] = true
 	}
-	var without []*pair
-	for _, p := range f.pairs {
-		if !p.consumes || !p.inBand {
+	for _, four := range []bool{true, false} {
+		var without []*pair
+		for _, p := range f.pairs {
+			if !p.consumes || !p.inBand {
+				continue
+			}
+			if has := f.lineOf(p, four); mapping.Giveable(f.property.External, has) && !lines[has] {
+				held[has], lines[has] = true, true
+				d.lines[p.key] = append(d.lines[p.key], has)
+				continue
+			}
+			without = append(without, p)
+		}
+		if len(f.property.Pods) > 0 && !hasFamily(f.property.Pods, four) {
 			continue
 		}
-		if has := f.lineOf(p); mapping.Giveable(f.property.External, has) && has.Is4() && !lines[has] {
-			d.lines[p.key], held[has], lines[has] = has, true, true
-			continue
-		}
-		without = append(without, p)
-	}
-	for _, p := range without {
-		if a, ok := mapping.Highest(f.property.External, true, held); ok {
-			d.lines[p.key], held[a] = a, true
+		for _, p := range without {
+			if a, ok := mapping.Highest(f.property.External, four, held); ok {
+				held[a] = true
+				d.lines[p.key] = append(d.lines[p.key], a)
+			}
 		}
 	}
 }
 
-// lineOf is the address by which the provider of a pair is called so far.
-func (f *facts) lineOf(p *pair) netip.Addr {
+// families are those of which there is a prefix, as it is said.
+func families(all []netip.Prefix) string {
+	switch {
+	case !hasFamily(all, true) && hasFamily(all, false):
+		return "IPv6"
+	case hasFamily(all, true) && hasFamily(all, false):
+		return "IPv4 or IPv6"
+	}
+	return "IPv4"
+}
+
+// lineOf is the address of a family by which the provider of a pair is called so far.
+func (f *facts) lineOf(p *pair, four bool) netip.Addr {
 	var said []*v1alpha1.NetworkConfig
 	if own := p.own(); own != nil {
 		said = append(said, own)
@@ -152,11 +171,22 @@ func (f *facts) lineOf(p *pair) netip.Addr {
 		if c.Spec.InBand == nil {
 			continue
 		}
-		if a, err := netip.ParseAddr(c.Spec.InBand.Address); err == nil {
-			return a
+		for _, text := range []string{c.Spec.InBand.Address, c.Spec.InBand.OtherAddress} {
+			if a, err := netip.ParseAddr(text); err == nil && a.Is4() == four {
+				return a
+			}
 		}
 	}
 	return netip.Addr{}
+}
+
+// by says by which addresses a provider is called.
+func by(lines []netip.Addr) *v1alpha1.NetworkInBand {
+	said := &v1alpha1.NetworkInBand{Address: lines[0].String()}
+	if len(lines) > 1 {
+		said.OtherAddress = lines[1].String()
+	}
+	return said
 }
 
 // speaks is what a pair's tunnel is to carry between the clusters: nothing until it is alive at the
@@ -168,8 +198,8 @@ func (d *decision) speaks(f *facts, p *pair) *v1alpha1.NetworkInBand {
 	case !p.consumes:
 		return &v1alpha1.NetworkInBand{}
 	}
-	if line := d.lines[p.key]; line.IsValid() && (f.leads(p.peering) || alive(f.agents, p.key)) {
-		return &v1alpha1.NetworkInBand{Address: line.String()}
+	if lines := d.lines[p.key]; len(lines) > 0 && (f.leads(p.peering) || alive(f.agents, p.key)) {
+		return by(lines)
 	}
 	return nil
 }
@@ -184,20 +214,21 @@ func (d *decision) open(f *facts, ports map[*opening]int32) {
 		}
 		spec := v1alpha1.NetworkConfigSpec{
 			Pods: texts(f.property.Pods), External: texts(f.property.External), // for agents here
-			PublicKey: l.key.Public().String(), InBand: &v1alpha1.NetworkInBand{PublicKey: o.public, Endpoints: o.endpoints},
+			PublicKey: l.key.Public().String(), InBand: &v1alpha1.NetworkInBand{},
 		}
 		if o.consumes {
-			line := d.lines[consumerKey(o.peering)]
-			if !line.IsValid() {
+			lines := d.lines[consumerKey(o.peering)]
+			if len(lines) == 0 {
 				continue
 			}
-			spec.InBand.Address = line.String()
+			spec.InBand = by(lines)
 		} else {
 			if spec.Port = ports[o]; spec.Port == 0 {
 				continue
 			}
 			spec.Endpoints = d.called(f, &pair{key: o.name, peer: o.name, wanted: true}, spec.Port)
 		}
+		spec.InBand.PublicKey, spec.InBand.Endpoints = o.public, o.endpoints
 		d.openings[o] = spec
 		d.picture.tunnels[o.name] = true
 	}
@@ -263,18 +294,19 @@ func (f *facts) lacksToken() bool {
 	return slices.ContainsFunc(f.openings, func(o *opening) bool { return f.locks[o.name].key.IsZero() })
 }
 
-// InBand is the address by which the provider of a peering in band is called, at the ports
-// v1alpha1.InBandAPIPort and v1alpha1.InBandAuthPort. If it cannot be called, it says why.
-func (n *Network) InBand(peering string) (at netip.Addr, why string) {
+// InBand are the addresses by which the provider of a peering in band is called, at the ports
+// v1alpha1.InBandAPIPort and v1alpha1.InBandAuthPort: one of each family, of which the provider may have
+// one alone. If it cannot be called, it says why.
+func (n *Network) InBand(peering string) (at []netip.Addr, why string) {
 	p, key := n.look(), consumerKey(peering)
 	at, known := p.lines[key]
 	switch {
 	case p == nothing:
-		return netip.Addr{}, "the network of this cluster is not known yet"
+		return nil, "the network of this cluster is not known yet"
 	case !known && p.lacking[key] != "":
-		return netip.Addr{}, p.lacking[key]
+		return nil, p.lacking[key]
 	case !known:
-		return netip.Addr{}, "the tunnel of the invitation is not there yet"
+		return nil, "the tunnel of the invitation is not there yet"
 	}
 	for _, key := range []string{key, v1alpha1.IntroductionPrefix + peering} {
 		if !p.tunnels[key] {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -63,8 +64,28 @@ func (w *world) system() {
 }
 
 // TestInBand takes a peering from its invitation to a tunnel of its own, and through restarts: by
-// which address the consumer calls never changes, and the way there is never away.
+// which addresses the consumer calls never changes, and the way there is never away.
 func TestInBand(t *testing.T) {
+	for _, c := range []struct{ name, pods, external, want string }{
+		{"IPv4", "10.42.0.0/16", "10.255.255.0/24", "10.255.255.254"},
+		{"IPv6", "fd42::/48", "fd43::/120", "fd43::ff"},
+		{"both", "10.42.0.0/16 fd42::/48", "fd43::/120 10.255.255.0/24", "10.255.255.254 fd43::ff"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			testInBand(t, strings.Fields(c.pods), strings.Fields(c.external), strings.Fields(c.want))
+		})
+	}
+}
+
+func testInBand(t *testing.T, pods, external, called []string) {
+	var want []netip.Addr
+	for _, a := range called {
+		want = append(want, addr(a))
+	}
+	by := &v1alpha1.NetworkInBand{Address: called[0]}
+	if len(called) > 1 {
+		by.OtherAddress = called[1]
+	}
 	token := base64.RawURLEncoding.EncodeToString(append(make([]byte, 31), 7))
 	_, public, err := v1alpha1.InBandKey(token)
 	if err != nil {
@@ -73,6 +94,8 @@ func TestInBand(t *testing.T) {
 	const secretName = "in-band-token"
 	w := peeredBy(t, &v1alpha1.Consume{CASHA256: v1alpha1.TokenHash("x"), TokenSecret: secretName, InBand: &v1alpha1.InBand{
 		PublicKey: keyOf(77).Public().String(), Endpoints: []string{"198.18.1.1:7100"}}})
+	w.rome.config.Network.Pods, w.rome.config.Network.External = pods, external
+	w.rome.restart()
 	peering := &v1alpha1.Peering{ObjectMeta: named(w.rome.name)}
 	w.changeStatus(peering, `{"status":{"remote":null}}`) // nothing has been heard of it
 	w.away = true
@@ -85,7 +108,7 @@ func TestInBand(t *testing.T) {
 		}
 	}
 	w.settle()
-	if at, why := w.rome.network.InBand(w.rome.peer); at.IsValid() || why == "" || w.rome.opened(introduction) != nil {
+	if at, why := w.rome.network.InBand(w.rome.peer); len(at) > 0 || why == "" || w.rome.opened(introduction) != nil {
 		t.Errorf("without a token the provider is called at %v (%q)", at, why)
 	}
 	w.system()
@@ -100,17 +123,18 @@ func TestInBand(t *testing.T) {
 	if ours == nil || ours.Spec.PublicKey != public || ours.Spec.Port != 0 {
 		t.Fatalf("the consumer says of its introduction %+v", ours)
 	}
-	want := &v1alpha1.NetworkInBand{Address: "10.255.255.254", PublicKey: keyOf(77).Public().String(), Endpoints: []string{"198.18.1.1:7100"}}
-	if d := cmp.Diff(want, ours.Spec.InBand); d != "" {
+	first := by.DeepCopy()
+	first.PublicKey, first.Endpoints = keyOf(77).Public().String(), []string{"198.18.1.1:7100"}
+	if d := cmp.Diff(first, ours.Spec.InBand); d != "" {
 		t.Errorf("the way to the provider (-want +got):\n%s", d)
 	}
-	called := func(when string) {
+	isCalled := func(when string) {
 		t.Helper()
-		if at, why := w.rome.network.InBand(w.rome.peer); at != netip.MustParseAddr("10.255.255.254") || why != "" {
+		if at, why := w.rome.network.InBand(w.rome.peer); !slices.Equal(at, want) || why != "" {
 			t.Errorf("%s the provider is called at %v (%q)", when, at, why)
 		}
 	}
-	called("with an introduction")
+	isCalled("with an introduction")
 	w.rome.report(w.rome.nodes[0], map[string]v1alpha1.TunnelReport{introduction: {Since: &metav1.Time{Time: noon}}})
 	w.settle()
 	if _, why := w.rome.network.InBand(w.rome.peer); !strings.Contains(why, "nothing comes back") {
@@ -133,15 +157,15 @@ func TestInBand(t *testing.T) {
 	if own := w.rome.pair(v1alpha1.NetworkConsumer); own == nil || own.Spec.InBand != nil || w.rome.opened(introduction) == nil {
 		t.Errorf("the tunnel of the peering leads before it lives: %+v", own)
 	}
-	called("while the new tunnel is made")
+	isCalled("while the new tunnel is made")
 	if got := w.milan.pair(v1alpha1.NetworkProvider); got.Spec.InBand == nil {
 		t.Error("the provider's agents are not told that the tenant calls")
 	}
 	w.rome.report(w.rome.nodes[0], map[string]v1alpha1.TunnelReport{introduction: {Alive: true}, w.rome.key(): {Alive: true}})
 	w.settle()
 	own := w.rome.pair(v1alpha1.NetworkConsumer)
-	if own.Spec.InBand == nil || own.Spec.InBand.Address != "10.255.255.254" || own.Spec.InBand.PublicKey != "" {
-		t.Errorf("the tunnel of the peering leads to %+v", own.Spec.InBand)
+	if d := cmp.Diff(by, own.Spec.InBand); d != "" {
+		t.Errorf("where the tunnel of the peering leads (-want +got):\n%s", d)
 	}
 	if w.rome.opened(introduction) != nil {
 		t.Error("the introduction is still there")
@@ -152,7 +176,7 @@ func TestInBand(t *testing.T) {
 	if far := w.milan.pair(v1alpha1.NetworkConsumer); far.Spec.InBand != nil || w.rome.pair(v1alpha1.NetworkProvider).Spec.InBand != nil {
 		t.Error("the other side is told of what is for agents here")
 	}
-	called("by its own tunnel")
+	isCalled("by its own tunnel")
 
 	// It stays so, also when the tunnel is dead and the manager has forgotten everything.
 	w.rome.report(w.rome.nodes[0], map[string]v1alpha1.TunnelReport{w.rome.key(): {Since: &metav1.Time{Time: noon}}})
@@ -162,7 +186,7 @@ func TestInBand(t *testing.T) {
 	if w.rome.pair(v1alpha1.NetworkConsumer).Spec.InBand == nil || w.rome.opened(introduction) != nil {
 		t.Error("after a restart with a dead tunnel another one leads")
 	}
-	if at, _ := w.rome.network.InBand(w.rome.peer); at != netip.MustParseAddr("10.255.255.254") {
+	if at, _ := w.rome.network.InBand(w.rome.peer); !slices.Equal(at, want) {
 		t.Errorf("with a dead tunnel the provider is called at %v", at)
 	}
 	if err := w.raw.Delete(ctx, invitation); err != nil {
@@ -192,7 +216,8 @@ func TestInBandAddress(t *testing.T) {
 	consumes := func(name, has string) *pair {
 		p := &pair{namespace: v1alpha1.PeeringNamespace(name), key: consumerKey(name), peering: name, peer: name, consumes: true, inBand: true, since: noon}
 		if has != "" {
-			p.consumer = &v1alpha1.NetworkConfig{Spec: v1alpha1.NetworkConfigSpec{InBand: &v1alpha1.NetworkInBand{Address: has}}}
+			first, other, _ := strings.Cut(has, " ")
+			p.consumer = &v1alpha1.NetworkConfig{Spec: v1alpha1.NetworkConfigSpec{InBand: &v1alpha1.NetworkInBand{Address: first, OtherAddress: other}}}
 		}
 		return p
 	}
@@ -202,17 +227,27 @@ func TestInBandAddress(t *testing.T) {
 		mapped []string
 		none   bool
 		want   []string
+		pods   string // of IPv4 if empty
 	}{
-		{"the highest", []*pair{consumes("a", ""), consumes("b", "")}, nil, false, []string{"10.81.255.254", "10.81.255.253"}},
-		{"what one has stays", []*pair{consumes("a", ""), consumes("b", "10.81.255.254")}, nil, false, []string{"10.81.255.253", "10.81.255.254"}},
-		{"what is mapped is taken, unless one has it", []*pair{consumes("a", ""), consumes("b", "10.81.255.253")}, []string{"10.81.255.254", "10.81.255.253"}, false, []string{"10.81.255.252", "10.81.255.253"}},
-		{"of another range", []*pair{consumes("a", "10.9.0.7")}, nil, false, []string{"10.81.255.254"}},
-		{"one that stands for nodes", []*pair{consumes("a", "10.81.255.1")}, nil, false, []string{"10.81.255.254"}},
-		{"of two with one the older keeps it", []*pair{consumes("a", "10.81.255.254"), consumes("b", "10.81.255.254")}, nil, false, []string{"10.81.255.254", "10.81.255.253"}},
-		{"there is no range", []*pair{consumes("a", "")}, nil, true, []string{"invalid IP"}},
+		{"the highest", []*pair{consumes("a", ""), consumes("b", "")}, nil, false, []string{"10.81.255.254", "10.81.255.253"}, ""},
+		{"what one has stays", []*pair{consumes("a", ""), consumes("b", "10.81.255.254")}, nil, false, []string{"10.81.255.253", "10.81.255.254"}, ""},
+		{"what is mapped is taken, unless one has it", []*pair{consumes("a", ""), consumes("b", "10.81.255.253")}, []string{"10.81.255.254", "10.81.255.253"}, false, []string{"10.81.255.252", "10.81.255.253"}, ""},
+		{"of another range", []*pair{consumes("a", "10.9.0.7")}, nil, false, []string{"10.81.255.254"}, ""},
+		{"one that stands for nodes", []*pair{consumes("a", "10.81.255.1")}, nil, false, []string{"10.81.255.254"}, ""},
+		{"of two with one the older keeps it", []*pair{consumes("a", "10.81.255.254"), consumes("b", "10.81.255.254")}, nil, false, []string{"10.81.255.254", "10.81.255.253"}, ""},
+		{"there is no range", []*pair{consumes("a", "")}, nil, true, []string{""}, ""},
+		{"of IPv6 where pods have that alone", []*pair{consumes("a", ""), consumes("b", "")}, []string{"fd81::ff"}, false, []string{"fd81::fe", "fd81::fd"}, "fd42::/48"},
+		{"of both where pods have both", []*pair{consumes("a", "")}, nil, false, []string{"10.81.255.254 fd81::ff"}, "10.42.0.0/16 fd42::/48"},
+		{"of an older build, that has one", []*pair{consumes("a", "10.81.255.9")}, nil, false, []string{"10.81.255.9 fd81::ff"}, "10.42.0.0/16 fd42::/48"},
+		{"both stay", []*pair{consumes("a", "fd81::7 10.81.255.9")}, nil, false, []string{"10.81.255.9 fd81::7"}, "10.42.0.0/16 fd42::/48"},
+		{"what one has stays, whatever pods have now", []*pair{consumes("a", "10.81.255.9")}, nil, false, []string{"10.81.255.9 fd81::ff"}, "fd42::/48"},
+		{"there is no range of IPv6", []*pair{consumes("a", "")}, nil, true, []string{""}, "fd42::/48"},
 	} {
 		f := usual(c.pairs...)
-		if f.property.External = prefixes([]string{"10.81.255.0/24"}); c.none {
+		if c.pods != "" {
+			f.property.Pods = prefixes(strings.Fields(c.pods))
+		}
+		if f.property.External = prefixes([]string{"10.81.255.0/24", "fd81::/120"}); c.none {
 			f.property.External = nil
 		}
 		for _, text := range c.mapped {
@@ -220,11 +255,19 @@ func TestInBandAddress(t *testing.T) {
 		}
 		d := decide(f)
 		for i, p := range c.pairs {
-			if got := d.lines[p.key].String(); got != c.want[i] {
+			if got := strings.Trim(fmt.Sprint(d.lines[p.key]), "[]"); got != c.want[i] {
 				t.Errorf("%s: %s is called at %s, want %s", c.reason, p.peer, got, c.want[i])
 			}
 		}
-		if c.none != (d.picture.lacking[c.pairs[0].key] != "") {
+		said := d.picture.lacking[c.pairs[0].key]
+		c.pairs[0].wanted = true
+		if ready := decide(f).conditions[c.pairs[0].peering]; c.none != (ready.Reason == v1alpha1.ReasonPoolExhausted && strings.Contains(ready.Message, "network.external")) {
+			t.Errorf("%s: NetworkReady says %s: %s", c.reason, ready.Reason, ready.Message)
+		}
+		if c.none && strings.Contains(said, "IPv6") != strings.Contains(c.pods, ":") {
+			t.Errorf("%s: said is %q", c.reason, said)
+		}
+		if c.none != (said != "") {
 			t.Errorf("%s: said is %q", c.reason, d.picture.lacking)
 		}
 	}
@@ -241,7 +284,7 @@ func TestInBandTrouble(t *testing.T) {
 	f.openings = []*opening{{name: v1alpha1.IntroductionPrefix + "oslo", consumes: true, peering: "oslo", since: noon,
 		have: &v1alpha1.NetworkConfig{Spec: v1alpha1.NetworkConfigSpec{InBand: &v1alpha1.NetworkInBand{Address: "10.81.255.253"}}}}}
 	d := decide(f)
-	if got := d.picture.lines; got[p.key] != addr("10.81.255.254") || got[opened.key] != addr("10.81.255.253") {
+	if got := d.picture.lines; fmt.Sprint(got[p.key], got[opened.key]) != "[10.81.255.254] [10.81.255.253]" {
 		t.Errorf("without keys providers are called at %v", got)
 	}
 

@@ -173,8 +173,10 @@ func (m *mapper) holders(ctx context.Context) ([]mapping.Holder, error) {
 		return nil, fmt.Errorf("listing mappings: %w", err)
 	}
 	var all []mapping.Holder
-	for key, line := range m.network.look().lines { // those came before all mappings
-		all = append(all, mapping.Holder{Key: "line of " + key, Has: line, Other: true})
+	for key, lines := range m.network.look().lines { // those came before all mappings
+		for _, line := range lines {
+			all = append(all, mapping.Holder{Key: "line of " + key, Has: line, Other: true})
+		}
 	}
 	for i := range list.Items {
 		o := &list.Items[i]

@@ -27,6 +27,10 @@ const (
 	maxConnected = 4096
 )
 
+// kept is where every node answers for names in IPv6, and what stands for the ends of tunnels: in IPv4
+// these are link-local, which are nobody's range in any case.
+var kept = netip.PrefixFrom(dns.Address6(), 48).Masked()
+
 // grounds is what this cluster's own ranges follow from.
 type grounds struct {
 	settings  home.Network
@@ -82,8 +86,7 @@ func own(g grounds) property {
 	for _, a := range g.servers {
 		p.Nodes, p.hosts = append(p.Nodes, single(a)), append(p.hosts, single(a))
 	}
-	names := single(dns.Address6()) // of every node, as that of IPv4, which is link-local
-	p.Nodes, p.hosts = append(p.Nodes, names), append(p.hosts, names)
+	p.Nodes, p.hosts = append(p.Nodes, kept), append(p.hosts, kept)
 	p.hosts = sorted(p.hosts)
 	p.Nodes = sorted(p.Nodes)
 	for _, a := range g.reached {

@@ -26,7 +26,7 @@ type picture struct {
 	coming map[string]time.Time
 	// lines are by which addresses providers in band are called here, and lacking why one of them
 	// cannot be.
-	lines   map[string]netip.Addr
+	lines   map[string][]netip.Addr
 	lacking map[string]string
 	// nameServers are where pods here ask for names; none while that is not known.
 	nameServers []netip.Addr
@@ -38,15 +38,15 @@ type picture struct {
 
 // call takes over by which addresses providers in band are called: those of which a tunnel is said.
 func (p *picture) call(f *facts, d *decision) {
-	p.lines, p.lacking = map[string]netip.Addr{}, map[string]string{}
+	p.lines, p.lacking = map[string][]netip.Addr{}, map[string]string{}
 	note := func(key, text string) { p.words[key] += text + ";" }
 	for _, of := range f.pairs {
 		line := d.lines[of.key]
 		switch {
 		case !of.consumes || !of.inBand:
 			continue
-		case !line.IsValid():
-			p.lacking[of.key] = "this cluster has no external range of IPv4, or none of its addresses is free: have its owner set network.external"
+		case len(line) == 0:
+			p.lacking[of.key] = "this cluster has no external range of " + families(f.property.Pods) + ", or none of its addresses is free: have its owner set network.external"
 		case p.tunnels[v1alpha1.IntroductionPrefix+of.peering] || d.specs[of].InBand != nil || f.led(of.peering):
 			p.lines[of.key] = line
 		}

@@ -94,7 +94,7 @@ func (r *reconciler) introduce(ctx context.Context, v *visit) (bool, error) {
 		v.stall(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonInvitationMissing, missing)
 		return false, nil
 	}
-	consume, why := r.called(v)
+	consume, at, why := r.called(v)
 	if why != "" {
 		v.no(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonTunnelDown, why)
 		v.soon(tunnelAgain)
@@ -107,7 +107,7 @@ func (r *reconciler) introduce(ctx context.Context, v *visit) (bool, error) {
 		return false, nil
 	}
 	answer, refusal := r.introduceOnce(ctx, introduction{
-		consume: consume, token: token,
+		consume: consume, at: at, token: token,
 		spec: v1alpha1.IdentitySpec{Cluster: r.home.Info(), PeeringUID: string(v.UID), Request: string(v.cred.Request)},
 		want: expected{
 			clusterID: v.Spec.ClusterID, user: v1alpha1.UserPrefix + string(v.UID),

@@ -28,10 +28,10 @@ func (c *credential) inside(consume *v1alpha1.Consume) {
 	}
 }
 
-// line is the address by which a provider in band is called, or why it cannot be.
-func (r *reconciler) line(peering string) (netip.Addr, string) {
+// line are the addresses by which a provider in band is called, or why it cannot be.
+func (r *reconciler) line(peering string) ([]netip.Addr, string) {
 	if r.tunnels == nil {
-		return netip.Addr{}, "spec.consume.inBand: the network is off in this cluster; switch it on (pelago install --set network.enabled=true), or peer by addresses"
+		return nil, "spec.consume.inBand: the network is off in this cluster; switch it on (pelago install --set network.enabled=true), or peer by addresses"
 	}
 	return r.tunnels.InBand(peering)
 }
@@ -42,10 +42,10 @@ func (r *reconciler) connection(peering string, consume *v1alpha1.Consume, c *cr
 	if inBand(consume, c) {
 		conn.ServerURL, conn.ProxyURL = v1alpha1.InBandServer, ""
 		at, _ := r.line(peering)
-		if !at.IsValid() {
-			at = nowhere
+		if len(at) == 0 {
+			at = []netip.Addr{nowhere}
 		}
-		conn.At = netip.AddrPortFrom(at, v1alpha1.InBandAPIPort)
+		conn.At = ported(at, v1alpha1.InBandAPIPort)
 	}
 	return conn
 }
@@ -72,16 +72,40 @@ func (r *reconciler) lastWord(ctx context.Context, v *visit) {
 	}
 }
 
-// called is where to introduce this cluster; why says why that is not known yet.
-func (r *reconciler) called(v *visit) (consume *v1alpha1.Consume, why string) {
+func ported(all []netip.Addr, port uint16) (at []netip.AddrPort) {
+	for _, a := range all {
+		at = append(at, netip.AddrPortFrom(a, port))
+	}
+	return at
+}
+
+// called is where to introduce this cluster, at one of some addresses if there are any; why says why
+// that is not known yet.
+func (r *reconciler) called(v *visit) (consume *v1alpha1.Consume, at []netip.AddrPort, why string) {
 	if v.Spec.Consume.InBand == nil {
-		return v.Spec.Consume, ""
+		return v.Spec.Consume, nil, ""
 	}
-	at, why := r.line(v.Name)
+	line, why := r.line(v.Name)
 	if why != "" {
-		return nil, why
+		return nil, nil, why
 	}
+	at = ported(line, v1alpha1.InBandAuthPort)
 	consume = v.Spec.Consume.DeepCopy()
-	consume.AuthURL = "https://" + netip.AddrPortFrom(at, v1alpha1.InBandAuthPort).String()
-	return consume, ""
+	consume.ProxyURL = ""
+	consume.AuthURL = "https://" + at[0].String()
+	return consume, at, ""
+}
+
+// silent is what may be wrong where a tunnel is there and the provider behind it does not answer.
+func silent(at []netip.AddrPort) string {
+	families := map[bool]string{}
+	for _, a := range at {
+		families[a.Addr().Is4()] = map[bool]string{true: "IPv4", false: "IPv6"}[a.Addr().Is4()]
+	}
+	if len(families) != 1 {
+		return ""
+	}
+	family := families[at[0].Addr().Is4()]
+	return "; this cluster calls by " + family + ", the only one that its pods have: has the provider's API server an endpoint of " + family +
+		" (kubectl get endpointslices kubernetes), and its Service " + v1alpha1.AuthService + " one (auth.service.ipFamilyPolicy)? If not, peer without --in-band"
 }

@@ -22,13 +22,13 @@ import (
 // fakeTunnels leads from one address to a provider, and knows what was called besides.
 type fakeTunnels struct {
 	mu        sync.Mutex
-	at        netip.Addr
+	at        []netip.Addr
 	why       string
 	api, auth string
 	strays    []string
 }
 
-func (f *fakeTunnels) InBand(string) (netip.Addr, string) {
+func (f *fakeTunnels) InBand(string) ([]netip.Addr, string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.at, f.why
@@ -36,20 +36,31 @@ func (f *fakeTunnels) InBand(string) (netip.Addr, string) {
 
 func (f *fakeTunnels) InBandSource(func(string) []reconcile.Request) source.Source { return nil }
 
+// set says at which addresses the provider is, of which the last one leads there.
 func (f *fakeTunnels) set(at, why string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.at, f.why = netip.Addr{}, why
-	if at != "" {
-		f.at = netip.MustParseAddr(at)
+	f.at, f.why = nil, why
+	for _, a := range strings.Fields(at) {
+		f.at = append(f.at, netip.MustParseAddr(a))
 	}
 }
 
 // dial leads where the tunnel does, and nowhere else.
 func (f *fakeTunnels) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	f.mu.Lock()
-	to := map[string]string{netip.AddrPortFrom(f.at, 443).String(): f.api, netip.AddrPortFrom(f.at, 8443).String(): f.auth}[address]
-	if to == "" && !strings.HasPrefix(address, "[100::1]") {
+	to, is := "", strings.HasPrefix(address, "[100::1]")
+	for i, at := range f.at {
+		for port, server := range map[uint16]string{443: f.api, 8443: f.auth} {
+			if netip.AddrPortFrom(at, port).String() != address {
+				continue
+			}
+			if is = true; i == len(f.at)-1 {
+				to = server
+			}
+		}
+	}
+	if !is {
 		f.strays = append(f.strays, address)
 	}
 	f.mu.Unlock()
@@ -85,7 +96,7 @@ func TestInBand(t *testing.T) {
 	if s.auth.calls != 0 || len(tunnels.strays) > 0 {
 		t.Errorf("%d calls without a tunnel, %v", s.auth.calls, tunnels.strays)
 	}
-	tunnels.set("10.255.255.254", "")
+	tunnels.set("10.255.255.254 fd00::254", "") // the provider has one family alone
 	s.until("there is a request", func(p *v1alpha1.Peering) bool {
 		return p != nil && has(v1alpha1.ConditionResourcesAccepted, v1alpha1.ReasonPending)(p)
 	})
@@ -94,9 +105,9 @@ func TestInBand(t *testing.T) {
 	if p.Status.ServerURL != v1alpha1.InBandServer {
 		t.Errorf("the provider is said to be at %s", p.Status.ServerURL)
 	}
-	tunnels.set("10.255.255.7", "")
+	tunnels.set("10.255.255.7 fd00::7", "")
 	s.reconcile()
-	s.until("the new address is used", func(*v1alpha1.Peering) bool {
+	s.until("the new address is used, of the family that leads there", func(*v1alpha1.Peering) bool {
 		now, ok := s.fleet.Peer(s.name)
 		return ok && now.State().Reachable && now.Client().Get(t.Context(), client.ObjectKeyFromObject(s.identity()), s.identity()) == nil
 	})
@@ -125,6 +136,24 @@ func TestInBand(t *testing.T) {
 	s.expectNothing()
 	if len(tunnels.strays) > 0 {
 		t.Errorf("called past the tunnel: %v", tunnels.strays)
+	}
+}
+
+// TestInBandSilent holds what is said of a provider that does not answer in the only family by which this
+// cluster calls.
+func TestInBandSilent(t *testing.T) {
+	for _, c := range []struct{ at, want, not string }{
+		{"", "", "calls by"},
+		{"10.255.255.254", "calls by IPv4, the only", "IPv6"},
+		{"fd43::ff", "calls by IPv6, the only", "IPv4"},
+		{"10.255.255.254 fd43::ff", "", "calls by"},
+	} {
+		f := &fakeTunnels{}
+		f.set(c.at, "")
+		r := unanswered(introduction{consume: &v1alpha1.Consume{AuthURL: "https://x:1"}, at: ported(f.at, 8443)}, errors.New("timeout"))
+		if r.reason != v1alpha1.ReasonAuthUnreachable || !strings.Contains(r.message, c.want) || strings.Contains(r.message, c.not) {
+			t.Errorf("of %q is said %s: %s", c.at, r.reason, r.message)
+		}
 	}
 }
 

@@ -11,7 +11,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -19,6 +21,7 @@ import (
 	"unicode"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/fleet"
 )
 
 const (
@@ -47,9 +50,11 @@ func (r *refusal) Error() string { return r.message }
 // introduction is what one needs to introduce this cluster.
 type introduction struct {
 	consume *v1alpha1.Consume
-	token   string
-	spec    v1alpha1.IdentitySpec
-	want    expected
+	// at is where the endpoint is in truth, at one of these addresses, if it is in a tunnel.
+	at    []netip.AddrPort
+	token string
+	spec  v1alpha1.IdentitySpec
+	want  expected
 }
 
 var errUntrusted = errors.New("untrusted")
@@ -58,7 +63,7 @@ var errUntrusted = errors.New("untrusted")
 func (r *reconciler) introduceOnce(ctx context.Context, i introduction) (*answer, *refusal) {
 	ctx, cancel := context.WithTimeout(ctx, attemptLimit)
 	defer cancel()
-	hc, err := r.endpoint(i.consume)
+	hc, err := r.endpoint(i.consume, i.at)
 	if err != nil {
 		return nil, &refusal{reason: v1alpha1.ReasonInvalid, message: err.Error(), stalled: true}
 	}
@@ -74,12 +79,12 @@ func (r *reconciler) introduceOnce(ctx context.Context, i introduction) (*answer
 	request.Header.Set("Content-Type", "application/json")
 	reply, err := hc.Do(request)
 	if err != nil {
-		return nil, unanswered(i.consume, err)
+		return nil, unanswered(i, err)
 	}
 	defer reply.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(reply.Body, maxReply+1))
 	if err != nil {
-		return nil, unanswered(i.consume, err)
+		return nil, unanswered(i, err)
 	}
 	if reply.StatusCode != http.StatusOK {
 		return nil, refused(reply.StatusCode, reply.Header.Get("Retry-After"), text)
@@ -93,13 +98,18 @@ func (r *reconciler) introduceOnce(ctx context.Context, i introduction) (*answer
 }
 
 // endpoint returns a client that talks to the pinned endpoint and nobody else.
-func (r *reconciler) endpoint(c *v1alpha1.Consume) (*http.Client, error) {
+func (r *reconciler) endpoint(c *v1alpha1.Consume, at []netip.AddrPort) (*http.Client, error) {
 	pin, err := hex.DecodeString(c.CASHA256)
 	if err != nil || len(pin) != sha256.Size {
 		return nil, errors.New("spec.consume.caSHA256: not a SHA-256 in hexadecimal; copy the whole line of pelago generate")
 	}
 	transport := &http.Transport{
-		DialContext: r.dial,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if len(at) > 0 {
+				return fleet.DialAny(ctx, r.dial, network, at)
+			}
+			return r.dial(ctx, network, address)
+		},
 		TLSClientConfig: &tls.Config{
 			MinVersion: tls.VersionTLS13,
 			ServerName: v1alpha1.AuthService,
@@ -156,13 +166,14 @@ func verify(chain []*x509.Certificate, pin []byte, now time.Time) error {
 }
 
 // unanswered is an introduction that did not get through.
-func unanswered(c *v1alpha1.Consume, err error) *refusal {
+func unanswered(i introduction, err error) *refusal {
+	c := i.consume
 	if errors.Is(err, errUntrusted) {
 		return &refusal{reason: v1alpha1.ReasonUntrusted,
 			message: "the authentication endpoint " + c.AuthURL + " is not of the authority in spec.consume.caSHA256; ask the provider for a new line of pelago generate"}
 	}
 	return &refusal{reason: v1alpha1.ReasonAuthUnreachable,
-		message: "the authentication endpoint " + c.AuthURL + " does not answer: " + brief(err) + "; trying again"}
+		message: "the authentication endpoint " + c.AuthURL + " does not answer: " + brief(err) + "; trying again" + silent(i.at)}
 }
 
 // refusedSentence is the one answer to every invitation that is not accepted.

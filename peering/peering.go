@@ -57,8 +57,9 @@ type Home interface {
 
 // Tunnels leads to providers in band.
 type Tunnels interface {
-	// InBand is the address by which the provider of a peering is called, or why it cannot be.
-	InBand(peering string) (at netip.Addr, why string)
+	// InBand are the addresses, of which one may do, by which the provider of a peering is called, or
+	// why it cannot be.
+	InBand(peering string) (at []netip.Addr, why string)
 	// InBandSource tells of the peerings of which InBand says something else.
 	InBandSource(mapper func(peering string) []reconcile.Request) source.Source
 }

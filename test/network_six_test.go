@@ -1,6 +1,7 @@
 package test
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/pelago-dev/pelago/internal/kubetest"
@@ -13,7 +14,7 @@ const sixFile = `clusters:
 `
 
 // TestNetworkIPv6 has clusters without IPv4 do all that others do over the network: names, home's
-// API, policies, reachability and mappings included.
+// API, policies, reachability, mappings and peering in band included.
 func TestNetworkIPv6(t *testing.T) {
 	s := kubetest.Sandbox(t, kubetest.Options{Name: "net6", File: sandboxFile(t, sixFile), Pelago: true})
 	c := newContinuum(t, s, "rome", "milan")
@@ -28,7 +29,28 @@ func TestNetworkIPv6(t *testing.T) {
 		{"NetworkPolicies", networkPolicies},
 		{"Reachability", reachability},
 		{"IPMapping", func(t *testing.T, c *continuum) { mappingHolds(t, c, outsideServer6) }},
+		{"InBand", inBandIPv6},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(t, c) })
 	}
+}
+
+// inBandIPv6 has rome part from milan and peer with it in band, by an address of IPv6, and pods run there.
+func inBandIPv6(t *testing.T, c *continuum) {
+	c.part(t, "rome", "milan")
+	t.Cleanup(func() { c.part(t, "rome", "milan") })
+	b := &inBand{continuum: c}
+	if r := c.TryPelago(t, "rome", "peer", "--remote-kubeconfig", c.Files["milan"], "--in-band"); r.Code != 0 {
+		t.Fatalf("exit %d\n%s%s\n%s", r.Code, r.Out, r.Errs, c.TryPelago(t, "rome", "explain", "peering", "milan").Out)
+	}
+	c.nodeReady(t, "rome", "milan")
+	b.introduced(t)
+	text, err := b.address()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at, err := netip.ParseAddr(text); err != nil || !at.Is6() {
+		t.Errorf("rome calls milan at %s, want an address of IPv6, %v", text, err)
+	}
+	mainJob(t, c)
 }

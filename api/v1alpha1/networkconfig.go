@@ -109,11 +109,18 @@ type NetworkConfigSpec struct {
 // NetworkInBand is how the clusters speak with each other through a tunnel: the consumer calls
 // the API server of the provider, and with an invitation its authentication endpoint.
 type NetworkInBand struct {
-	// Address, at the consumer, is by which it calls the provider: one of External.
+	// Address, at the consumer, is by which it calls the provider: one of External, of IPv4 if it
+	// has that.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=45
 	Address string `json:"address,omitempty"`
+	// OtherAddress is one of the other family, by which it calls the provider as well: which of them
+	// leads to the provider's servers it finds out by calling.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=45
+	OtherAddress string `json:"otherAddress,omitempty"`
 	// PublicKey is the other side's key, and Endpoints where it may be, in the tunnel of an
 	// invitation.
 	//

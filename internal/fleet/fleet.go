@@ -52,9 +52,9 @@ type Connection struct {
 	ServerURL string
 	// CA of ServerURL in PEM; the system's if empty.
 	CA []byte
-	// At is where ServerURL is in truth, if its name means something else here or nothing: of a
-	// provider that is reached through a tunnel.
-	At netip.AddrPort
+	// At is where ServerURL is in truth, at one of these addresses, if its name means something else
+	// here or nothing: of a provider that is reached through a tunnel.
+	At []netip.AddrPort
 	// ProxyURL is an HTTP proxy on the way, none if empty.
 	ProxyURL string
 	// Certificate and Key in PEM, if the credential is a certificate.

@@ -68,8 +68,8 @@ func newTransport(c Connection, dial func(context.Context, string, string) (net.
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 			defer cancel()
-			if c.At.IsValid() {
-				address = c.At.String()
+			if len(c.At) > 0 {
+				return DialAny(ctx, dial, network, c.At)
 			}
 			return dial(ctx, network, address)
 		},

@@ -31,7 +31,7 @@ func (k *known) apiDoor(object string, f facts, p *pair) (dataplane.Door, bool) 
 	}
 	to := apiServers(f.api, at.Addr().Is4())
 	if len(to) == 0 {
-		k.wrong(object, "the Service kubernetes in default has no ready endpoint of %s, so pods there do not reach the API server", map[bool]string{true: "IPv4", false: "IPv6"}[at.Addr().Is4()])
+		k.wrong(object, "the Service kubernetes in default has no ready endpoint of %s, so pods there do not reach the API server", familyName(at.Addr().Is4()))
 		return dataplane.Door{}, false
 	}
 	return dataplane.Door{At: at, To: to[0]}, true

@@ -87,37 +87,23 @@ func (k *known) line(object string, f facts, p *pair, invited bool) *dataplane.L
 	if said == nil {
 		return nil
 	}
-	line := &dataplane.Line{}
 	if p.role == plan.Provider {
-		for _, door := range []struct {
-			port             uint16
-			what             string
-			to               []netip.AddrPort
-			opened           bool
-			perSecond, burst uint32
-		}{
-			{v1alpha1.InBandAPIPort, "the API server", apiServers(f.api, true), true, apiPerSecond, apiBurst},
-			{v1alpha1.InBandAuthPort, "the authentication endpoint", readyAt(f.auth, authPortName, true), invited, authPerSecond, authBurst},
-		} {
-			switch {
-			case !door.opened:
-			case len(door.to) == 0:
-				k.wrong(object, "%s has no ready endpoint of IPv4, so the consumer does not reach it", door.what)
-			default:
-				line.Doors = append(line.Doors, dataplane.LineDoor{Port: door.port, To: door.to[0], PerSecond: door.perSecond, Burst: door.burst})
-			}
+		return &dataplane.Line{Doors: k.lineDoors(object, f, invited)}
+	}
+	line := &dataplane.Line{Ports: []uint16{v1alpha1.InBandAPIPort}}
+	for _, text := range []string{said.Address, said.OtherAddress} {
+		at, err := netip.ParseAddr(text)
+		switch {
+		case text == "":
+		case err != nil:
+			k.wrong(object, "the address %s of its provider is none", short(text))
+		default:
+			line.Views = append(line.Views, at)
 		}
-		return line
 	}
-	at, err := netip.ParseAddr(said.Address)
-	switch {
-	case said.Address == "":
-		return nil
-	case err != nil:
-		k.wrong(object, "the address %s of its provider is none", short(said.Address))
+	if len(line.Views) == 0 {
 		return nil
 	}
-	line.View, line.Ports = at, []uint16{v1alpha1.InBandAPIPort}
 	if invited {
 		line.Ports = append(line.Ports, v1alpha1.InBandAuthPort)
 	}
@@ -125,9 +111,54 @@ func (k *known) line(object string, f facts, p *pair, invited bool) *dataplane.L
 	for i := range f.managers {
 		callers = append(callers, sliceAddresses(&f.managers[i])...)
 	}
-	line.Callers = k.reached(object, callers, func(a netip.Addr) (netip.Addr, bool) { return a, a.Is4() && prefixIn(k.input.Pods, a) })
+	line.Callers = k.reached(object, callers, func(a netip.Addr) (netip.Addr, bool) { return a, prefixIn(k.input.Pods, a) })
 	return line
 }
+
+// lineDoors are the doors of a provider, in each family that what they stand for has.
+func (k *known) lineDoors(object string, f facts, invited bool) (doors []dataplane.LineDoor) {
+	had := map[string][]string{}
+	for _, four := range []bool{true, false} {
+		for _, door := range []struct {
+			port             uint16
+			what             string
+			to               []netip.AddrPort
+			perSecond, burst uint32
+		}{
+			{v1alpha1.InBandAPIPort, apiServerWords, apiServers(f.api, four), apiPerSecond, apiBurst},
+			{v1alpha1.InBandAuthPort, authWords, readyAt(f.auth, authPortName, four), authPerSecond, authBurst},
+		} {
+			if len(door.to) == 0 || door.what == authWords && !invited {
+				continue
+			}
+			had[door.what] = append(had[door.what], familyName(four))
+			doors = append(doors, dataplane.LineDoor{Port: door.port, To: door.to[0], PerSecond: door.perSecond, Burst: door.burst})
+		}
+	}
+	api, auth := had[apiServerWords], had[authWords]
+	if len(api) == 0 {
+		k.wrong(object, "%s has no ready endpoint, so the consumer does not reach it", apiServerWords)
+	}
+	if !invited {
+		return doors
+	}
+	if len(auth) == 0 {
+		k.wrong(object, "%s has no ready endpoint, so the consumer does not reach it", authWords)
+	}
+	if len(api) == 1 && len(auth) == 1 && api[0] != auth[0] {
+		k.wrong(object, "%s has an endpoint of %s alone, and %s one of %s, so a consumer of one family does not reach both: let Service %s be of %[2]s as well (pelago install --set auth.service.ipFamilyPolicy=PreferDualStack)",
+			apiServerWords, api[0], authWords, auth[0], v1alpha1.AuthService)
+	}
+	return doors
+}
+
+// What doors stand for, as it is said.
+const (
+	apiServerWords = "the API server"
+	authWords      = "the authentication endpoint"
+)
+
+func familyName(four bool) string { return map[bool]string{true: "IPv4", false: "IPv6"}[four] }
 
 // readyAt are the endpoints of a family that are ready, in order, at the port of a name.
 func readyAt(all []discoveryv1.EndpointSlice, port string, four bool) (ready []netip.AddrPort) {

@@ -64,10 +64,10 @@ func TestInBand(t *testing.T) {
 	api, auth := dataplane.LineDoor{Port: 443, To: netip.MustParseAddrPort("192.0.2.10:6443"), PerSecond: 50, Burst: 200}, dataplane.LineDoor{Port: 8443, To: netip.MustParseAddrPort("10.42.1.30:9443"), PerSecond: 5, Burst: 20}
 	caller := []netip.Addr{netip.MustParseAddr("10.42.1.20")}
 	want := map[string]*dataplane.Line{
-		"peering-milan":       {View: netip.MustParseAddr("10.255.255.254"), Callers: caller, Ports: []uint16{443}},
+		"peering-milan":       {Views: addrs("10.255.255.254"), Callers: caller, Ports: []uint16{443}},
 		"tenant-turin":        {Doors: []dataplane.LineDoor{api}},
 		"invitation-x":        {Doors: []dataplane.LineDoor{api, auth}},
-		"introduction-naples": {View: netip.MustParseAddr("10.255.255.253"), Callers: caller, Ports: []uint16{443, 8443}},
+		"introduction-naples": {Views: addrs("10.255.255.253"), Callers: caller, Ports: []uint16{443, 8443}},
 	}
 	if d := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})); d != "" {
 		t.Errorf("lines (-want +got):\n%s", d)
@@ -78,6 +78,67 @@ func TestInBand(t *testing.T) {
 			p.Key == "invitation-x" && (p.Role != plan.Provider || p.Peer != secret(22).Public()):
 			t.Errorf("%s is %s, of %s at %v", p.Key, p.Role, p.Peer, p.Endpoints)
 		}
+	}
+}
+
+// TestInBandFamilies holds that doors lead to endpoints of the family in which they are called, that who
+// calls does so by each address of his provider, and what is said where a consumer reaches one server only.
+func TestInBandFamilies(t *testing.T) {
+	f := inBandFacts()
+	six := func(of subject, port string, number int32, at string) discoveryv1.EndpointSlice {
+		s := servedAt(of, port, number, at)
+		s.Name, s.AddressType = s.Name+"-six", discoveryv1.AddressTypeIPv6
+		return s
+	}
+	f.configs[0].Spec.InBand.OtherAddress = "fd43::fe"
+	for i := range f.configs {
+		f.configs[i].Spec.Pods = append(f.configs[i].Spec.Pods, "fd42::/48")
+	}
+	f.api = append(f.api, six(apiSubject, apiPortName, 6443, "2001:db8::10"))
+	f.managers = append(f.managers, six(managerSubject, "api", 8443, "fd42::20"))
+	lines := func() (map[string]*dataplane.Line, string) {
+		k, said := input(f), ""
+		got := map[string]*dataplane.Line{}
+		for _, p := range k.input.Peerings {
+			got[p.Key] = p.Line
+		}
+		for _, p := range k.problems {
+			said += p.String() + "\n"
+		}
+		return got, said
+	}
+	got, said := lines()
+	api4, auth4 := dataplane.LineDoor{Port: 443, To: netip.MustParseAddrPort("192.0.2.10:6443"), PerSecond: 50, Burst: 200}, dataplane.LineDoor{Port: 8443, To: netip.MustParseAddrPort("10.42.1.30:9443"), PerSecond: 5, Burst: 20}
+	api6, auth6 := api4, auth4
+	api6.To, auth6.To = netip.MustParseAddrPort("[2001:db8::10]:6443"), netip.MustParseAddrPort("[fd42::30]:9443")
+	callers := addrs("10.42.1.20", "fd42::20")
+	want := map[string]*dataplane.Line{
+		"peering-milan":       {Views: addrs("10.255.255.254", "fd43::fe"), Callers: callers, Ports: []uint16{443}},
+		"tenant-turin":        {Doors: []dataplane.LineDoor{api4, api6}},
+		"invitation-x":        {Doors: []dataplane.LineDoor{api4, auth4, api6}},
+		"introduction-naples": {Views: addrs("10.255.255.253"), Callers: callers, Ports: []uint16{443, 8443}},
+	}
+	if d := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})); d != "" {
+		t.Errorf("lines (-want +got):\n%s", d)
+	}
+	if strings.Contains(said, "endpoint") {
+		t.Errorf("something is wrong with one of both families: %s", said)
+	}
+	// Of IPv6 alone, and where each server has one family.
+	f.api = f.api[1:]
+	if _, said = lines(); !strings.Contains(said, "invitation-x: the API server has an endpoint of IPv6 alone, and the authentication endpoint one of IPv4") || strings.Contains(said, "turin") {
+		t.Errorf("of servers of one family each is said: %s", said)
+	}
+	f.auth = []discoveryv1.EndpointSlice{six(authSubject, authPortName, 9443, "fd42::30")}
+	if got, said = lines(); strings.Contains(said, "endpoint") {
+		t.Errorf("something is wrong with IPv6 alone: %s", said)
+	}
+	if d := cmp.Diff(&dataplane.Line{Doors: []dataplane.LineDoor{api6, auth6}}, got["invitation-x"], cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})); d != "" {
+		t.Errorf("doors of IPv6 alone (-want +got):\n%s", d)
+	}
+	f.configs[0].Spec.InBand.Address = "none"
+	if got, said = lines(); !strings.Contains(said, "of its provider is none") || len(got["peering-milan"].Views) != 1 {
+		t.Errorf("one address that is none takes the other one away, told %s", said)
 	}
 }
 

@@ -183,7 +183,7 @@ type account struct {
 
 	mu    sync.Mutex
 	views []dataplane.View
-	probe netip.Addr
+	ends  [2]netip.Addr // this end of the tunnel itself, in each family
 	// volumes are what was sent and received, by namespace.
 	volumes map[string]*[2]volume
 	// transits are the views of other providers that the peer reaches, and through the bytes that it
@@ -196,7 +196,7 @@ type account struct {
 func (a *account) is(g dataplane.Gateway, via map[netip.Prefix]string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.views, a.probe, a.transits = g.Views, g.ProbeAt, nil
+	a.views, a.ends, a.transits = g.Views, [2]netip.Addr{g.ProbeAt, g.LineAt}, nil
 	before := a.through
 	a.through = map[string]uint64{}
 	for _, view := range g.Transit {
@@ -224,11 +224,12 @@ func (a *account) told() map[string][2]volume {
 	return all
 }
 
-// add counts what a connection has carried, but for the gateway's own probes.
+// add counts what a connection has carried, but for the gateway's own probes, and what the other end
+// calls at this one.
 func (a *account) add(p traffic.Portion) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.probe.IsValid() && (p.Original.From == a.probe || p.Original.To == a.probe) {
+	if slices.Contains(a.ends[:], p.Original.From) || slices.Contains(a.ends[:], p.Original.To) {
 		return
 	}
 	ours, theirs, sent, received := sidesOf(p, a.views)

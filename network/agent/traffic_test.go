@@ -95,6 +95,7 @@ func TestAccount(t *testing.T) {
 		{"a pod there calls one at another provider", crossing("10.42.3.4", "10.82.0.9", "10.82.0.9", "10.81.3.4", there, back), "far", [2]volume{back, there}},
 		{"nobody that is known", crossing("10.42.1.77", "10.81.9.9", "10.42.9.9", "10.42.1.77", there, back), "", [2]volume{there, back}},
 		{"the gateway's own probe", crossing("169.254.0.5", "169.254.0.6", "169.254.0.6", "169.254.0.5", there, back), "-", [2]volume{}},
+		{"what the other end calls here, of IPv6", crossing("fd46:c73d:1b8d::4", "fd46:c73d:1b8d::5", "2001:db8::1", "fd46:c73d:1b8d:1::c000", there, back), "-", [2]volume{}},
 		{"the other gateway's probe", crossing("169.254.0.6", "169.254.0.5", "169.254.0.5", "169.254.0.6", there, back), "-", [2]volume{}},
 	} {
 		h := &holders{}
@@ -105,8 +106,8 @@ func TestAccount(t *testing.T) {
 		h.are(now, time.Unix(0, 0))
 		a := &account{holder: h.of, volumes: map[string]*[2]volume{}}
 		a.is(dataplane.Gateway{
-			ProbeAt: netip.MustParseAddr("169.254.0.5"),
-			Views:   []dataplane.View{{View: prefixes("10.81.0.0/16")[0], Real: prefixes("10.42.0.0/16")[0]}},
+			ProbeAt: netip.MustParseAddr("169.254.0.5"), LineAt: netip.MustParseAddr("fd46:c73d:1b8d::5"),
+			Views: []dataplane.View{{View: prefixes("10.81.0.0/16")[0], Real: prefixes("10.42.0.0/16")[0]}},
 		}, nil)
 		a.add(c.of)
 		a.add(c.of)

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 
@@ -34,6 +35,9 @@ func (s *space) applyAddresses(wanted []address, devices map[string]netlink.Link
 		a := &netlink.Addr{IPNet: network(w.prefix)}
 		if w.prefix.Addr().Is6() {
 			a.Flags = unix.IFA_F_NODAD
+			if w.prefix.Addr() != errorSource(false) {
+				a.ValidLft = math.MaxInt32 // and never preferred: not the source of anything else
+			}
 		} else if w.prefix.Addr() != errorSource(true) {
 			a.Scope = unix.RT_SCOPE_LINK // never the source of anything else
 		}

@@ -118,6 +118,9 @@ func checkGateway(wrong wrongFunc, c Config, g Gateway) {
 	if at, peer := g.ProbeAt, g.ProbePeer; (at != netip.Addr{} || peer != netip.Addr{}) && (!at.Is4() || !peer.Is4() || at == peer) {
 		wrong("%s: probes go from %s to %s, which are not two addresses of IPv4", field, at, peer)
 	}
+	if at, peer := g.LineAt, g.LinePeer; (at != netip.Addr{} || peer != netip.Addr{}) && (!plain(at) || !plain(peer) || at.Is4() || peer.Is4() || at == peer) {
+		wrong("%s: lines go from %s to %s, which are not two addresses of IPv6", field, at, peer)
+	}
 	views, reals := checkViews(wrong, field, g.Views)
 	checkDisjoint(wrong, field+": pods and transit", slices.Concat(c.Pods, g.Transit))
 	checkDisjoint(wrong, field+": views", views)

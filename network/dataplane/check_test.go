@@ -48,16 +48,19 @@ func TestCheck(t *testing.T) {
 		{"a door leads somewhere", func(c *Config) { c.Gateways[0].Doors[0].To = netip.AddrPort{} }, "gateways: milan: a door from 10.43.0.2:443 to invalid AddrPort"},
 		{"a line", func(c *Config) { c.Gateways[0].Line = someLine() }, ""},
 		{"a line is between two ends", func(c *Config) { c.Gateways[1].Line = someLine() }, "gateways: oslo: line: the tunnel's ends have no addresses"},
-		{"an end of IPv4 is seen as such", func(c *Config) { line(c).View = netip.MustParseAddr("fd43::9") }, "gateways: milan: line: its view fd43::9 is not of IPv4"},
-		{"callers call something", func(c *Config) { line(c).View = netip.Addr{} }, "gateways: milan: line: there are callers or ports, and no view"},
-		{"no pod is an end", func(c *Config) { line(c).View = netip.MustParseAddr("10.81.0.9") }, "gateways: milan: line: its view 10.81.0.9 is one of a pod"},
-		{"no door is an end", func(c *Config) { line(c).View = netip.MustParseAddr("10.43.0.2") }, "gateways: milan: line: its view 10.43.0.2 is where a door is"},
+		{"a line of both families", func(c *Config) { six(c).Views = addrs("10.43.0.9", "fd43::9") }, ""},
+		{"a view is of a family that the tunnel's ends have", func(c *Config) { line(c).Views = addrs("fd43::9") }, "gateways: milan: line: its view fd43::9 is of a family in which the tunnel has no ends"},
+		{"one view of a family", func(c *Config) { line(c).Views = addrs("10.43.0.9", "10.43.0.10") }, "gateways: milan: line: views: 10.43.0.10 is no address or the second one of its family"},
+		{"ends of IPv6 are two", func(c *Config) { six(c); c.Gateways[0].LinePeer = c.Gateways[0].LineAt }, "gateways: milan: lines go from fd46:c73d:1b8d::4 to fd46:c73d:1b8d::4, which are not two"},
+		{"and both are of IPv6", func(c *Config) { six(c); c.Gateways[0].LinePeer = netip.MustParseAddr("169.254.0.6") }, "gateways: milan: lines go from fd46:c73d:1b8d::4 to 169.254.0.6, which are not two"},
+		{"callers call something", func(c *Config) { line(c).Views = nil }, "gateways: milan: line: there are callers or ports, and no view"},
+		{"no pod is an end", func(c *Config) { line(c).Views = addrs("10.81.0.9") }, "gateways: milan: line: its view 10.81.0.9 is one of a pod"},
+		{"no door is an end", func(c *Config) { line(c).Views = addrs("10.43.0.2") }, "gateways: milan: line: its view 10.43.0.2 is where a door is"},
 		{"an element is one", func(c *Config) { line(c).Callers = addrs("10.42.1.1", "10.42.1.1") }, "gateways: milan: line: caller 10.42.1.1"},
 		{"a port is one", func(c *Config) { line(c).Ports = []uint16{443, 443} }, "gateways: milan: line: port 443"},
 		{"a port is one", func(c *Config) { line(c).Ports = []uint16{0} }, "gateways: milan: line: port 0"},
 		{"a door of a line is at one port", func(c *Config) { l := line(c); l.Doors[0].Port = l.Doors[1].Port }, "gateways: milan: line: a door from port 443"},
 		{"a door of a line leads somewhere", func(c *Config) { line(c).Doors[0].To = netip.AddrPort{} }, "gateways: milan: line: a door from port 8443 to invalid AddrPort"},
-		{"a door of a line is of IPv4", func(c *Config) { line(c).Doors[0].To = port("[fd19::1]:443") }, "gateways: milan: line: a door from port 8443 to [fd19::1]:443"},
 		{"a path", func(c *Config) { *c = pathed() }, ""},
 		{"translation of our own keeps the size", func(c *Config) { path(c).Own[0].View = prefixes("10.84.0.0/17")[0] }, "gateways: path: own: view 10.84.0.0/17 and range 10.42.0.0/16 differ in size"},
 		{"and is not ambiguous", func(c *Config) { path(c).Own[1] = View{prefixes("10.84.3.0/24")[0], prefixes("10.99.0.0/24")[0]} }, "gateways: path: own views: 10.84.0.0/16 and 10.84.3.0/24 overlap"},
@@ -74,6 +77,11 @@ func TestCheck(t *testing.T) {
 			g.Parties = append(g.Parties, Party{Ranges: prefixes("10.90.7.0/24")})
 		}, "gateways: milan: parties: 10.90.0.0/16 and 10.90.7.0/24 overlap"},
 		{"a party speaks with addresses", func(c *Config) { c.Gateways[0].Parties[0].With = addrs("::ffff:10.42.1.1") }, "gateways: milan: parties: ::ffff:10.42.1.1 is no address"},
+		{"a door of each family may be at one port", func(c *Config) {
+			l := six(c)
+			l.Doors = append(l.Doors, LineDoor{Port: 443, To: port("[fd19::1]:443")})
+		}, ""},
+		{"a door of a line is of a family that the tunnel's ends have", func(c *Config) { line(c).Doors[0].To = port("[fd19::1]:443") }, "gateways: milan: line: a door from port 8443 to [fd19::1]:443"},
 		{"a peering has one gateway", func(c *Config) { c.Gateways[1].Peering = "milan" }, `peering "milan" is empty or there twice`},
 	} {
 		config := full()
@@ -86,6 +94,12 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", c.reason, err, c.want)
 		}
 	}
+}
+
+// six gives a config a line, and the tunnel ends of IPv6.
+func six(c *Config) *Line {
+	c.Gateways[0].LineAt, c.Gateways[0].LinePeer = addrs("fd46:c73d:1b8d::4")[0], addrs("fd46:c73d:1b8d::5")[0]
+	return line(c)
 }
 
 // line gives a config one.

@@ -174,7 +174,7 @@ func (p passage) keeps(f flow, narrowed bool) bool {
 
 // probe says whether it is between the two ends of the tunnel themselves.
 func (p passage) probe(f flow) bool {
-	at := p.gateway.ProbeAt
+	at, _ := p.gateway.ends(f.ours.Is4())
 	return at.IsValid() && (f.ours == at || f.theirs == at)
 }
 

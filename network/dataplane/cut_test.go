@@ -13,6 +13,7 @@ import (
 func TestKeeps(t *testing.T) {
 	g := full().Gateways[0] // rome's to milan: views 10.81 of 10.42, door 10.43.0.2
 	g.FromThere, g.Transit = true, nil
+	g.LineAt, g.LinePeer = addrs("fd46:c73d:1b8d::4")[0], addrs("fd46:c73d:1b8d::5")[0]
 	here, there, other := "10.42.2.7", "10.42.8.8", "10.42.77.7"
 	flow := func(proto uint8, from, to string, port uint16, reply string) *netlink.ConntrackFlow {
 		f := &netlink.ConntrackFlow{}
@@ -24,11 +25,12 @@ func TestKeeps(t *testing.T) {
 		return flow(unix.IPPROTO_TCP, from, "10.81."+last, 80, "10.42."+last)
 	}
 	calling := func(g *Gateway) {
-		g.Line = &Line{View: addrs("10.43.0.9")[0], Callers: addrs(here), Ports: []uint16{443}}
+		g.Line = &Line{Views: addrs("10.43.0.9", "fd43::9"), Callers: addrs(here, "fd42::7"), Ports: []uint16{443}}
 	}
 	answering := func(g *Gateway) { // where answers come from has the door's port
 		g.ProbeAt, g.ProbePeer = g.ProbePeer, g.ProbeAt
-		g.Line = &Line{Doors: []LineDoor{{Port: 443, To: port("192.0.2.1:443"), PerSecond: 50, Burst: 200}}}
+		g.LineAt, g.LinePeer = g.LinePeer, g.LineAt
+		g.Line = &Line{Doors: []LineDoor{{Port: 443, To: port("192.0.2.1:443"), PerSecond: 50, Burst: 200}, {Port: 443, To: port("[2001:db8::1]:443")}}}
 	}
 	in := func(from, to string) *netlink.ConntrackFlow { return flow(unix.IPPROTO_TCP, from, to, 80, to) }
 	for _, c := range []struct {
@@ -81,6 +83,11 @@ func TestKeeps(t *testing.T) {
 		{"a door of another port", answering, flow(unix.IPPROTO_TCP, "169.254.0.4", "169.254.0.5", 444, "192.0.2.1"), false, false},
 		{"a door that stands for another one now", answering, flow(unix.IPPROTO_TCP, "169.254.0.4", "169.254.0.5", 443, "192.0.2.9"), false, false},
 		{"probes of the other end", answering, flow(unix.IPPROTO_UDP, "169.254.0.4", "169.254.0.5", 7001, "169.254.0.5"), true, true},
+		{"a caller, of IPv6", calling, flow(unix.IPPROTO_TCP, "fd42::7", "fd43::9", 443, "fd46:c73d:1b8d::5"), true, true},
+		{"who is no caller, of IPv6", calling, flow(unix.IPPROTO_TCP, "fd42::8", "fd43::9", 443, "fd46:c73d:1b8d::5"), false, false},
+		{"a caller of a line that is no more, of IPv6", nil, flow(unix.IPPROTO_TCP, "fd42::7", "fd43::9", 443, "fd46:c73d:1b8d::5"), false, false},
+		{"a door, of IPv6", answering, flow(unix.IPPROTO_TCP, "fd46:c73d:1b8d::4", "fd46:c73d:1b8d::5", 443, "2001:db8::1"), true, true},
+		{"a door that stands for another one now, of IPv6", answering, flow(unix.IPPROTO_TCP, "fd46:c73d:1b8d::4", "fd46:c73d:1b8d::5", 443, "2001:db8::2"), false, false},
 		{"IPv6", nil, flow(unix.IPPROTO_TCP, "fd42::7", "fd81::8", 80, "fd42::8"), true, false},
 	} {
 		mine := g

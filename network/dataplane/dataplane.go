@@ -121,6 +121,9 @@ type Gateway struct {
 	// IPv4; both are empty, or none. A gateway has ProbeAt, and a way to ProbePeer by the
 	// tunnel alone.
 	ProbeAt, ProbePeer netip.Addr
+	// LineAt and LinePeer are these ends in IPv6, for the Line alone; both are empty, or none. A gateway
+	// has LineAt, and a way to LinePeer, while something of its Line is of IPv6.
+	LineAt, LinePeer netip.Addr
 	// Begin is how many connections may begin from the peer in a second, those of TCP and the others each,
 	// 0 for any number; four times as many may at once. Full lets none begin from there.
 	Begin uint32
@@ -156,8 +159,8 @@ type Gateway struct {
 	// Guard says which connections single pods may accept and begin, besides; nil if none of them is
 	// isolated.
 	Guard *Guard
-	// Line is what passes between the ends of the tunnel themselves, ProbeAt and ProbePeer; nil if
-	// nothing does but probes.
+	// Line is what passes between the ends of the tunnel themselves, ProbeAt and ProbePeer, LineAt
+	// and LinePeer; nil if nothing does but probes.
 	Line *Line
 }
 

@@ -33,10 +33,14 @@ func gatewayState(c Config, g Gateway, tunnelThere bool) state {
 	if tunnelThere {
 		s.settings = append(s.settings, setting{"ipv4/conf/" + g.Tunnel + "/rp_filter", "0"}, setting{"ipv4/conf/" + g.Tunnel + "/accept_local", "1"})
 	}
-	if g.ProbeAt.IsValid() {
-		s.addresses = append(s.addresses, address{insideName, single(g.ProbeAt)})
+	for _, v4 := range families {
+		at, peer := g.ends(v4)
+		if !at.IsValid() || !v4 && !g.Line.of(v4) {
+			continue
+		}
+		s.addresses = append(s.addresses, address{insideName, single(at)})
 		if tunnelThere {
-			s.routes = append(s.routes, route{prefix: single(g.ProbePeer), table: mainTable, device: g.Tunnel, source: g.ProbeAt})
+			s.routes = append(s.routes, route{prefix: single(peer), table: mainTable, device: g.Tunnel, source: at})
 		}
 	}
 	for _, v4 := range families {

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -59,11 +60,11 @@ func hostState(c Config) state {
 		routed[v4] = true
 	}
 	lines := lineEnds(c, numbers)
-	for _, peering := range slices.Sorted(maps.Keys(lines)) {
+	for _, of := range sortedBy(slices.Collect(maps.Keys(lines)), func(of lineEnd) string { return fmt.Sprint(of.peering, "\x00", !of.v4) }) {
 		s.routes = append(s.routes,
-			route{prefix: single(lines[peering]), table: viewTable, device: Device(peering), via: gatewayEnd(true)},
-			route{prefix: single(lines[peering]), table: viewTable, metric: lastMetric})
-		routed[true] = true
+			route{prefix: single(lines[of]), table: viewTable, device: Device(of.peering), via: gatewayEnd(of.v4)},
+			route{prefix: single(lines[of]), table: viewTable, metric: lastMetric})
+		routed[of.v4] = true
 	}
 	for _, v4 := range families {
 		if routed[v4] {
@@ -124,10 +125,12 @@ func deviceSettings(device string, ipv6 bool) []setting {
 	return settings
 }
 
-// usesIPv6 holds for a config that routes IPv6; a kernel without it is not asked for it.
+// usesIPv6 holds for a config that routes IPv6, or has a line of it; a kernel without it is not asked
+// for it.
 func usesIPv6(c Config) bool {
 	is6 := func(p netip.Prefix) bool { return p.Addr().Is6() }
-	return slices.ContainsFunc(c.Pods, is6) || slices.ContainsFunc(c.Routes, func(r Route) bool { return is6(r.Prefix) })
+	return slices.ContainsFunc(c.Pods, is6) || slices.ContainsFunc(c.Routes, func(r Route) bool { return is6(r.Prefix) }) ||
+		slices.ContainsFunc(c.Gateways, func(g Gateway) bool { return g.Line.of(false) })
 }
 
 func namesOf(others []Other) []string {
@@ -161,9 +164,12 @@ func hostTable(c Config, numbers map[string]number, lines []netip.Addr) *table {
 	mark := chain{name: "node", kind: filterChain, hook: prerouting, priority: -50}
 	mark.add(cameByOther(devicePrefix+"*"), accept())
 	mark.add(cameBy(vxlanName), accept())
-	if node := ofFamily(c.Node.Addresses, true); len(lines) > 0 && node.IsValid() {
-		// On its way to another node it is masqueraded by no device's address: ours has one of no node.
-		nat.add(cameBy(devicePrefix+"*"), cameByOther(vxlanName), sourceIn(t.addressSet("lines", true, lines)), snatTo(node))
+	for _, v4 := range families {
+		of := slices.DeleteFunc(slices.Clone(lines), func(a netip.Addr) bool { return a.Is4() != v4 })
+		if node := ofFamily(c.Node.Addresses, v4); len(of) > 0 && node.IsValid() {
+			// On its way to another node it is masqueraded by no device's address: ours has one of no node.
+			nat.add(cameBy(devicePrefix+"*"), cameByOther(vxlanName), sourceIn(t.addressSet("lines", v4, of)), snatTo(node))
+		}
 	}
 	for _, v4 := range families {
 		views := t.prefixSet("views", v4)

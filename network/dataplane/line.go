@@ -12,18 +12,19 @@ import (
 // Line lets some here call the other end of the tunnel, and the other end call something here:
 // clusters speak with each other by it, and not pods. The order in its lists has no meaning.
 type Line struct {
-	// View is the address here that stands for the other end, of IPv4; none if nobody here
-	// calls it.
-	View netip.Addr
-	// Callers are the addresses here that may call it, at the TCP ports Ports. Those of IPv6 cannot.
+	// Views are the addresses here that stand for the other end, at most one of each family; none if
+	// nobody here calls it.
+	Views []netip.Addr
+	// Callers are the addresses here that may call it, at the TCP ports Ports, by the view of their
+	// family.
 	Callers []netip.Addr
 	Ports   []uint16
-	// Doors are what the other end may call at this one, over TCP, by the port.
+	// Doors are what the other end may call at this one, over TCP, by the port and the family.
 	Doors []LineDoor
 }
 
-// LineDoor is a port of this end of the tunnel and what it stands for, of IPv4, which sees this node
-// as the client: by its address, and what runs on it by a link-local one.
+// LineDoor is a port of this end of the tunnel and what it stands for, of the family in which it is
+// called. That sees this node as the client: by its address, and what runs on it by one of no network.
 type LineDoor struct {
 	Port uint16
 	To   netip.AddrPort
@@ -32,49 +33,82 @@ type LineDoor struct {
 	PerSecond, Burst uint32
 }
 
-// calls says whether somebody here may call the other end of the tunnel.
-func (l *Line) calls() bool { return l != nil && l.View.IsValid() }
+// view is the address of a family by which somebody here may call the other end of the tunnel.
+func (l *Line) view(v4 bool) netip.Addr {
+	if l == nil {
+		return netip.Addr{}
+	}
+	return ofFamily(l.Views, v4)
+}
 
-// doors are the doors of a line, in order.
-func (l *Line) doors() []LineDoor {
+// doors are the doors of a line in a family, in order.
+func (l *Line) doors(v4 bool) []LineDoor {
 	if l == nil {
 		return nil
 	}
-	return sortedBy(l.Doors, func(d LineDoor) uint16 { return d.Port })
+	all := slices.DeleteFunc(slices.Clone(l.Doors), func(d LineDoor) bool { return d.To.Addr().Is4() != v4 })
+	return sortedBy(all, func(d LineDoor) uint16 { return d.Port })
+}
+
+// of says whether the line has to do with a family: with IPv4 always, as probes go by it.
+func (l *Line) of(v4 bool) bool {
+	return l != nil && (v4 || l.view(v4).IsValid() || len(l.doors(v4)) > 0)
+}
+
+// ends are this end of the tunnel and the other one in a family.
+func (g Gateway) ends(v4 bool) (at, peer netip.Addr) {
+	if v4 {
+		return g.ProbeAt, g.ProbePeer
+	}
+	return g.LineAt, g.LinePeer
+}
+
+// lineEnd is what stands on this node for the other end of a tunnel whose line has doors in a family.
+type lineEnd struct {
+	peering string
+	v4      bool
 }
 
 // lineEnds are the addresses on this node that stand for the other ends of tunnels whose lines have
-// doors, by peering. All other ends have the same address, and each gateway's is of its own namespace.
-// Peers choose their names, so who was first has its address, whoever comes.
-func lineEnds(c Config, nodes map[string]number) map[string]netip.Addr {
+// doors. All other ends have the same addresses, and each gateway's are of its own namespace. Peers
+// choose their names, so who was first has its addresses, whoever comes.
+func lineEnds(c Config, nodes map[string]number) map[lineEnd]netip.Addr {
 	var names []string
 	gateways := slices.Clone(c.Gateways)
 	slices.SortFunc(gateways, func(a, b Gateway) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Peering, b.Peering)) })
 	for _, g := range gateways {
-		if len(g.Line.doors()) > 0 {
+		if g.Line != nil && len(g.Line.Doors) > 0 {
 			names = append(names, g.Peering)
 		}
 	}
-	ends := make(map[string]netip.Addr, len(names))
-	for name, n := range numbersBeside(names, nodes) {
-		ends[name] = n.nextHop(true)
+	given := numbersBeside(names, nodes)
+	ends := make(map[lineEnd]netip.Addr, len(names))
+	for _, g := range gateways {
+		for _, v4 := range families {
+			if len(g.Line.doors(v4)) > 0 {
+				ends[lineEnd{g.Peering, v4}] = given[g.Peering].lineEnd(v4)
+			}
+		}
 	}
 	return ends
 }
 
-// translateLine leads what is for the line: View to the other end, of which this end seems to call,
+// translateLine leads what is for the line: views to the other end, of which this end seems to call,
 // and doors to what they stand for.
 func translateLine(c Config, g Gateway, destination, source *chain) {
-	if g.Line.calls() {
-		destination.add(cameBy(insideName), isTo(g.Line.View), dnatToAddress(g.ProbePeer))
-		source.add(cameBy(insideName), leavesBy(g.Tunnel), isTo(g.ProbePeer), snatTo(g.ProbeAt))
-	}
-	doors := g.Line.doors()
-	for _, d := range doors {
-		destination.add(cameBy(g.Tunnel), isFrom(g.ProbePeer), destinationIs(netip.AddrPortFrom(g.ProbeAt, d.Port), false), dnatTo(d.To))
-	}
-	if len(doors) > 0 {
-		source.add(cameBy(g.Tunnel), leavesBy(insideName), isFrom(g.ProbePeer), snatTo(lineEnds(c, numbers(namesOf(c.Others)))[g.Peering]))
+	for _, v4 := range families {
+		at, peer := g.ends(v4)
+		if view := g.Line.view(v4); view.IsValid() {
+			destination.add(cameBy(insideName), isTo(view), dnatToAddress(peer))
+			source.add(cameBy(insideName), leavesBy(g.Tunnel), isTo(peer), snatTo(at))
+		}
+		doors := g.Line.doors(v4)
+		for _, d := range doors {
+			destination.add(cameBy(g.Tunnel), isFrom(peer), destinationIs(netip.AddrPortFrom(at, d.Port), false), dnatTo(d.To))
+		}
+		if len(doors) > 0 {
+			source.add(cameBy(g.Tunnel), leavesBy(insideName), isFrom(peer), snatTo(lineEnds(c, numbers(namesOf(c.Others)))[lineEnd{g.Peering, v4}]))
+		}
 	}
 }
 
@@ -84,31 +118,43 @@ func (c *chain) line(t *table, g Gateway, strict bool) {
 	if g.Line == nil {
 		return
 	}
-	if g.Line.calls() {
-		callers, ports := t.addressSet("line-callers", true, g.Line.Callers), t.portSet("line-ports", singlePorts(g.Line.Ports))
-		if strict {
-			c.add(cameBy(g.Tunnel), connection(established), isFrom(g.ProbePeer), destinationIn(callers), portIn(ports, unix.IPPROTO_TCP, true), accept())
-		}
-		c.add(cameBy(insideName), isTo(g.ProbePeer), sourceIn(callers), portIn(ports, unix.IPPROTO_TCP, false), accept())
+	var ports *set
+	if len(g.Line.Views) > 0 {
+		ports = t.portSet("line-ports", singlePorts(g.Line.Ports))
 	}
-	for _, d := range g.Line.doors() {
-		if strict {
-			c.add(cameBy(insideName), connection(established), isTo(g.ProbePeer), sourceIs(d.To, false), translated(), accept())
+	for _, v4 := range families {
+		_, peer := g.ends(v4)
+		if !g.Line.of(v4) {
+			continue
 		}
-		if d.PerSecond > 0 {
-			c.add(cameBy(g.Tunnel), isFrom(g.ProbePeer), connection(fresh), destinationIs(d.To, false), translated(), fasterThan(d.PerSecond, d.Burst), countedDrop(DropFull))
+		if g.Line.view(v4).IsValid() {
+			callers := t.addressSet("line-callers", v4, g.Line.Callers)
+			if strict {
+				c.add(cameBy(g.Tunnel), connection(established), isFrom(peer), destinationIn(callers), portIn(ports, unix.IPPROTO_TCP, true), accept())
+			}
+			c.add(cameBy(insideName), isTo(peer), sourceIn(callers), portIn(ports, unix.IPPROTO_TCP, false), accept())
 		}
-		c.add(cameBy(g.Tunnel), isFrom(g.ProbePeer), destinationIs(d.To, false), translated(), accept())
+		for _, d := range g.Line.doors(v4) {
+			if strict {
+				c.add(cameBy(insideName), connection(established), isTo(peer), sourceIs(d.To, false), translated(), accept())
+			}
+			if d.PerSecond > 0 {
+				c.add(cameBy(g.Tunnel), isFrom(peer), connection(fresh), destinationIs(d.To, false), translated(), fasterThan(d.PerSecond, d.Burst), countedDrop(DropFull))
+			}
+			c.add(cameBy(g.Tunnel), isFrom(peer), destinationIs(d.To, false), translated(), accept())
+		}
+		c.add(cameBy(insideName), isTo(peer), countedDrop(DropDenied))
+		c.add(cameBy(g.Tunnel), isFrom(peer), countedDrop(DropDenied))
 	}
-	c.add(cameBy(insideName), isTo(g.ProbePeer), countedDrop(DropDenied))
-	c.add(cameBy(g.Tunnel), isFrom(g.ProbePeer), countedDrop(DropDenied))
 }
 
 // lineUnguarded lets pass what the policy has let pass of the line: it is no pod's.
 func (c *chain) lineUnguarded(g Gateway) {
-	if g.Line != nil {
-		c.add(cameBy(insideName), isTo(g.ProbePeer), accept())
-		c.add(cameBy(g.Tunnel), isFrom(g.ProbePeer), accept())
+	for _, v4 := range families {
+		if _, peer := g.ends(v4); g.Line.of(v4) {
+			c.add(cameBy(insideName), isTo(peer), accept())
+			c.add(cameBy(g.Tunnel), isFrom(peer), accept())
+		}
 	}
 }
 
@@ -124,20 +170,21 @@ func (l *Line) said() string {
 	if l == nil {
 		return ""
 	}
-	callers := sortedBy(l.Callers, netip.Addr.String)
-	return fmt.Sprint(l.View, callers, sortedBy(l.Ports, func(p uint16) uint16 { return p }), l.doors())
+	views, callers := sortedBy(l.Views, netip.Addr.String), sortedBy(l.Callers, netip.Addr.String)
+	return fmt.Sprint(views, callers, sortedBy(l.Ports, func(p uint16) uint16 { return p }), l.doors(true), l.doors(false))
 }
 
 // line says whether a connection is one of the line, and if so whether it goes on. Probes are none.
 func (p passage) line(f flow) (is, goes bool) {
-	at, peer, l := p.gateway.ProbeAt, p.gateway.ProbePeer, p.gateway.Line
+	v4, l := f.from.Is4(), p.gateway.Line
+	at, peer := p.gateway.ends(v4)
 	switch {
 	case !f.tcp || !peer.IsValid():
 		return false, false
 	case f.answers.Addr() == peer && f.from != at:
-		return true, l != nil && f.to.Addr() == l.View && slices.Contains(l.Callers, f.from) && slices.Contains(l.Ports, f.to.Port())
+		return true, l != nil && f.to.Addr() == l.view(v4) && slices.Contains(l.Callers, f.from) && slices.Contains(l.Ports, f.to.Port())
 	case f.from == peer && f.answers.Addr() != at:
-		return true, slices.ContainsFunc(l.doors(), func(d LineDoor) bool { return d.Port == f.to.Port() && d.To == f.answers })
+		return true, slices.ContainsFunc(l.doors(v4), func(d LineDoor) bool { return d.Port == f.to.Port() && d.To == f.answers })
 	}
 	return false, false
 }
@@ -151,17 +198,19 @@ func checkLine(wrong wrongFunc, field string, g Gateway) {
 	if !g.ProbeAt.IsValid() || !g.ProbePeer.IsValid() {
 		wrong("%s: line: the tunnel's ends have no addresses", field)
 	}
-	switch {
-	case !l.View.IsValid():
-		if len(l.Callers)+len(l.Ports) > 0 {
-			wrong("%s: line: there are callers or ports, and no view", field)
+	if len(l.Views) == 0 && len(l.Callers)+len(l.Ports) > 0 {
+		wrong("%s: line: there are callers or ports, and no view", field)
+	}
+	checkFamilies(wrong, field+": line: views", l.Views)
+	for _, view := range l.Views {
+		switch at, _ := g.ends(view.Is4()); {
+		case !at.IsValid():
+			wrong("%s: line: its view %s is of a family in which the tunnel has no ends", field, view)
+		case slices.ContainsFunc(g.Views, func(v View) bool { return v.View.Contains(view) }):
+			wrong("%s: line: its view %s is one of a pod of the peer", field, view)
+		case slices.ContainsFunc(g.Doors, func(d Door) bool { return d.At.Addr() == view }):
+			wrong("%s: line: its view %s is where a door is", field, view)
 		}
-	case !l.View.Is4():
-		wrong("%s: line: its view %s is not of IPv4", field, l.View)
-	case slices.ContainsFunc(g.Views, func(v View) bool { return v.View.Contains(l.View) }):
-		wrong("%s: line: its view %s is one of a pod of the peer", field, l.View)
-	case slices.ContainsFunc(g.Doors, func(d Door) bool { return d.At.Addr() == l.View }):
-		wrong("%s: line: its view %s is where a door is", field, l.View)
 	}
 	for i, a := range l.Callers {
 		if !plain(a) || slices.Contains(l.Callers[:i], a) {
@@ -173,11 +222,16 @@ func checkLine(wrong wrongFunc, field string, g Gateway) {
 			wrong("%s: line: port %d is none or there twice", field, port)
 		}
 	}
-	seen := map[uint16]bool{}
+	type place struct {
+		port uint16
+		v4   bool
+	}
+	seen := map[place]bool{}
 	for _, d := range l.Doors {
-		if d.Port == 0 || seen[d.Port] || !d.To.Addr().Is4() || d.To.Port() == 0 {
-			wrong("%s: line: a door from port %d to %s is none, not of IPv4, or there twice", field, d.Port, d.To)
+		is := place{d.Port, d.To.Addr().Is4()}
+		if at, _ := g.ends(is.v4); d.Port == 0 || seen[is] || !plain(d.To.Addr()) || !at.IsValid() || d.To.Port() == 0 {
+			wrong("%s: line: a door from port %d to %s is none, of a family in which the tunnel has no ends, or there twice", field, d.Port, d.To)
 		}
-		seen[d.Port] = true
+		seen[is] = true
 	}
 }

@@ -33,6 +33,7 @@ func arrivals(t *testing.T, p *place, at *nftables.ChainHook) func() uint64 {
 			{unix.IPPROTO_TCP, 2, 2, binary.BigEndian.AppendUint16(nil, netnstest.Port)},
 			{unix.IPPROTO_UDP, 2, 2, binary.BigEndian.AppendUint16(nil, 9)},
 			{unix.IPPROTO_ICMP, 0, 1, []byte{8}},
+			{unix.IPPROTO_ICMPV6, 0, 1, []byte{128}},
 		} {
 			exprs := append(protocolIs(of.protocol), transport(of.offset, of.size), &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: of.is})
 			if of.protocol == unix.IPPROTO_TCP {
@@ -130,7 +131,7 @@ func testLineOthers(t *testing.T, w *lineWorld) {
 	}
 	rome, milan := w.rome.nodes, w.milan.nodes
 	c := w.milan.config(0)
-	end := lineEnds(c, numbers(namesOf(c.Others)))["other"]
+	end := lineEnds(c, numbers(namesOf(c.Others)))[lineEnd{"other", w.v4}]
 	for _, c := range []struct {
 		name string
 		try  func() error
@@ -143,12 +144,12 @@ func testLineOthers(t *testing.T, w *lineWorld) {
 		{"the other node", dial(rome[1].Place, w.at(7003)), rome[0], DropDenied},
 		{"a caller at another port", dial(rome[0].Pod, w.at(netnstest.Port)), rome[0], DropDenied},
 		{"a caller on the other node over UDP", talk(rome[1].Pod, w.at(7000)), rome[0], DropDenied},
-		{"a caller's echo request", func() error { return rome[1].Pod.Ping(podAt(42, 2, 5, true), w.calls.View, 8, silence) }, rome[0], DropDenied},
+		{"a caller's echo request", func() error { return rome[1].Pod.Ping(podAt(42, 2, 5, w.v4), w.calls.Views[0], 8, silence) }, rome[0], DropDenied},
 		{"a caller where no door is", dial(rome[0].Pod, w.at(7009)), milan[0], DropLocal},
 		{"the provider's pod, by what stands for the consumer's end", dial(milan[0].Other, netip.AddrPortFrom(end, netnstest.Port)), milan[0], DropDestination},
 		{"the provider's node, by that", dial(milan[0].Place, netip.AddrPortFrom(end, netnstest.Port)), milan[0], DropDestination},
 		{"a door's pod, by that", dial(milan[0].Pod, netip.AddrPortFrom(end, netnstest.Port)), milan[0], DropDestination},
-		{"the provider's pod, by the consumer's view", dial(milan[0].Other, netip.AddrPortFrom(podAt(w.milan.external, 0, 9, true), 7000)), rome[0], ""},
+		{"the provider's pod, by the consumer's view", dial(milan[0].Other, netip.AddrPortFrom(podAt(w.milan.external, 0, 9, w.v4), 7000)), rome[0], ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			there, in := arrived(), inside()
@@ -170,9 +171,13 @@ func testLineOthers(t *testing.T, w *lineWorld) {
 // testLineSpoofed sends out of each end of the tunnel what the gateway there would not.
 func testLineSpoofed(t *testing.T, w *lineWorld) {
 	c := w.milan.config(0)
-	end := lineEnds(c, numbers(namesOf(c.Others)))["other"]
+	end := lineEnds(c, numbers(namesOf(c.Others)))[lineEnd{"other", w.v4}]
 	rome, milan := w.gateway(w.rome), w.gateway(w.milan)
-	pod, other := podAt(42, 1, 5, true), podAt(42, 1, 6, true)
+	stranger := netip.MustParseAddr("2001:db8::1")
+	if w.v4 {
+		stranger = netip.MustParseAddr("198.51.100.1")
+	}
+	pod, other := podAt(42, 1, 5, w.v4), podAt(42, 1, 6, w.v4)
 	for _, c := range []struct {
 		name     string
 		at       *place
@@ -181,21 +186,21 @@ func testLineSpoofed(t *testing.T, w *lineWorld) {
 		udp      bool
 		want     Reason
 	}{
-		{"the other end, to a pod", rome, consumerAt, other, netnstest.Port, false, DropDenied},
-		{"the other end, to what a door stands for", rome, consumerAt, pod, netnstest.Port, false, DropDenied},
-		{"the other end, to the node that a door stands for", rome, consumerAt, netnstest.NodeAddr(0, true), netnstest.Port, false, DropDenied},
-		{"the other end, where no door is", rome, consumerAt, providerAt, netnstest.Port, false, DropLocal},
-		{"the other end, over UDP", rome, consumerAt, providerAt, 9, true, DropLocal},
-		{"the other end, to what stands for itself", rome, consumerAt, end, netnstest.Port, false, DropDenied},
-		{"the other end, to a pod over UDP", rome, consumerAt, pod, 9, true, DropDenied},
-		{"a pod of the peer, to a door", rome, podAt(42, 1, 9, true), providerAt, 7002, false, DropLocal},
-		{"who has no address of the peer's, to a door", rome, netip.MustParseAddr("198.51.100.1"), providerAt, 7002, false, DropLocal},
+		{"the other end, to a pod", rome, consumerAt(w.v4), other, netnstest.Port, false, DropDenied},
+		{"the other end, to what a door stands for", rome, consumerAt(w.v4), pod, netnstest.Port, false, DropDenied},
+		{"the other end, to the node that a door stands for", rome, consumerAt(w.v4), netnstest.NodeAddr(0, w.v4), netnstest.Port, false, DropDenied},
+		{"the other end, where no door is", rome, consumerAt(w.v4), providerAt(w.v4), netnstest.Port, false, DropLocal},
+		{"the other end, over UDP", rome, consumerAt(w.v4), providerAt(w.v4), 9, true, DropLocal},
+		{"the other end, to what stands for itself", rome, consumerAt(w.v4), end, netnstest.Port, false, DropDenied},
+		{"the other end, to a pod over UDP", rome, consumerAt(w.v4), pod, 9, true, DropDenied},
+		{"a pod of the peer, to a door", rome, podAt(42, 1, 9, w.v4), providerAt(w.v4), 7002, false, DropLocal},
+		{"who has no address of the peer's, to a door", rome, stranger, providerAt(w.v4), 7002, false, DropLocal},
 		{"who calls himself what stands for the other end, to a pod", rome, end, pod, netnstest.Port, false, DropSource},
-		{"the provider's end, to a caller", milan, providerAt, pod, netnstest.Port, false, DropDenied},
-		{"the provider's end, to another pod", milan, providerAt, other, netnstest.Port, false, DropDenied},
-		{"the provider's end, to its own view", milan, providerAt, w.calls.View, 7000, false, DropDenied},
-		{"the provider's end, to the consumer's", milan, providerAt, consumerAt, 7000, false, DropLocal},
-		{"a pod of the provider, to the view of its end", milan, podAt(42, 1, 9, true), w.calls.View, 7000, false, DropDestination},
+		{"the provider's end, to a caller", milan, providerAt(w.v4), pod, netnstest.Port, false, DropDenied},
+		{"the provider's end, to another pod", milan, providerAt(w.v4), other, netnstest.Port, false, DropDenied},
+		{"the provider's end, to its own view", milan, providerAt(w.v4), w.calls.Views[0], 7000, false, DropDenied},
+		{"the provider's end, to the consumer's", milan, providerAt(w.v4), consumerAt(w.v4), 7000, false, DropLocal},
+		{"a pod of the provider, to the view of its end", milan, podAt(42, 1, 9, w.v4), w.calls.Views[0], 7000, false, DropDestination},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			node, cluster := w.milan.nodes[0], w.milan
@@ -203,7 +208,7 @@ func testLineSpoofed(t *testing.T, w *lineWorld) {
 				node, cluster = w.rome.nodes[0], w.rome
 			}
 			arrived := everywhere(t, cluster)
-			if c.from != consumerAt && c.from != providerAt {
+			if c.from != consumerAt(w.v4) && c.from != providerAt(w.v4) {
 				c.at.Address(tunnelName, single(c.from).String())
 				defer c.at.Unaddress(tunnelName, single(c.from))
 			}
@@ -211,6 +216,7 @@ func testLineSpoofed(t *testing.T, w *lineWorld) {
 				if c.udp {
 					return fmt.Errorf("%d sent", send(t, c.at, c.from, c.to))
 				}
+				defer wayTo(c.at, c.to)()
 				conn, _, err := reachFrom(c.at, netip.AddrPortFrom(c.from, 0), netip.AddrPortFrom(c.to, c.port), tunnelName, silence)
 				if err == nil {
 					_ = conn.Close()
@@ -230,19 +236,20 @@ func testLineSpoofed(t *testing.T, w *lineWorld) {
 // once it has the doors, and once it calls.
 func TestTwoLines(t *testing.T) {
 	const osloAtMilan, milanAtOslo = 91, 92
-	for _, provider := range []bool{true, false} {
-		t.Run(fmt.Sprintf("it has the doors: %t", provider), func(t *testing.T) {
+	for i := range 4 {
+		v4, provider := i < 2, i%2 == 0
+		t.Run(fmt.Sprintf("%s, it has the doors: %t", familyName(v4), provider), func(t *testing.T) {
 			w := newWorld(t)
 			oslo := &cluster{name: "oslo", view: milanAtOslo, external: 96}
 			w.add(oslo)
-			views := [2]netip.Addr{lineView, netip.MustParseAddr("10.43.0.10")}
+			views := [2]netip.Addr{lineView(9, v4), lineView(10, v4)}
 			line := func(i int, calls bool) Line {
 				if calls {
-					return Line{View: views[i], Callers: callersOf()[i : i+1], Ports: []uint16{7000, 7001}}
+					return Line{Views: views[i : i+1], Callers: callersOf(v4)[i : i+1], Ports: []uint16{7000, 7001}}
 				}
 				// One port is alike, and the other one is not.
-				return Line{Doors: []LineDoor{{Port: 7000, To: netip.AddrPortFrom(podAt(42, 1+i, 5, true), netnstest.Port)},
-					{Port: 7001, To: netip.AddrPortFrom(netnstest.NodeAddr(1, true), netnstest.Port)}}}
+				return Line{Doors: []LineDoor{{Port: 7000, To: netip.AddrPortFrom(podAt(42, 1+i, 5, v4), netnstest.Port)},
+					{Port: 7001, To: netip.AddrPortFrom(netnstest.NodeAddr(1, v4), netnstest.Port)}}}
 			}
 			for i, c := range []*cluster{w.rome, oslo} {
 				c.change = func(c *Config) { withLine(c, "other", provider, line(i, provider)) }
@@ -250,7 +257,7 @@ func TestTwoLines(t *testing.T) {
 			w.milan.change = func(c *Config) {
 				withLine(c, "other", !provider, line(0, !provider))
 				for _, g := range c.Gateways {
-					g.Peering, g.Views = "oslo", []View{{View: viewRange(osloAtMilan, true), Real: podRange(true)}}
+					g.Peering, g.Views = "oslo", []View{{View: viewRange(osloAtMilan, v4), Real: podRange(v4)}}
 					c.Gateways = append(c.Gateways, g)
 				}
 				withLine(c, "oslo", !provider, line(1, !provider))
@@ -284,20 +291,21 @@ func TestTwoLines(t *testing.T) {
 
 // testTwoTenants calls from the same address and port of both tenants at once.
 func testTwoTenants(t *testing.T, w *world, oslo *cluster, views [2]netip.Addr) {
+	v4 := views[0].Is4()
 	c := w.milan.config(0)
 	ends := lineEnds(c, numbers(namesOf(c.Others)))
-	if len(ends) != 2 || ends["other"] == ends["oslo"] {
+	if len(ends) != 2 || ends[lineEnd{"other", v4}] == ends[lineEnd{"oslo", v4}] {
 		t.Fatalf("what stands for the other ends: %v", ends)
 	}
-	node := netnstest.NodeAddr(0, true).String()
-	want := [2][2]string{{node, node}, {podAt(42, 2, 1, true).String(), node}}
+	node := netnstest.NodeAddr(0, v4).String()
+	want := [2][2]string{{node, node}, {podAt(42, 2, 1, v4).String(), node}}
 	for round := range 20 {
 		var all sync.WaitGroup
 		for i, of := range []*cluster{w.rome, oslo} {
 			for p := range 2 {
 				all.Go(func() {
 					from := of.nodes[i].Pod
-					at := netip.AddrPortFrom(podAt(42, 1+i, 5, true), uint16(20000+100*p+round))
+					at := netip.AddrPortFrom(podAt(42, 1+i, 5, v4), uint16(20000+100*p+round))
 					conn, seen, err := reachFrom(from, at, netip.AddrPortFrom(views[i], uint16(7000+p)), "", patience)
 					if err != nil {
 						t.Errorf("%s, port %d: %v", of.name, 7000+p, err)
@@ -317,11 +325,12 @@ func testTwoTenants(t *testing.T, w *world, oslo *cluster, views [2]netip.Addr) 
 	arrived := everywhere(t, w.milan)
 	rome := w.gateway(w.rome)
 	for _, to := range []netip.AddrPort{
-		netip.AddrPortFrom(ends["oslo"], 20000), netip.AddrPortFrom(ends["other"], 20000),
-		netip.AddrPortFrom(podAt(42, 2, 5, true), netnstest.Port),
+		netip.AddrPortFrom(ends[lineEnd{"oslo", v4}], 20000), netip.AddrPortFrom(ends[lineEnd{"other", v4}], 20000),
+		netip.AddrPortFrom(podAt(42, 2, 5, v4), netnstest.Port),
 	} {
 		w.milan.nodes[0].refuses(t, DropDenied, func() error {
-			c, _, err := reachFrom(rome, netip.AddrPortFrom(consumerAt, 0), to, tunnelName, silence)
+			defer wayTo(rome, to.Addr())()
+			c, _, err := reachFrom(rome, netip.AddrPortFrom(consumerAt(v4), 0), to, tunnelName, silence)
 			if err == nil {
 				_ = c.Close()
 			}

@@ -15,23 +15,38 @@ import (
 // lineWorld is rome, whose pods call milan's end of the tunnel, and milan, which has doors there.
 type lineWorld struct {
 	*world
+	v4           bool // the line's family
 	calls, doors Line
 	// rules change the gateways, of the consumer and of the provider.
 	rules [2]func(*Gateway)
 }
 
-var (
-	lineView               = netip.MustParseAddr("10.43.0.9")
-	consumerAt, providerAt = netip.MustParseAddr("169.254.0.4"), netip.MustParseAddr("169.254.0.5")
-)
+// lineView is the last-th address by which somebody calls.
+func lineView(last int, v4 bool) netip.Addr {
+	if v4 {
+		return netip.MustParseAddr(fmt.Sprintf("10.43.0.%d", last))
+	}
+	return netip.MustParseAddr(fmt.Sprintf("fd43::%d", last))
+}
+
+// consumerAt and providerAt are the ends of the tunnel.
+func consumerAt(v4 bool) netip.Addr { return tunnelEnd(4, v4) }
+func providerAt(v4 bool) netip.Addr { return tunnelEnd(5, v4) }
+
+func tunnelEnd(last int, v4 bool) netip.Addr {
+	if v4 {
+		return netip.MustParseAddr(fmt.Sprintf("169.254.0.%d", last))
+	}
+	return netip.MustParseAddr(fmt.Sprintf("fd46:c73d:1b8d::%d", last))
+}
 
 // callersOf are the first pods of the nodes of a cluster.
-func callersOf() []netip.Addr { return []netip.Addr{podAt(42, 1, 5, true), podAt(42, 2, 5, true)} }
+func callersOf(v4 bool) []netip.Addr { return []netip.Addr{podAt(42, 1, 5, v4), podAt(42, 2, 5, v4)} }
 
 // lineDoors lead, by their ports, to the gateway's node, the other one, and a pod of each.
-func lineDoors() []LineDoor {
+func lineDoors(v4 bool) []LineDoor {
 	var doors []LineDoor
-	for i, to := range []netip.Addr{netnstest.NodeAddr(0, true), netnstest.NodeAddr(1, true), podAt(42, 1, 5, true), podAt(42, 2, 5, true)} {
+	for i, to := range []netip.Addr{netnstest.NodeAddr(0, v4), netnstest.NodeAddr(1, v4), podAt(42, 1, 5, v4), podAt(42, 2, 5, v4)} {
 		doors = append(doors, LineDoor{Port: uint16(7000 + i), To: netip.AddrPortFrom(to, netnstest.Port)})
 	}
 	return doors
@@ -44,23 +59,32 @@ func withLine(c *Config, peering string, consumer bool, line Line) {
 		if g.Peering != peering {
 			continue
 		}
-		if g.Line = &line; !line.View.IsValid() && line.Doors == nil {
+		ends := func(v4 bool) (at, peer netip.Addr) {
+			if consumer {
+				return consumerAt(v4), providerAt(v4)
+			}
+			return providerAt(v4), consumerAt(v4)
+		}
+		if g.Line = &line; len(line.Views) == 0 && line.Doors == nil {
 			g.Line = nil
 		}
-		if g.ProbeAt, g.ProbePeer = providerAt, consumerAt; consumer {
-			g.ProbeAt, g.ProbePeer = consumerAt, providerAt
-		}
+		g.ProbeAt, g.ProbePeer = ends(true)
+		g.LineAt, g.LinePeer = ends(false)
 	}
-	if line.View.IsValid() {
+	for _, view := range line.Views {
 		r := c.Routes[0] // by the way of all routes
-		r.Prefix = single(line.View)
+		r.Prefix = single(view)
 		c.Routes = append(c.Routes, r)
 	}
 }
 
-func newLineWorld(t *testing.T) *lineWorld {
+func newLineWorld(t *testing.T, v4 bool) *lineWorld {
 	t.Helper()
-	w := &lineWorld{world: newWorld(t), calls: Line{View: lineView, Callers: callersOf(), Ports: []uint16{7000, 7001, 7002, 7003, 7009}}, doors: Line{Doors: lineDoors()}}
+	w := &lineWorld{
+		world: newWorld(t), v4: v4,
+		calls: Line{Views: []netip.Addr{lineView(9, v4)}, Callers: callersOf(v4), Ports: []uint16{7000, 7001, 7002, 7003, 7009}},
+		doors: Line{Doors: lineDoors(v4)},
+	}
 	w.rome.change = func(c *Config) { withLine(c, "other", true, w.calls); w.rule(c, 0) }
 	w.milan.change = func(c *Config) { withLine(c, "other", false, w.doors); w.rule(c, 1) }
 	for _, c := range []*cluster{w.rome, w.milan} {
@@ -86,9 +110,14 @@ func (w *lineWorld) setBoth() {
 	w.set(w.milan)
 }
 
-// TestLine goes through a world that stands once.
+// TestLine goes, for each family, through a world that stands once.
 func TestLine(t *testing.T) {
-	w := newLineWorld(t)
+	for _, v4 := range families {
+		t.Run(familyName(v4), func(t *testing.T) { testLine(t, newLineWorld(t, v4)) })
+	}
+}
+
+func testLine(t *testing.T, w *lineWorld) {
 	for _, c := range []struct {
 		name string
 		test func(*testing.T, *lineWorld)
@@ -150,15 +179,15 @@ func (w *lineWorld) clients(t *testing.T) map[uint16]string {
 	t.Helper()
 	g := w.milan.gatewayAt
 	c := w.milan.config(g)
-	end := lineEnds(c, numbers(namesOf(c.Others)))["other"].String()
-	node := netnstest.NodeAddr(g, true).String()
+	end := lineEnds(c, numbers(namesOf(c.Others)))[lineEnd{"other", w.v4}].String()
+	node := netnstest.NodeAddr(g, w.v4).String()
 	seen := map[uint16]string{7000: node, 7001: node, 7002: node, 7003: node}
 	seen[uint16(7000+g)] = end
-	seen[uint16(7003-g)] = podAt(42, 2-g, 1, true).String()
+	seen[uint16(7003-g)] = podAt(42, 2-g, 1, w.v4).String()
 	return seen
 }
 
-func (w *lineWorld) at(port uint16) netip.AddrPort { return netip.AddrPortFrom(w.calls.View, port) }
+func (w *lineWorld) at(port uint16) netip.AddrPort { return netip.AddrPortFrom(w.calls.Views[0], port) }
 
 func testLineCalls(t *testing.T, w *lineWorld) {
 	for port, as := range w.clients(t) {
@@ -183,7 +212,11 @@ func testLineTransfer(t *testing.T, w *lineWorld) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := maxSegment(t, c); got > tunnelMTU-40 {
+			headers := 60
+			if w.v4 {
+				headers = 40
+			}
+			if got := maxSegment(t, c); got > tunnelMTU-headers {
 				t.Errorf("%s to port %d: segments of %d do not fit into %d", n.Name, port, got, tunnelMTU)
 			}
 			exchange(t, c, bytes.Repeat([]byte("0123456789abcdef"), 1<<16))
@@ -193,19 +226,19 @@ func testLineTransfer(t *testing.T, w *lineWorld) {
 }
 
 // isolated is a Guard that isolates all pods of both sides for all that they do.
-func isolated() *Guard {
-	return &Guard{HereIn: callersOf(), HereOut: callersOf(), ThereIn: callersOf(), ThereOut: callersOf()}
+func isolated(v4 bool) *Guard {
+	return &Guard{HereIn: callersOf(v4), HereOut: callersOf(v4), ThereIn: callersOf(v4), ThereOut: callersOf(v4)}
 }
 
 // testLineWidths has connections that go on whatever else the gateways let pass, and others begin.
 func testLineWidths(t *testing.T, w *lineWorld) {
 	closed := func(g *Gateway) { g.Limited, g.Closed = true, true }
 	limited := func(g *Gateway) { g.Limited, g.FromHere, g.FromThere = true, true, true }
-	shut := func(g *Gateway) { g.ShutHere, g.ShutThere = callersOf(), callersOf() }
-	guarded := func(g *Gateway) { g.Guard = isolated() }
+	shut := func(g *Gateway) { g.ShutHere, g.ShutThere = callersOf(w.v4), callersOf(w.v4) }
+	guarded := func(g *Gateway) { g.Guard = isolated(w.v4) }
 	mapped := func(g *Gateway) {
 		g.Mapped = prefixes("10.43.0.8/29", "10.43.0.16/28")
-		g.Doors = []Door{{At: port("10.43.0.17:80"), To: port("192.168.0.2:8080"), From: callersOf()}}
+		g.Doors = []Door{{At: port("10.43.0.17:80"), To: port("192.168.0.2:8080"), From: callersOf(w.v4)}}
 	}
 	open := map[string]net.Conn{}
 	for port := range w.clients(t) {
@@ -267,14 +300,14 @@ func testLineEnds(t *testing.T, w *lineWorld) {
 		// ends says which end, of those of the first caller and of the second, by port.
 		ends func(second bool, port uint16) bool
 	}{
-		{"a caller", func() { w.calls.Callers = callersOf()[:1] }, func(second bool, _ uint16) bool { return second }},
+		{"a caller", func() { w.calls.Callers = callersOf(w.v4)[:1] }, func(second bool, _ uint16) bool { return second }},
 		{"a port", func() { w.calls.Ports = []uint16{7000, 7003} }, func(_ bool, port uint16) bool { return port == 7001 || port == 7002 }},
-		{"a door", func() { w.doors.Doors = lineDoors()[1:] }, func(_ bool, port uint16) bool { return port == 7000 }},
+		{"a door", func() { w.doors.Doors = lineDoors(w.v4)[1:] }, func(_ bool, port uint16) bool { return port == 7000 }},
 		{"what a door stands for", func() {
-			w.doors.Doors = lineDoors()
-			w.doors.Doors[2].To = netip.AddrPortFrom(podAt(42, 1, 6, true), netnstest.Port)
+			w.doors.Doors = lineDoors(w.v4)
+			w.doors.Doors[2].To = netip.AddrPortFrom(podAt(42, 1, 6, w.v4), netnstest.Port)
 		}, func(_ bool, port uint16) bool { return port == 7002 }},
-		{"the address", func() { w.calls.View = netip.MustParseAddr("10.43.0.10") }, func(bool, uint16) bool { return true }},
+		{"the address", func() { w.calls.Views = []netip.Addr{lineView(10, w.v4)} }, func(bool, uint16) bool { return true }},
 		{"the line of the consumer", func() { w.calls = Line{} }, func(bool, uint16) bool { return true }},
 		{"the line of the provider", func() { w.doors = Line{} }, func(bool, uint16) bool { return true }},
 	} {
@@ -302,7 +335,7 @@ func testLineEnds(t *testing.T, w *lineWorld) {
 					}
 				}
 				if is.rule == nil {
-					o, _, err := first.Dial(podAt(w.rome.view, 2, 5, true), patience)
+					o, _, err := first.Dial(podAt(w.rome.view, 2, 5, w.v4), patience)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -344,7 +377,7 @@ func testLineNewProcess(t *testing.T, w *lineWorld) {
 		name string
 		less Line
 	}{
-		{"a caller less", Line{View: calls.View, Callers: callersOf()[:1], Ports: calls.Ports}},
+		{"a caller less", Line{Views: calls.Views, Callers: callersOf(w.v4)[:1], Ports: calls.Ports}},
 		{"no line", Line{}},
 	} {
 		o, _, err := reach(w.rome.nodes[1].Pod, w.at(7000), patience)

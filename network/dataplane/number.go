@@ -94,6 +94,20 @@ func (n number) nextHop(v4 bool) netip.Addr {
 	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 14: hi, 15: lo})
 }
 
+// lineEnd is the address on this node that stands for the other end of a tunnel. What is forwarded may
+// not come from a link-local address of IPv6, so that is one which no network has.
+func (n number) lineEnd(v4 bool) netip.Addr {
+	if v4 {
+		return n.nextHop(v4)
+	}
+	b := linePrefix.Addr().As16()
+	b[14], b[15] = byte(n>>8), byte(n)
+	return netip.AddrFrom16(b)
+}
+
+// linePrefix is among the addresses of IPv6 that Pelago keeps for itself.
+var linePrefix = netip.MustParsePrefix("fd46:c73d:1b8d:1::/64")
+
 // Marks are only on packets between our last look before they are routed and our first
 // after it. They leave the bits 8 to 11 at 0, which Cilium's rules before ours look at.
 const (

@@ -99,7 +99,13 @@ func TestNumberOfOlderLine(t *testing.T) {
 	at := func(name string, since time.Time) Gateway {
 		return Gateway{Peering: name, Since: since, Line: &Line{Doors: []LineDoor{{Port: 443, To: port("192.0.2.1:443")}}}}
 	}
-	ends := func(all ...Gateway) map[string]netip.Addr { return lineEnds(Config{Gateways: all}, nil) }
+	ends := func(all ...Gateway) map[string]netip.Addr {
+		got := map[string]netip.Addr{}
+		for of, at := range lineEnds(Config{Gateways: all}, nil) {
+			got[of.peering] = at
+		}
+		return got
+	}
 	const victim = "tenant-naples"
 	want := ends(at(victim, began))[victim]
 	var hostile []string // whose names want the victim's, before it in the alphabet and after it

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -86,7 +87,7 @@ func someGuard() *Guard {
 
 // someLine has both sides, though each end has one.
 func someLine() *Line {
-	return &Line{View: addrs("10.43.0.9")[0], Callers: addrs("10.42.2.9", "10.42.1.9"), Ports: []uint16{8443, 443},
+	return &Line{Views: addrs("10.43.0.9"), Callers: addrs("10.42.2.9", "10.42.1.9"), Ports: []uint16{8443, 443},
 		Doors: []LineDoor{{Port: 8443, To: port("10.42.1.8:8443"), PerSecond: 5, Burst: 20}, {Port: 443, To: port("192.0.2.1:6443")}}}
 }
 
@@ -97,7 +98,7 @@ func lined() Config {
 	c.Routes = append(c.Routes, Route{Prefix: prefixes("10.43.0.9/32")[0], Gateway: "milan", MTU: 1400})
 	c.Gateways[0].Line = someLine()
 	bern := Gateway{Peering: "bern", Tunnel: "wg-bern", MTU: 1400, ProbeAt: addrs("169.254.0.5")[0], ProbePeer: addrs("169.254.0.4")[0], Line: someLine()}
-	bern.Line.View, bern.Line.Callers, bern.Line.Ports = netip.Addr{}, nil, nil
+	bern.Line.Views, bern.Line.Callers, bern.Line.Ports = nil, nil, nil
 	genoa := bern
 	genoa.Peering, genoa.Tunnel, genoa.Limited, genoa.Closed = "genoa", "wg-genoa", true, true
 	c.Gateways = append(c.Gateways, bern, genoa)
@@ -118,10 +119,30 @@ func pathed() Config {
 	return c
 }
 
+// sixLined is full with lines of both families: of one that calls, of one that has doors, and of a closed
+// one that has a door of IPv6 alone.
+func sixLined() Config {
+	c := lined()
+	c.Routes = append(c.Routes, Route{Prefix: prefixes("fd43::9/128")[0], Gateway: "milan", MTU: 1400})
+	for i := range c.Gateways {
+		g := &c.Gateways[i]
+		if g.Line == nil {
+			continue
+		}
+		l := *g.Line
+		g.Line, g.LineAt, g.LinePeer = &l, addrs("fd46:c73d:1b8d::5")[0], addrs("fd46:c73d:1b8d::4")[0]
+		l.Doors = append(slices.Clone(l.Doors), LineDoor{Port: 443, To: port("[2001:db8::1]:6443"), PerSecond: 50, Burst: 200})
+	}
+	milan, genoa := c.Gateways[0].Line, c.Gateways[len(c.Gateways)-1].Line
+	milan.Views, milan.Callers = append(milan.Views, addrs("fd43::9")...), append(milan.Callers, addrs("fd42::9")...)
+	genoa.Doors = genoa.Doors[2:]
+	return c
+}
+
 func port(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
 
 func TestText(t *testing.T) {
-	for file, config := range map[string]Config{"testdata/full.txt": full(), "testdata/line.txt": lined(), "testdata/path.txt": pathed()} {
+	for file, config := range map[string]Config{"testdata/full.txt": full(), "testdata/line.txt": lined(), "testdata/line-six.txt": sixLined(), "testdata/path.txt": pathed()} {
 		golden(t, file, config)
 	}
 	if text := (Config{}).String(); text != "" {
@@ -151,7 +172,7 @@ func golden(t *testing.T, file string, c Config) {
 
 func TestOrderHasNoMeaning(t *testing.T) {
 	all := func() Config {
-		c, path := lined(), pathed()
+		c, path := sixLined(), pathed()
 		c.Routes, c.Gateways = append(c.Routes, path.Routes[len(path.Routes)-1]), append(c.Gateways, path.Gateways[len(path.Gateways)-1])
 		return c
 	}
@@ -171,6 +192,7 @@ func TestOrderHasNoMeaning(t *testing.T) {
 			shuffle(c.Gateways[i].Here)
 			shuffle(c.Gateways[i].External)
 			if l := c.Gateways[i].Line; l != nil {
+				shuffle(l.Views)
 				shuffle(l.Callers)
 				shuffle(l.Ports)
 				shuffle(l.Doors)

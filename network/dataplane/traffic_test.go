@@ -63,11 +63,7 @@ func exchangeOnce(t *testing.T, from, to net.Conn) {
 func send(t *testing.T, p *place, from, to netip.Addr) int {
 	t.Helper()
 	const count = 3
-	if to.Is6() { // a device alone is a way for IPv4 only
-		r := &netlink.Route{Dst: network(single(to)), LinkIndex: p.Link(tunnelName).Attrs().Index}
-		p.Must(p.Kernel.RouteAdd(r))
-		defer func() { p.Must(p.Kernel.RouteDel(r)) }()
-	}
+	defer wayTo(p, to)()
 	p.Must(netns.In(p.File, func() error {
 		d := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), Control: byDevice(tunnelName)}
 		c, err := d.Dial("udp", netip.AddrPortFrom(to, 9).String())
@@ -83,6 +79,16 @@ func send(t *testing.T, p *place, from, to netip.Addr) int {
 		return nil
 	}))
 	return count
+}
+
+// wayTo leads to an address by the tunnel until what it returns is called: in IPv6 a device alone is no way.
+func wayTo(p *place, to netip.Addr) (end func()) {
+	p.T.Helper()
+	r := &netlink.Route{Dst: network(single(to)), LinkIndex: p.Link(tunnelName).Attrs().Index}
+	if to.Is4() || errors.Is(p.Kernel.RouteAdd(r), unix.EEXIST) {
+		return func() {}
+	}
+	return func() { p.Must(p.Kernel.RouteDel(r)) }
 }
 
 // leftovers are things of ours in a node's namespace.

@@ -140,7 +140,7 @@ func (s *source) line() *dataplane.Line {
 	}
 	port := func() uint16 { return uint16(s.next() % 4) }
 	return &dataplane.Line{
-		View: s.addr(), Callers: many(s, s.addr), Ports: many(s, port),
+		Views: many(s, s.addr), Callers: many(s, s.addr), Ports: many(s, port),
 		Doors: many(s, func() dataplane.LineDoor {
 			return dataplane.LineDoor{Port: port(), To: netip.AddrPortFrom(s.addr(), port())}
 		}),

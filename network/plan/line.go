@@ -13,6 +13,21 @@ import (
 // view the older one has it, and doors go before lines.
 func (b *build) readLines(views []claim) {
 	doors, lines := map[netip.Addr]bool{}, map[netip.Addr]string{}
+	taken := func(at netip.Addr) (why string) {
+		switch older := lines[at]; {
+		case !at.IsValid():
+			return "is none"
+		case !contains(b.externalRanges, at) || slices.Contains(b.external, at):
+			return "is not one of the external range that can stand for it"
+		case held(views, at) || contains(b.pods, at):
+			return "is one of a pod"
+		case doors[at]:
+			return "is that of a door"
+		case older != "":
+			return "is that of the line of peering " + older
+		}
+		return ""
+	}
 	for _, p := range b.peerings {
 		for _, d := range p.Doors {
 			doors[d.At.Addr()] = true
@@ -26,7 +41,7 @@ func (b *build) readLines(views []claim) {
 		p.Line = nil
 		switch {
 		case p.Role == Provider:
-			if said.View.IsValid() || len(said.Callers)+len(said.Ports) > 0 {
+			if len(said.Views)+len(said.Callers)+len(said.Ports) > 0 {
 				b.wrong(peeringObject(p.Key), "its line is of a provider, which calls nobody by it")
 			}
 			if d := b.readLineDoors(p, said.Doors); len(d) > 0 {
@@ -36,25 +51,29 @@ func (b *build) readLines(views []claim) {
 		case len(said.Doors) > 0:
 			b.wrong(peeringObject(p.Key), "its line is of a consumer, which has no doors there")
 		}
-		why, older := "", lines[said.View]
-		switch at := said.View; {
-		case !at.Is4():
-			why = "is not of IPv4"
-		case !contains(b.externalRanges, at) || slices.Contains(b.external, at):
-			why = "is not one of the external range that can stand for it"
-		case held(views, at) || contains(b.pods, at):
-			why = "is one of a pod"
-		case doors[at]:
-			why = "is that of a door"
-		case older != "":
-			why = "is that of the line of peering " + older
+		var at []netip.Addr
+		sorted := slices.Clone(said.Views)
+		slices.SortFunc(sorted, netip.Addr.Compare)
+		for _, view := range slices.Compact(sorted) {
+			why := taken(view)
+			if why == "" && firstOf(at, view.Is4()).IsValid() {
+				why = "is the second one of IPv" + familyName(view.Is4())
+			}
+			if why != "" {
+				b.wrong(peeringObject(p.Key), "its line's address %s %s", written(view), why)
+				continue
+			}
+			at = append(at, view)
 		}
-		if why != "" {
-			b.wrong(peeringObject(p.Key), "its line's address %s %s", written(said.View), why)
-			continue
+		if len(said.Views) == 0 {
+			b.wrong(peeringObject(p.Key), "its line has no address")
 		}
-		lines[said.View] = p.Key
-		p.Line = &dataplane.Line{View: said.View, Callers: b.readLineCallers(p, said.Callers), Ports: b.readLinePorts(p, said.Ports)}
+		for _, view := range at {
+			lines[view] = p.Key
+		}
+		if len(at) > 0 {
+			p.Line = &dataplane.Line{Views: at, Callers: b.readLineCallers(p, said.Callers), Ports: b.readLinePorts(p, said.Ports)}
+		}
 	}
 }
 
@@ -88,28 +107,32 @@ func (b *build) readLinePorts(p *peer, ports []uint16) []uint16 {
 	return sorted
 }
 
-// readLineDoors leaves out doors that lead nowhere, and all at a port that lead to several places.
+// readLineDoors leaves out doors that lead nowhere, and all at a port that lead to several places of a
+// family.
 func (b *build) readLineDoors(p *peer, doors []dataplane.LineDoor) []dataplane.LineDoor {
 	sorted := slices.Clone(doors)
 	slices.SortFunc(sorted, func(a, b dataplane.LineDoor) int {
 		return cmp.Or(cmp.Compare(a.Port, b.Port), a.To.Compare(b.To), cmp.Compare(a.PerSecond, b.PerSecond), cmp.Compare(a.Burst, b.Burst))
 	})
 	sorted = slices.Compact(sorted)
-	at := map[uint16]int{}
+	type place struct {
+		port uint16
+		v4   bool
+	}
+	of := func(d dataplane.LineDoor) place { return place{d.Port, d.To.Addr().Is4()} }
+	at := map[place]int{}
 	for _, d := range sorted {
-		at[d.Port]++
+		at[of(d)]++
 	}
 	return slices.DeleteFunc(sorted, func(d dataplane.LineDoor) bool {
 		why := unusable(d.To.Addr())
 		switch {
 		case why != "":
 			why = "leads to an address that " + why
-		case !d.To.Addr().Is4():
-			why = "leads to an address that is not of IPv4"
 		case d.Port == 0 || d.To.Port() == 0:
 			why = "has no port"
-		case at[d.Port] > 1:
-			why = fmt.Sprintf("is one of %d at this port", at[d.Port])
+		case at[of(d)] > 1:
+			why = fmt.Sprintf("is one of %d at this port", at[of(d)])
 		}
 		if why != "" {
 			b.wrong(peeringObject(p.Key), "its line's door from port %d to %s %s", d.Port, d.To, why)
@@ -118,10 +141,13 @@ func (b *build) readLineDoors(p *peer, doors []dataplane.LineDoor) []dataplane.L
 	})
 }
 
-// lineView is the address that stands for the other end of the peering's tunnel, if one does.
-func (p *peer) lineView() (view netip.Prefix, ok bool) {
-	if p.Line == nil || !p.Line.View.IsValid() {
-		return view, false
+// lineViews are the addresses that stand for the other end of the peering's tunnel.
+func (p *peer) lineViews() (views []netip.Prefix) {
+	if p.Line == nil {
+		return nil
 	}
-	return netip.PrefixFrom(p.Line.View, p.Line.View.BitLen()), true
+	for _, a := range p.Line.Views {
+		views = append(views, netip.PrefixFrom(a, a.BitLen()))
+	}
+	return views
 }

@@ -91,7 +91,7 @@ func (b *build) readPeerings(peerings []Peering) {
 	slices.SortFunc(views, claim.compare)
 	b.readLines(views)
 	for _, p := range b.peerings {
-		if view, ok := p.lineView(); ok {
+		for _, view := range p.lineViews() {
 			views = append(views, claim{prefix: view})
 		}
 	}
@@ -323,7 +323,7 @@ func (b *build) readDoors(p *peer) {
 
 // gateway is a peering's gateway on this node.
 func (b *build) gateway(p *peer, mtu int) dataplane.Gateway {
-	at, to := p.ends()
+	at, to := p.ends(true)
 	g := dataplane.Gateway{
 		Peering: p.Key, Since: p.Since, Tunnel: tunnelDevice(p.Key), MTU: mtu, External: b.external, Transit: p.Transit,
 		Probe: ProbePort, ProbeAt: at, ProbePeer: to, Limited: p.Limited, Here: p.Here, There: p.There, Doors: p.Doors, Mapped: b.mapped,
@@ -331,6 +331,7 @@ func (b *build) gateway(p *peer, mtu int) dataplane.Gateway {
 		Closed: p.Closed, Calls: p.Calls, ShutHere: p.ShutHere, ShutThere: p.ShutThere, Guard: b.guard(p), Line: p.Line,
 		Parties: p.Parties,
 	}
+	g.LineAt, g.LinePeer = p.ends(false)
 	g.Begin, g.Port, g.Known = beginPerSecond, p.ListenPort, known(p.Heard, p.Endpoints)
 	g.Views = viewsOf(p.Views)
 	return g
@@ -355,16 +356,20 @@ func known(heard netip.Addr, endpoints []string) (all []netip.Addr) {
 	return slices.Compact(all)
 }
 
-// ends are this end and the other one of the tunnel.
-func (p *peer) ends() (here, there netip.Addr) {
-	if p.Role == Consumer {
-		return consumerEnd, providerEnd
+// ends are this end and the other one of the tunnel, in a family.
+func (p *peer) ends(v4 bool) (here, there netip.Addr) {
+	consumer, provider := consumerEnd6, providerEnd6
+	if v4 {
+		consumer, provider = consumerEnd, providerEnd
 	}
-	return providerEnd, consumerEnd
+	if p.Role == Consumer {
+		return consumer, provider
+	}
+	return provider, consumer
 }
 
 func probe(p *peer) Probe {
-	at, to := p.ends()
+	at, to := p.ends(true)
 	return Probe{Peering: p.Key, At: netip.AddrPortFrom(at, ProbePort), Peer: netip.AddrPortFrom(to, ProbePort)}
 }
 

@@ -57,6 +57,13 @@ var (
 	providerEnd = netip.AddrFrom4([4]byte{169, 254, 0, 5})
 )
 
+// The same ends for lines of IPv6. Nothing that is forwarded has link-local addresses there, so these
+// are among those that Pelago keeps for itself, as the one for names is: nobody's range or view.
+var (
+	consumerEnd6 = netip.MustParseAddr("fd46:c73d:1b8d::4")
+	providerEnd6 = netip.MustParseAddr("fd46:c73d:1b8d::5")
+)
+
 // Input is what is known. The order in its lists has no meaning, but for that of endpoints.
 type Input struct {
 	// Node is the name of the node whose plan is wanted.
@@ -239,7 +246,7 @@ func Compute(in Input) Plan {
 			}
 			p.Config.Routes = append(p.Config.Routes, b.route(v.View, by, g, mtu))
 		}
-		if view, ok := peering.lineView(); ok {
+		for _, view := range peering.lineViews() {
 			p.Config.Routes = append(p.Config.Routes, b.route(view, peering.Key, g, mtu))
 		}
 		if here {

@@ -431,7 +431,7 @@ func shuffle[T any](list []T) {
 func calling(view string) *dataplane.Line {
 	l := &dataplane.Line{Callers: addrs("10.42.1.7", "10.42.2.7"), Ports: []uint16{8443, 443}}
 	if view != "" {
-		l.View = addrs(view)[0]
+		l.Views = addrs(view)
 	}
 	return l
 }

@@ -145,7 +145,7 @@ var steps = []step{
 		command: goTest("-v", "-timeout", "80m", "-parallel", "4", "-run", "^TestNetworkMatrix$", "./test"), env: append(unsampled, cluster...), goTest: true, limit: 81 * time.Minute,
 	}, {
 		name: "network-ipv6", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
-		proves:  "clusters of IPv6 alone with the same unique local addresses: names, home's API, policies, reachability and a mapping",
+		proves:  "clusters of IPv6 alone with the same unique local addresses: names, home's API, policies, reachability, a mapping, and peering in band",
 		command: goTest("-v", "-timeout", "15m", "-run", "^TestNetworkIPv6$", "./test"), env: cluster, goTest: true, limit: 16 * time.Minute,
 	}, {
 		name: "offloading-all", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
