@@ -42,7 +42,7 @@ func knowsPaths(c *v1alpha1.ClusterInfo) ability {
 func (d *decision) join(f *facts) {
 	for i, a := range f.pairs {
 		for _, b := range f.pairs[i+1:] {
-			if !direct(a) || !direct(b) || !shares(a, b) {
+			if !direct(a) || !direct(b) || !shares(a, b) || f.passedOn(a) || f.passedOn(b) {
 				continue
 			}
 			toA, toB := d.told(a, b), d.told(b, a)
@@ -60,7 +60,25 @@ func (d *decision) join(f *facts) {
 
 // direct says whether a pair may be of a couple, as far as this cluster is to say.
 func direct(p *pair) bool {
-	return p.consumes && p.wanted && p.direct && p.able != no && p.reach != v1alpha1.ReachNone
+	return p.consumes && p.wanted && p.direct && p.able != no && p.reach != v1alpha1.ReachNone && !p.shut
+}
+
+// closed are the namespaces that let none of their pods be reached. Providers are not told of it: what
+// goes by this cluster's gateways is held there, and what went from provider to provider would be held by nobody.
+func closed(offloaded []v1alpha1.NamespaceOffloading) map[string]bool {
+	all := map[string]bool{}
+	for i := range offloaded {
+		if o := &offloaded[i]; o.Name == v1alpha1.OffloadingName && o.Spec.Reachability == v1alpha1.ReachNone {
+			all[o.Namespace] = true
+		}
+	}
+	return all
+}
+
+// passedOn says whether pods of tenants of this cluster's may run at a provider, beside its own.
+// Its gateways keep these apart, and providers do not know one from the other.
+func (f *facts) passedOn(p *pair) bool {
+	return slices.ContainsFunc(f.pairs, func(other *pair) bool { return between(other, p) })
 }
 
 // told are the views of one provider that another one is told.

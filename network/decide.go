@@ -53,6 +53,9 @@ type pair struct {
 	// spaces are the namespaces whose pods may run at the provider, and hosts those that are here
 	// for the tenant.
 	spaces, hosts map[string]bool
+	// shut says that one of spaces lets none of its pods be reached, which gateways of this cluster alone
+	// know.
+	shut bool
 	// translate says that no range of the other side's is its own view.
 	translate bool
 	// consumer and provider are the objects there are.

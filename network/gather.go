@@ -105,6 +105,11 @@ func (r *decider) gatherPairs(ctx context.Context, f *facts, g *grounds, have ma
 		return fmt.Errorf("listing namespaces: %w", err)
 	}
 	hosts := hosted(namespaces.Items)
+	offloaded := &v1alpha1.NamespaceOffloadingList{}
+	if err := r.client.List(ctx, offloaded, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing namespace offloadings: %w", err)
+	}
+	shut := closed(offloaded.Items)
 	for i := range peerings.Items {
 		p := &peerings.Items[i]
 		f.peerings = append(f.peerings, p.Name)
@@ -120,10 +125,11 @@ func (r *decider) gatherPairs(ctx context.Context, f *facts, g *grounds, have ma
 			g.reached = append(g.reached, a)
 		}
 		said := features(p.Status.Remote)
+		at := spaces[v1alpha1.PeeringNamespace(p.Name)]
 		f.pairs = append(f.pairs, &pair{
 			namespace: v1alpha1.PeeringNamespace(p.Name), consumes: true, peering: p.Name, peer: p.Name,
 			since: p.CreationTimestamp.Time, asked: p.Annotations[v1alpha1.AnnotationRotate], wanted: said != no, unsure: said == unknown,
-			spaces: spaces[v1alpha1.PeeringNamespace(p.Name)], reach: p.Spec.Reachability, inBand: inBand, translate: p.Spec.Translate,
+			spaces: at, shut: overlap(at, shut), reach: p.Spec.Reachability, inBand: inBand, translate: p.Spec.Translate,
 			direct: p.Spec.DirectPaths, able: knowsPaths(p.Status.Remote), uid: p.UID,
 		})
 	}

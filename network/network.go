@@ -304,6 +304,7 @@ func (n *Network) registerDecider(mgr ctrl.Manager, r *decider, near cache.Cache
 		Watches(&v1alpha1.Invitation{}, all).
 		Watches(&v1alpha1.Tenant{}, all, builder.WithPredicates(tenantChanged())).
 		Watches(&v1alpha1.NamespaceMap{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.NamespaceOffloading{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Namespace{}, all, builder.WithPredicates(ours())).
 		Watches(&corev1.Node{}, all, builder.WithPredicates(nodeChanged())).
 		Watches(&networkingv1.ServiceCIDR{}, all).

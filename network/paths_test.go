@@ -39,6 +39,13 @@ func TestCouples(t *testing.T) {
 		{"one does not know them", func(f *facts) { f.pairs[0].able = no }, ""},
 		{"of one it is not known", func(f *facts) { f.pairs[1].able = unknown }, both + " unsure"},
 		{"nothing there is reached", func(f *facts) { f.pairs[1].reach = v1alpha1.ReachNone }, ""},
+		{"a namespace there lets none be reached", func(f *facts) { f.pairs[1].shut = true }, ""},
+		{"pods of a tenant may run at one of them", func(f *facts) {
+			f.pairs = append(f.pairs, &pair{namespace: "pelago-tenant-genoa", key: "tenant-genoa", peer: "genoa", hosts: map[string]bool{"inn": true}})
+		}, ""},
+		{"a tenant's run here", func(f *facts) {
+			f.pairs = append(f.pairs, &pair{namespace: "pelago-tenant-genoa", key: "tenant-genoa", peer: "genoa", hosts: map[string]bool{"inn-genoa": true}})
+		}, both},
 		{"no namespace in common", func(f *facts) { f.pairs[1].spaces = map[string]bool{"bank": true} }, ""},
 		{"one is gone", func(f *facts) { f.pairs[1].wanted = false }, ""},
 		{"one is a tenant", func(f *facts) { f.pairs[1].consumes = false }, ""},

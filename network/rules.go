@@ -102,8 +102,7 @@ func (r *ruler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	}
 	limited, end := context.WithTimeout(ctx, r.patience)
 	defer end()
-	err = there.make(limited, specs)
-	r.turns.give(req.Name, r.clock.Now(), err)
+	err = r.turns.within(req.Name, r.clock.Now, func() error { return there.make(limited, specs) })
 	switch {
 	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsUnauthorized(err):
 		r.tell(ctx, req.NamespacedName, append(problems, req.Name+" refuses the rules of this namespace: "+oneLine(err.Error(), maxSaid)))

@@ -57,8 +57,13 @@ func shares(a, b *pair) bool {
 	if !a.consumes || !b.consumes {
 		return false
 	}
-	for namespace := range a.spaces {
-		if b.spaces[namespace] {
+	return overlap(a.spaces, b.spaces)
+}
+
+// overlap says whether two sets have something in common.
+func overlap(a, b map[string]bool) bool {
+	for name := range a {
+		if b[name] {
 			return true
 		}
 	}
@@ -75,12 +80,7 @@ func between(a, b *pair) bool {
 	if a.consumes {
 		tenant, provider = b, a
 	}
-	for namespace := range tenant.hosts {
-		if provider.spaces[namespace] {
-			return true
-		}
-	}
-	return false
+	return overlap(tenant.hosts, provider.spaces)
 }
 
 // shows says of views of a peer whether they are its ranges themselves.

@@ -43,6 +43,17 @@ func (t *turns) take(provider string, now time.Time) (wait time.Duration) {
 	return 0
 }
 
+// within does something in a turn at a provider, which ends however that does.
+func (t *turns) within(provider string, now func() time.Time, do func() error) error {
+	err := errUnfinished
+	defer func() { t.give(provider, now(), err) }()
+	err = do()
+	return err
+}
+
+// errUnfinished is what came of a turn that ended in a panic.
+var errUnfinished = errors.New("it did not end by itself")
+
 // give ends a turn, by what came of it.
 func (t *turns) give(provider string, now time.Time, err error) {
 	t.mu.Lock()

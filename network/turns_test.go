@@ -37,6 +37,32 @@ func TestTurns(t *testing.T) {
 	want("it was left alone long enough", "milan", now.Add(slowRest), 0)
 }
 
+// TestTurnPanics holds that who panics in his turn does not keep it: controllers go on after that.
+func TestTurnPanics(t *testing.T) {
+	var turns turns
+	now := time.Unix(1000, 0)
+	if wait := turns.take("milan", now); wait != 0 {
+		t.Fatalf("wait %s", wait)
+	}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic is not to be seen")
+			}
+		}()
+		_ = turns.within("milan", func() time.Time { return now }, func() error { panic("of a list without an end") })
+	}()
+	if wait := turns.take("milan", now); wait != 0 {
+		t.Errorf("the turn of who panicked is not over: wait %s", wait)
+	}
+	if err := turns.within("milan", func() time.Time { return now }, func() error { return context.DeadlineExceeded }); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("what came of it is %v", err)
+	}
+	if wait := turns.take("milan", now); wait != slowRest {
+		t.Errorf("who has not answered is asked again after %s", wait)
+	}
+}
+
 // TestRulesHang has a provider answer no write: one look at it waits, and others come back later.
 func TestRulesHang(t *testing.T) {
 	w := newRuled(t)

@@ -16,8 +16,8 @@ import (
 	"github.com/pelago-dev/pelago/network/netns"
 )
 
-// What one gateway's connections may take of the table that the node has for all of them, in
-// which each of the gateway's has an entry too. A peer whose own pods answer could fill it with
+// What the connections of one peering's gateway, and those of its direct paths, may take together of the table
+// that the node has for all of them, in which each has an entry too. A peer whose own pods answer could fill it with
 // connections that stay, and nothing else on the node would begin any.
 const (
 	// crowdEvery is how often they are counted.
@@ -66,28 +66,47 @@ func (c *crowds) look() {
 		names = append(names, name)
 	}
 	c.mu.Unlock()
-	news := false
+	found := map[string]tally{}
 	for _, name := range names {
 		count, most, err := c.count(name)
 		if err != nil { // it is not there yet, or not any more
 			c.log.V(1).Info("connections cannot be counted", "peering", name, "error", err.Error())
 			continue
 		}
-		c.mu.Lock()
-		was, is := c.gateways[name]
-		full := crowded(was, count, most)
-		if is {
-			c.gateways[name] = full
-		}
-		c.mu.Unlock()
-		if is && full != was {
-			news = true
-			c.log.Info("a gateway's connections", "peering", name, "tracked", count, "of at most", most/crowdFull, "more may begin", !full)
-		}
+		found[name] = tally{count, most}
 	}
-	if news {
+	if c.judge(found) {
 		c.changed()
 	}
+}
+
+// tally is how many connections a gateway has, and the most that the node may have in each.
+type tally struct{ count, most int }
+
+// judge says which gateways are full, by what was counted, and reports whether those are others now.
+func (c *crowds) judge(found map[string]tally) (news bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	counts := map[string]int{}
+	for name, t := range found {
+		counts[payer(name)] += t.count
+	}
+	for name, t := range found {
+		count := counts[payer(name)]
+		was, is := c.gateways[name]
+		if full := crowded(was, count, t.most); is && full != was {
+			c.gateways[name], news = full, true
+			c.log.Info("a gateway's connections", "peering", name, "tracked", count, "of at most", t.most/crowdFull, "more may begin", !full)
+		}
+	}
+	return news
+}
+
+// payer is whose connections those of a gateway are: of a direct path they are its consumer's, who may have
+// many, and both ends of each.
+func payer(gateway string) string {
+	peering, _, _ := strings.Cut(gateway, ".")
+	return peering
 }
 
 // crowded says whether no more connections may begin, by whether that was so and how many there are.

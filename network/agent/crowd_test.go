@@ -29,6 +29,40 @@ func TestCrowded(t *testing.T) {
 	}
 }
 
+// TestCrowdsOfPaths holds that direct paths have no more room than their tenant has without them: it
+// says how many there are, and has both ends of each.
+func TestCrowdsOfPaths(t *testing.T) {
+	const rome, one, two, other = "tenant-rome", "tenant-rome.0000000000000001", "tenant-rome.0000000000000002", "tenant-rome-2"
+	c := &crowds{log: logr.Discard()}
+	gateways := []dataplane.Gateway{{Peering: rome}, {Peering: one}, {Peering: two}, {Peering: other}}
+	c.limit(gateways)
+	for _, step := range []struct {
+		counts [4]int
+		news   bool
+		full   [4]bool
+	}{
+		{[4]int{100, 100, 49, 200}, false, [4]bool{}},
+		{[4]int{100, 100, 50, 200}, true, [4]bool{true, true, true, false}},
+		{[4]int{0, 201, 0, 200}, false, [4]bool{true, true, true, false}},
+		{[4]int{0, 200, 0, 250}, true, [4]bool{false, false, false, true}},
+	} {
+		found := map[string]tally{}
+		for i, g := range gateways {
+			found[g.Peering] = tally{step.counts[i], 1000}
+		}
+		news := c.judge(found)
+		c.limit(gateways)
+		for i, g := range gateways {
+			if g.Full != step.full[i] {
+				t.Errorf("with %v of 1000 %s is full: %t", step.counts, g.Peering, g.Full)
+			}
+		}
+		if news != step.news {
+			t.Errorf("with %v of 1000 there is news: %t", step.counts, news)
+		}
+	}
+}
+
 // TestCrowds fills the table of one of two gateways, and empties it again.
 func TestCrowds(t *testing.T) {
 	netnstest.Root(t)

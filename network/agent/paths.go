@@ -55,7 +55,8 @@ func trimPath(n *v1alpha1.NetworkPath, meta metav1.ObjectMeta) *v1alpha1.Network
 // pathsOf are the direct paths of a tenant that its manager here lets be, by name, as many as count.
 func (k *known) pathsOf(f facts, p *pair) (all []*v1alpha1.NetworkPath) {
 	for i := range f.paths {
-		if n := &f.paths[i]; n.Namespace == p.namespace && n.DeletionTimestamp == nil {
+		n := &f.paths[i]
+		if n.Namespace == p.namespace && n.DeletionTimestamp == nil && refusal(n) == nil && f.now.Before(n.Spec.Until.Time) && n.Status.PublicKey != "" && n.Spec.PublicKey != "" {
 			all = append(all, n)
 		}
 	}
@@ -64,9 +65,7 @@ func (k *known) pathsOf(f facts, p *pair) (all []*v1alpha1.NetworkPath) {
 		k.wrong("peering "+v1alpha1.NetworkKey(p.namespace), "it has %d direct paths, of which only the first %d count", len(all), v1alpha1.MaxNetworkPaths)
 		all = all[:v1alpha1.MaxNetworkPaths]
 	}
-	return slices.DeleteFunc(all, func(n *v1alpha1.NetworkPath) bool {
-		return refusal(n) != nil || !f.now.Before(n.Spec.Until.Time) || n.Status.PublicKey == "" || n.Spec.PublicKey == ""
-	})
+	return all
 }
 
 // paths are the direct ways of a tenant's pods here to its pods at other providers. Nothing passes by

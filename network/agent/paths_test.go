@@ -278,6 +278,11 @@ func TestManyPaths(t *testing.T) {
 			f.configs[3].Status.Views = append(f.configs[3].Status.Views, v1alpha1.NetworkView{Real: fmt.Sprintf("10.60.%d.0/24", i/2), View: fmt.Sprintf("10.62.%d.0/24", i/2)})
 		}
 	}
+	for i := range byte(20) { // which the manager does not count either
+		ended := pathAt(fmt.Sprintf("%016x", i), 40, 80, "10.60.0.0/24")
+		ended.Spec.Until = metav1.NewTime(f.now)
+		f.paths = append(f.paths, ended)
+	}
 	k := input(f)
 	var got, want []string
 	for _, p := range k.input.Peerings[1].Paths {

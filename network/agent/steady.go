@@ -51,6 +51,11 @@ func (s steady) carries(now time.Time) (is bool, then time.Time) {
 // many as it likes, one after another.
 func (t *tunnels) forget(paths map[string]bool) {
 	t.mu.Lock()
+	for key := range t.moved {
+		if isPath(key) && !paths[key] {
+			delete(t.moved, key)
+		}
+	}
 	var gone []string
 	for key := range t.last {
 		if isPath(key) && !paths[key] && t.running[key] == nil {

@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"maps"
 	"net/netip"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -80,6 +82,9 @@ func TestForget(t *testing.T) {
 	}
 	ts.running["tenant-turin.3"] = &running{} // which still ends
 	ts.forget(map[string]bool{"tenant-turin.1": true})
+	if got, want := slices.Sorted(maps.Keys(ts.moved)), []string{"peering-milan", "tenant-turin", "tenant-turin.1"}; !slices.Equal(got, want) {
+		t.Errorf("of %v it is remembered when they moved, want %v", got, want)
+	}
 	want := lasts{"peering-milan": at, "tenant-turin": at, "tenant-turin.1": at, "tenant-turin.3": at}
 	for what, got := range map[string]map[string]netip.AddrPort{"here": ts.last, "by the keeper": k} {
 		if d := cmp.Diff(map[string]netip.AddrPort(want), got, cmpopts.EquateComparable(netip.AddrPort{})); d != "" {

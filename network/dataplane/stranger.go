@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 )
@@ -51,6 +52,7 @@ func strangers(t *table, c Config) {
 	tunnels := t.portSet("tunnels", singlePorts(ports))
 	s.add(isOther(unix.IPPROTO_UDP), accept())
 	s.add(portNotIn(tunnels, unix.IPPROTO_UDP, false), accept())
+	s.add(isForElsewhere(), accept()) // a node may be the router of others, whose tunnels have the same ports
 	for _, v4 := range families {
 		s.add(sentFrom(t.pairSet("known", v4, known[v4])), accept())
 		s.add(eachFaster(t.meterSet("strangers", v4, strangersMost)), countedDrop(DropStranger))
@@ -78,6 +80,14 @@ func isOther(p uint8) statement {
 	return statement{text: "meta l4proto != " + protocolNames[p], exprs: []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: register, Data: []byte{p}},
+	}}
+}
+
+// isForElsewhere holds for packets to no address of this node.
+func isForElsewhere() statement {
+	return statement{text: "fib daddr type != local", exprs: []expr.Any{
+		&expr.Fib{Register: register, ResultADDRTYPE: true, FlagDADDR: true},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: register, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)},
 	}}
 }
 

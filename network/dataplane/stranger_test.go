@@ -109,6 +109,26 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
+// TestStrangersPass holds that what a node forwards to somebody else's port of the same number is nobody's
+// of its tunnels, and passes.
+func TestStrangersPass(t *testing.T) {
+	w := newWorld(t)
+	node, pod := w.milan.nodes[0], w.milan.nodes[0].Pod
+	w.milan.change = func(c *Config) {
+		for i := range c.Gateways {
+			c.Gateways[i].Port = strangePort
+		}
+	}
+	w.set(w.milan)
+	for _, v4 := range families {
+		before := node.droppedOf(t, "", DropStranger)
+		knocks(t, pod, podAt(42, 1, 5, v4), podAt(42, 2, 5, v4), strangePort, 3*strangerBurst)
+		if dropped := node.droppedOf(t, "", DropStranger) - before; dropped != 0 {
+			t.Errorf("IPv4 %t: of what a pod sends to one of another node %d were dropped", v4, dropped)
+		}
+	}
+}
+
 // TestBeginnings has a peer begin more connections than it may, and any while the gateway is full.
 func TestBeginnings(t *testing.T) {
 	w := newWorld(t)

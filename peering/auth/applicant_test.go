@@ -203,16 +203,16 @@ func TestTerms(t *testing.T) {
 		Objects: map[string]int32{"a": 1, "b": 2}, AbandonAfter: &metav1.Duration{Duration: time.Hour},
 	}
 	own := &v1alpha1.TenantTerms{State: v1alpha1.TenantCordoned, Limits: &v1alpha1.TenantLimits{Namespaces: ptr.To(int32(3))}, Objects: map[string]int32{"b": 7},
-		Services: &v1alpha1.TenantServices{NodePorts: true}, DisruptionBudgets: ptr.To(false), Reachability: v1alpha1.ReachNone, DirectPaths: true}
+		Services: &v1alpha1.TenantServices{NodePorts: true}, DisruptionBudgets: ptr.To(false), Reachability: v1alpha1.ReachNone, DirectPaths: true, Translate: true}
 	want := v1alpha1.TenantTerms{
 		State: v1alpha1.TenantCordoned, PodSecurity: v1alpha1.PodSecurityRestricted, Limits: own.Limits,
-		Objects: map[string]int32{"a": 1, "b": 7}, AbandonAfter: defaults.AbandonAfter, Services: own.Services, DisruptionBudgets: own.DisruptionBudgets, Reachability: v1alpha1.ReachNone, DirectPaths: true,
+		Objects: map[string]int32{"a": 1, "b": 7}, AbandonAfter: defaults.AbandonAfter, Services: own.Services, DisruptionBudgets: own.DisruptionBudgets, Reachability: v1alpha1.ReachNone, DirectPaths: true, Translate: true,
 	}
 	if diff := cmp.Diff(want, terms(own, defaults)); diff != "" {
 		t.Errorf("the invitation's terms come before the defaults: %s", diff)
 	}
-	defaults.DirectPaths = true
-	if got := terms(&v1alpha1.TenantTerms{}, defaults); !got.DirectPaths {
+	defaults.DirectPaths, defaults.Translate = true, true
+	if got := terms(&v1alpha1.TenantTerms{}, defaults); !got.DirectPaths || !got.Translate {
 		t.Error("an invitation that says nothing of direct paths takes away what the settings allow")
 	}
 	if diff := cmp.Diff(defaults, terms(nil, defaults)); diff != "" || defaults.Objects["b"] != 2 {

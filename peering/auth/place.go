@@ -131,6 +131,7 @@ func terms(invitation *v1alpha1.TenantTerms, defaults v1alpha1.TenantTerms) v1al
 		merged.Reachability = own.Reachability
 	}
 	merged.DirectPaths = merged.DirectPaths || own.DirectPaths
+	merged.Translate = merged.Translate || own.Translate
 	if own.AbandonAfter != nil {
 		merged.AbandonAfter = own.AbandonAfter
 	}
