@@ -63,6 +63,7 @@ func (d *direct) withoutHome(t *testing.T) {
 func (d *direct) withoutPath(t *testing.T) {
 	heal := func() { d.Run(t, "link", "heal", "milan", "oslo") }
 	t.Cleanup(heal)
+	d.reads(t)
 	d.silence(t, "using the path")
 	d.Run(t, "link", "cut", "milan", "oslo")
 	d.moves(t, "milan", "rome")
