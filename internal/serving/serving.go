@@ -34,7 +34,7 @@ const (
 	headerTimeout = 5 * time.Second // of the TLS handshake too
 	readTimeout   = 10 * time.Second
 	writeTimeout  = 30 * time.Second
-	idleTimeout   = 90 * time.Second
+	idleTimeout   = 2 * time.Minute // longer than that of API servers, 90 s: who closes first may cut a request off
 	shutdownLimit = 5 * time.Second // of other servers' too, see Run
 )
 
@@ -87,6 +87,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		ErrorLog:          ErrorLog(logger),
 		BaseContext:       func(net.Listener) context.Context { return log.IntoContext(ctx, logger) },
 	}
+	aged(web, connectionAge)
 	logger.Info("listening", "address", listener.Addr().String())
 	if err := Run(ctx, web, Receive(web, listener, maxConnections, maxPerAddress), &s.up); err != nil {
 		return fmt.Errorf("serving the API server: %w", err)

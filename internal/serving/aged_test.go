@@ -1,0 +1,61 @@
+package serving
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestAged counts the connections that a client needs for three requests.
+func TestAged(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		age     time.Duration
+		upgrade string
+		want    int32
+	}{
+		{"young ones are kept", time.Hour, "", 1},
+		{"old ones end with an answer", 0, "", 3},
+		{"what asks for another protocol is left alone", 0, "websocket", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var begun atomic.Int32
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "answer") }))
+			aged(server.Config, c.age)
+			server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+				if s == http.StateNew {
+					begun.Add(1)
+				}
+			}
+			server.StartTLS()
+			defer server.Close()
+			for range 3 {
+				request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if c.upgrade != "" {
+					request.Header.Set("Upgrade", c.upgrade)
+				}
+				response, err := server.Client().Do(request)
+				if err != nil {
+					t.Fatal(err)
+				}
+				text, err := io.ReadAll(response.Body)
+				_ = response.Body.Close()
+				if err != nil || string(text) != "answer" {
+					t.Fatalf("answered %q, %v", text, err)
+				}
+			}
+			if got := begun.Load(); got != c.want {
+				t.Errorf("%d connections, want %d", got, c.want)
+			}
+		})
+	}
+}
