@@ -71,6 +71,7 @@ func anew(ctx context.Context, pause time.Duration, socket *serving.Socket) erro
 	}
 	number := ""
 	if pause == 0 {
+		socket.Await() // else who is being answered would be cut off
 		var err error
 		if number, err = socket.Pass(); err != nil {
 			return err

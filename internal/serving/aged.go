@@ -16,15 +16,16 @@ const connectionAge = 2 * time.Second
 
 type begunKey struct{}
 
-// aged has a server end connections that are older than an age, each with an answer. What becomes another protocol
-// is left alone.
-func aged(web *http.Server, age time.Duration) {
+// aged has a server end connections that are older than an age, each with an answer, and all when it is
+// about to end. What becomes another protocol is left alone.
+func aged(web *http.Server, age time.Duration, ending func() bool) {
 	next := web.Handler
 	web.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
 		return context.WithValue(ctx, begunKey{}, time.Now())
 	}
 	web.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if begun, ok := r.Context().Value(begunKey{}).(time.Time); ok && time.Since(begun) > age && r.Header.Get("Upgrade") == "" {
+		begun, ok := r.Context().Value(begunKey{}).(time.Time)
+		if (ending() || ok && time.Since(begun) > age) && r.Header.Get("Upgrade") == "" {
 			w.Header().Set("Connection", "close")
 		}
 		next.ServeHTTP(w, r)

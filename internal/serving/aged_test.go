@@ -16,18 +16,20 @@ func TestAged(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		age     time.Duration
+		ending  bool
 		upgrade string
 		want    int32
 	}{
-		{"young ones are kept", time.Hour, "", 1},
-		{"old ones end with an answer", 0, "", 3},
-		{"what asks for another protocol is left alone", 0, "websocket", 1},
+		{"young ones are kept", time.Hour, false, "", 1},
+		{"old ones end with an answer", 0, false, "", 3},
+		{"and young ones of a server that ends", time.Hour, true, "", 3},
+		{"what asks for another protocol is left alone", 0, true, "websocket", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			var begun atomic.Int32
 			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "answer") }))
-			aged(server.Config, c.age)
+			aged(server.Config, c.age, func() bool { return c.ending })
 			server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
 				if s == http.StateNew {
 					begun.Add(1)

@@ -38,6 +38,13 @@ const (
 	shutdownLimit = 5 * time.Second // of other servers' too, see Run
 )
 
+// How a Server ends: for drainFor it goes on, and each answer is the last one of its connection; then
+// it takes no more, and what is being answered has answerFor.
+const (
+	drainFor  = 500 * time.Millisecond
+	answerFor = time.Second
+)
+
 // Server is an HTTPS server as a part of a manager that every replica runs.
 type Server struct {
 	// Address to listen on, like ":9443".
@@ -67,9 +74,21 @@ func (s *Server) Start(ctx context.Context) error {
 	return s.Serve(ctx, listener)
 }
 
-// Serve answers on a listener until ctx ends; what is being answered then may end.
+// Serve answers on a listener until ctx ends and a moment longer, so that nobody who asks is cut off.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+	if s.Socket != nil {
+		s.Socket.servers.Add(1)
+		defer s.Socket.servers.Done()
+	}
 	logger := log.FromContext(ctx).WithName("serving")
+	open, shut := context.WithCancel(context.WithoutCancel(ctx))
+	defer shut()
+	answering, over := context.WithCancel(context.WithoutCancel(ctx))
+	defer over()
+	defer context.AfterFunc(ctx, func() {
+		time.AfterFunc(drainFor, shut)
+		time.AfterFunc(drainFor+answerFor, over)
+	})()
 	var protocols http.Protocols
 	protocols.SetHTTP1(true) // one request at a time per connection: connections bound the work
 	web := &http.Server{
@@ -85,11 +104,11 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          ErrorLog(logger),
-		BaseContext:       func(net.Listener) context.Context { return log.IntoContext(ctx, logger) },
+		BaseContext:       func(net.Listener) context.Context { return log.IntoContext(answering, logger) },
 	}
-	aged(web, connectionAge)
+	aged(web, connectionAge, func() bool { return ctx.Err() != nil })
 	logger.Info("listening", "address", listener.Addr().String())
-	if err := Run(ctx, web, Receive(web, listener, maxConnections, maxPerAddress), &s.up); err != nil {
+	if err := Run(open, web, Receive(web, listener, maxConnections, maxPerAddress), &s.up); err != nil {
 		return fmt.Errorf("serving the API server: %w", err)
 	}
 	return nil

@@ -8,14 +8,29 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Socket is a listening socket that outlives its server, and the program if that begins
 // anew in its own process: who calls meanwhile waits, and is not refused. It is safe for
 // concurrent use.
 type Socket struct {
+	// servers are those that answer on it.
+	servers sync.WaitGroup
+
 	mu   sync.Mutex
 	file *os.File // nil until somebody listens
+}
+
+// Await waits until the servers on the socket, which were told to end, have answered what they were
+// asked, and no longer than they may take for that.
+func (s *Socket) Await() {
+	done := make(chan struct{})
+	go func() { s.servers.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(drainFor + answerFor):
+	}
 }
 
 // Inherit returns the socket that Pass has handed on as number, or one that is not open
