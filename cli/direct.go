@@ -2,8 +2,8 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,18 +24,14 @@ func (o choice) none() bool { return o.reach == "" && o.direct == nil }
 
 // patch is the choice as a change of a spec.
 func (o choice) patch() client.Patch {
-	spec := map[string]any{}
+	var fields []string
 	if o.reach != "" {
-		spec["reachability"] = o.reach
+		fields = append(fields, fmt.Sprintf(`"reachability":%q`, o.reach))
 	}
 	if o.direct != nil {
-		spec["directPaths"] = *o.direct
+		fields = append(fields, fmt.Sprintf(`"directPaths":%t`, *o.direct))
 	}
-	text, err := json.Marshal(map[string]any{"spec": spec})
-	if err != nil {
-		panic(err) // words and a bool
-	}
-	return client.RawPatch(types.MergePatchType, text)
+	return client.RawPatch(types.MergePatchType, []byte(`{"spec":{`+strings.Join(fields, ",")+`}}`))
 }
 
 // into writes the choice into a spec.

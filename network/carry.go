@@ -259,11 +259,16 @@ func (c *carrier) forget(peering string) {
 	c.note(peering, "")
 }
 
-// remoteConfig is an empty NetworkConfig: what is a peer's is never parsed into types before
-// it has been checked.
+// remoteConfig is an empty NetworkConfig.
 func remoteConfig(namespace, name string) *unstructured.Unstructured {
+	return remote("NetworkConfig", namespace, name)
+}
+
+// remote is an empty object of a kind: what is a peer's is never parsed into types before it has
+// been checked.
+func remote(kind, namespace, name string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NetworkConfig"))
+	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
 	if namespace != "" {
 		u.SetNamespace(namespace)
 		u.SetName(name)

@@ -226,11 +226,5 @@ func (r *pather) rest(peering string) time.Duration {
 
 // remotePath is an empty NetworkPath at a provider.
 func remotePath(namespace, name string) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NetworkPath"))
-	if namespace != "" {
-		u.SetNamespace(namespace)
-		u.SetName(name)
-	}
-	return u
+	return remote("NetworkPath", namespace, name)
 }
