@@ -24,7 +24,7 @@ type offload struct {
 	pods, mapping, remoteName string
 	reachability              string
 	selectors                 []string
-	restart, dryRun           bool
+	restart, dryRun, onward   bool
 	output                    string
 	timeout                   time.Duration
 
@@ -63,6 +63,7 @@ What stays pending: pelago explain pod NAME -n NAMESPACE.`,
 	f.StringVar(&o.remoteName, "remote-name", "", "its name there, for SelectedName")
 	f.StringArrayVar(&o.selectors, "cluster-selector", nil, "clusters to use, by labels of their virtual nodes: a=1,b=2 is both, the flag given twice is either; empty means all")
 	f.StringVar(&o.reachability, "reachability", "", "which of its pods providers' may reach, and be reached by: "+reachWords()+"; offloaded-only if never given")
+	f.BoolVar(&o.onward, "onward", false, "let the owners of these clusters run its pods at providers of their own; =false takes that back")
 	f.BoolVar(&o.restart, "restart-workloads", false, "roll Deployments and StatefulSets whose pods were made under other terms")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the object instead of making it")
 	durationFlag(f, &o.timeout, "timeout", waitDefault, "how long to wait until every cluster has answered; it goes on after that")
@@ -167,6 +168,11 @@ func (o *offload) check(namespace string) (*v1alpha1.NamespaceOffloading, error)
 		RemoteNamespaceName:      o.remoteName, ClusterSelector: selector,
 		Reachability: v1alpha1.Reachability(o.reachability),
 	}
+	if o.onward {
+		wanted.Spec.Onward = v1alpha1.OnwardAllow
+	} else if o.given("onward") {
+		wanted.Spec.Onward = v1alpha1.OnwardDeny
+	}
 	return wanted, nil
 }
 
@@ -225,6 +231,9 @@ func (o *offload) store(ctx context.Context, e *Env, c *Cluster, wanted *v1alpha
 	}
 	if o.given("reachability") {
 		current.Spec.Reachability = wanted.Spec.Reachability
+	}
+	if o.given("onward") {
+		current.Spec.Onward = wanted.Spec.Onward
 	}
 	if o.given("cluster-selector") {
 		current.Spec.ClusterSelector = wanted.Spec.ClusterSelector

@@ -135,6 +135,14 @@ func TestOffload(t *testing.T) {
 	if got := s.run("offload", "namespace", name, "--reachability", "some"); got.code != 2 || !strings.Contains(got.err, "use none, offloaded-only, full") {
 		t.Errorf("a word that is none: %+v", got)
 	}
+	for _, c := range []struct {
+		flag string
+		want v1alpha1.OnwardPolicy
+	}{{"--restart-workloads=false", v1alpha1.OnwardDeny}, {"--onward", v1alpha1.OnwardAllow}, {"--pod-offloading-strategy=Remote", v1alpha1.OnwardAllow}, {"--onward=false", v1alpha1.OnwardDeny}} {
+		if got := s.run("offload", "namespace", name, c.flag); got.code != 0 || s.offloading(name).Spec.Onward != c.want {
+			t.Errorf("%s: %q, %+v", c.flag, s.offloading(name).Spec.Onward, got)
+		}
+	}
 	got = s.run("offload", "namespace", name, "--namespace-mapping-strategy", "EnforceSameName")
 	if got.code != 1 || !strings.Contains(got.err, "DefaultName, which cannot be changed; run: pelago unoffload namespace offloaded-shop, then offload it again") {
 		t.Errorf("changing what cannot be changed: %+v", got)

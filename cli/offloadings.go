@@ -44,6 +44,8 @@ type OffloadedReport struct {
 	Outdated  int `json:"outdated"`
 	// Reachability says which of its pods providers' may reach, and be reached by.
 	Reachability v1alpha1.Reachability `json:"reachability"`
+	// Onward says that its pods may run at providers of these clusters'.
+	Onward bool `json:"onward"`
 }
 
 // OffloadedAtReport is an offloaded namespace at one of the clusters selected.
@@ -52,6 +54,8 @@ type OffloadedAtReport struct {
 	RemoteNamespace string `json:"remoteNamespace,omitempty"`
 	Ready           bool   `json:"ready"`
 	Reason          string `json:"reason,omitempty"`
+	// Onward says that the cluster lets its pods run at a provider of its own.
+	Onward bool `json:"onward"`
 }
 
 // offloadings reads what concerns offloading into a snapshot. An installation that has
@@ -129,12 +133,12 @@ func (s *snapshot) judgeOffloadings(r *Report) {
 	for i := range s.offloadings {
 		o := &s.offloadings[i]
 		report := OffloadedReport{Namespace: o.Namespace, Strategy: chain.Strategy(o), Phase: o.Status.Phase, Clusters: []OffloadedAtReport{},
-			Reachability: o.Spec.Reachability.OrDefault()}
+			Reachability: o.Spec.Reachability.OrDefault(), Onward: o.Spec.Onward == v1alpha1.OnwardAllow}
 		for _, at := range o.Status.Clusters {
 			if !meta.IsStatusConditionTrue(at.Conditions, v1alpha1.ConditionOffloadingRequired) {
 				continue
 			}
-			one := OffloadedAtReport{Name: at.Name, RemoteNamespace: at.RemoteNamespace}
+			one := OffloadedAtReport{Name: at.Name, RemoteNamespace: at.RemoteNamespace, Onward: at.Onward}
 			one.Ready, one.Reason = readiness(at.Conditions)
 			report.Clusters = append(report.Clusters, one)
 		}

@@ -59,10 +59,15 @@ func (s *snapshot) direct(t *tunnel) bool {
 	return false
 }
 
-// pathsOf are the paths of a tenant, by name. A consumer has none in its own cluster.
+// pathsOf are the paths of a tenant, or those that a provider makes for this cluster, by name. A
+// consumer has none of those between its providers in its own cluster.
 func (f fabric) pathsOf(t *tunnel, reports map[string]told) []PathReport {
 	var all []PathReport
-	for _, p := range f.paths {
+	there := f.paths
+	if t.Role == v1alpha1.RoleConsumer && t.theirs != nil {
+		there = t.theirs.Paths()
+	}
+	for _, p := range there {
 		if v1alpha1.NetworkKey(p.Namespace) == t.key {
 			all = append(all, lookAt(p, t.theirs, reports[v1alpha1.NetworkPathKey(p.Namespace, p.Name)]))
 		}

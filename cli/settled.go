@@ -135,5 +135,8 @@ func clusterRow(at v1alpha1.ClusterOffloading) []screen.Cell {
 	if ready != nil && ready.Status != metav1.ConditionTrue {
 		reason = ready.Reason
 	}
+	if at.Onward {
+		state.Text += ", onward"
+	}
 	return []screen.Cell{{Text: at.Name}, {Text: there}, state, {Text: reason}}
 }

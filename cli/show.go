@@ -223,7 +223,11 @@ func (v view) offloaded(namespaces []OffloadedReport) error {
 		}
 		var names []string
 		for _, at := range n.Clusters {
-			names = append(names, at.Name)
+			name := at.Name
+			if at.Onward {
+				name += " (onward)"
+			}
+			names = append(names, name)
 		}
 		if len(names) == 0 {
 			names = []string{"-"}

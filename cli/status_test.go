@@ -101,12 +101,14 @@ func offloadings() []v1alpha1.NamespaceOffloading {
 			Status: v1alpha1.NamespaceOffloadingStatus{Phase: phase, Clusters: clusters}}
 	}
 	milan := atCluster("milan", is(v1alpha1.ConditionReady))
+	onward := atCluster("milan", is(v1alpha1.ConditionReady))
+	onward.Onward = true
 	taken := atCluster("paris", isNot(v1alpha1.ConditionReady, v1alpha1.ReasonNameTaken, "bank-rome is not this tenant's"))
 	return []v1alpha1.NamespaceOffloading{
 		one("bank", v1alpha1.OffloadingPhaseSomeFailed, milan, taken),
 		one("lab", v1alpha1.OffloadingPhaseNoClusterSelected),
 		one("new", ""),
-		one("shop", v1alpha1.OffloadingPhaseReady, milan, v1alpha1.ClusterOffloading{Name: "paris"}),
+		one("shop", v1alpha1.OffloadingPhaseReady, onward, v1alpha1.ClusterOffloading{Name: "paris"}),
 	}
 }
 

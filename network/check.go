@@ -63,6 +63,9 @@ func receivedSpec(obj map[string]any) (v1alpha1.NetworkConfigSpec, error) {
 	if s.NextPublicKey, err = receivedKey(fields, "spec.nextPublicKey"); err != nil {
 		return s, err
 	}
+	if s.ConsumerPaths, err = receivedConsumerPaths(fields); err != nil {
+		return s, err
+	}
 	switch port := fields["port"].(type) {
 	case nil:
 	case int64:

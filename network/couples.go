@@ -13,26 +13,29 @@ import (
 // A consumer's part of direct paths: couples are its providers that may have one between them,
 // paths when they have, and the pather arranges it at both.
 
-// couple is two providers of this cluster between which there may be a direct path.
+// couple is two providers of this cluster, or a tenant and a provider, between which there may be a
+// direct path.
 type couple struct {
 	// name is that of the path, at both.
 	name string
 	// peerings are the names of both Peerings, and prefixes what each is told of the other, in the
-	// same order.
+	// same order. A tenant's end is named as tenantEnd has it.
 	peerings [2]string
 	prefixes [2][]string
+	// owner is the word by which the provider knows the tenant's pods, "" between two providers.
+	owner string
 	// talks says that pods at both exchange much by way of this cluster.
 	talks bool
 	// unsure says that it is not known whether both know direct paths: what there is stays then.
 	unsure bool
 }
 
-// knowsPaths says whether a cluster knows direct paths.
-func knowsPaths(c *v1alpha1.ClusterInfo) ability {
+// knowsPaths says whether a cluster knows direct paths, or those behind another cluster, by the feature.
+func knowsPaths(c *v1alpha1.ClusterInfo, feature string) ability {
 	switch {
 	case c == nil:
 		return unknown
-	case slices.Contains(c.Features, v1alpha1.FeatureDirectPaths):
+	case slices.Contains(c.Features, feature):
 		return yes
 	}
 	return no
@@ -55,6 +58,7 @@ func (d *decision) join(f *facts) {
 			})
 		}
 	}
+	d.joinBehind(f)
 	slices.SortFunc(d.couples, func(a, b couple) int { return strings.Compare(a.name, b.name) })
 }
 

@@ -46,13 +46,19 @@ type pair struct {
 	// side knows them.
 	direct bool
 	able   ability
-	// uid is that of a consumer's Peering.
+	// ableBehind is the same of paths between a tenant and a provider.
+	ableBehind ability
+	// uid is that of a consumer's Peering, or of the Tenant.
 	uid types.UID
 	// front is the name of the Service in front of the tunnel, if it does not follow from the key.
 	front string
 	// spaces are the namespaces whose pods may run at the provider, and hosts those that are here
 	// for the tenant.
 	spaces, hosts map[string]bool
+	// owners are the words for tenants that a provider has of some of spaces, and guarded those of hosts
+	// for which the tenant has NetworkRules.
+	owners  map[string]string
+	guarded map[string]bool
 	// shut says that one of spaces lets none of its pods be reached, which gateways of this cluster alone
 	// know.
 	shut bool
@@ -120,6 +126,9 @@ type facts struct {
 	locks    map[string]lock
 	// paths are the direct paths that tenants want, by namespace and name.
 	paths []*path
+	// wishes are what is to be said of direct paths by the names of their ends, if that is known.
+	wishes      map[string]map[string]wish
+	wishesKnown bool
 	// agents there are, and the nodes that may be gateway.
 	agents     []agent
 	candidates []string
@@ -233,6 +242,9 @@ func (d *decision) publish(f *facts) {
 		spec := v1alpha1.NetworkConfigSpec{
 			Pods: texts(slices.Concat(f.property.Pods, d.transit[p])), Transit: texts(d.transit[p]), External: texts(f.property.External), Port: port,
 			Endpoints: d.called(f, p, port), Reachability: p.reach, InBand: d.speaks(f, p),
+		}
+		if !p.consumes {
+			spec.ConsumerPaths = f.consumerPaths(p)
 		}
 		if p.consumes {
 			var there []netip.Prefix

@@ -111,6 +111,7 @@ func (r *decider) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 	}
 	r.looked = now
 	turned, keyErr := r.turn(ctx, f, left)
+	f.wishes, f.wishesKnown = r.network.paths.hearTenants(f.tenantsSay(), now)
 	d := decide(f)
 	d.events = append(turned, d.events...)
 	again, err := r.apply(ctx, f, d, left)

@@ -99,12 +99,16 @@ func (r *decider) gatherPairs(ctx context.Context, f *facts, g *grounds, have ma
 	if err := r.client.List(ctx, maps, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing namespace maps: %w", err)
 	}
-	spaces := mapped(maps.Items)
+	spaces, words := mapped(maps.Items), owners(maps.Items)
 	namespaces := &corev1.NamespaceList{}
 	if err := r.client.List(ctx, namespaces, client.HasLabels{v1alpha1.LabelTenant, v1alpha1.LabelHomeNamespace}, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing namespaces: %w", err)
 	}
-	hosts := hosted(namespaces.Items)
+	rules := &v1alpha1.NetworkRulesList{}
+	if err := r.client.List(ctx, rules, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing network rules: %w", err)
+	}
+	hosts, guarded := hosted(namespaces.Items), guarded(namespaces.Items, rules.Items)
 	offloaded := &v1alpha1.NamespaceOffloadingList{}
 	if err := r.client.List(ctx, offloaded, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing namespace offloadings: %w", err)
@@ -130,7 +134,8 @@ func (r *decider) gatherPairs(ctx context.Context, f *facts, g *grounds, have ma
 			namespace: v1alpha1.PeeringNamespace(p.Name), consumes: true, peering: p.Name, peer: p.Name,
 			since: p.CreationTimestamp.Time, asked: p.Annotations[v1alpha1.AnnotationRotate], wanted: said != no, unsure: said == unknown,
 			spaces: at, shut: overlap(at, shut), reach: p.Spec.Reachability, inBand: inBand, translate: p.Spec.Translate,
-			direct: p.Spec.DirectPaths, able: knowsPaths(p.Status.Remote), uid: p.UID,
+			direct: p.Spec.DirectPaths, able: knowsPaths(p.Status.Remote, v1alpha1.FeatureDirectPaths), uid: p.UID,
+			owners: words[v1alpha1.PeeringNamespace(p.Name)], ableBehind: knowsPaths(p.Status.Remote, v1alpha1.FeaturePathsBehind),
 		})
 	}
 	for i := range tenants.Items {
@@ -138,8 +143,8 @@ func (r *decider) gatherPairs(ctx context.Context, f *facts, g *grounds, have ma
 		said := features(t.Status.Cluster)
 		p := &pair{
 			namespace: v1alpha1.TenantNamespace(t.Name), peer: t.Name, since: t.CreationTimestamp.Time, reach: t.Spec.Reachability, inBand: t.Spec.InBand,
-			direct: t.Spec.DirectPaths,
-			hosts:  hosts[t.Name], translate: t.Spec.Translate,
+			direct: t.Spec.DirectPaths, ableBehind: knowsPaths(t.Status.Cluster, v1alpha1.FeaturePathsBehind), uid: t.UID,
+			hosts: hosts[t.Name], guarded: guarded[t.Name], translate: t.Spec.Translate,
 			wanted: said != no && (t.DeletionTimestamp == nil || t.Spec.InBand),
 			unsure: said == unknown || !status.IsTrue(t.Status.Conditions, v1alpha1.ConditionNamespaceReady),
 		}

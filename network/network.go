@@ -300,6 +300,7 @@ func (n *Network) registerDecider(mgr ctrl.Manager, r *decider, near cache.Cache
 	return ctrl.NewControllerManagedBy(mgr).Named("network").
 		Watches(&v1alpha1.NetworkConfig{}, r.rationed()).
 		Watches(&v1alpha1.NetworkPath{}, r.rationed()).
+		Watches(&v1alpha1.NetworkRules{}, r.rationed(), builder.WithPredicates(come())).
 		Watches(&v1alpha1.Peering{}, all).
 		Watches(&v1alpha1.Invitation{}, all).
 		Watches(&v1alpha1.Tenant{}, all, builder.WithPredicates(tenantChanged())).
@@ -312,6 +313,7 @@ func (n *Network) registerDecider(mgr ctrl.Manager, r *decider, near cache.Cache
 		WatchesRawSource(source.Kind[client.Object](near, &corev1.Service{}, all)).
 		WatchesRawSource(source.Kind[client.Object](near, &discoveryv1.EndpointSlice{}, all)).
 		WatchesRawSource(source.Channel(r.agents.changed, all)).
+		WatchesRawSource(n.paths.listeners.source(providerKey(""), func(string) []reconcile.Request { return []reconcile.Request{whole} })).
 		WatchesRawSource(n.options.Home.Source(all)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1, RateLimiter: retries()}).
 		Complete(r)

@@ -20,15 +20,16 @@ import (
 	"github.com/pelago-dev/pelago/network/tunnel"
 )
 
-// A provider's part of direct paths: which of those that its tenants want it lets be, and the key,
-// the port and the endpoints of each. Its own end only; the consumer tells of the other one.
+// An end's part of direct paths: which of those that tenants of this cluster want it lets be, or its
+// providers for what runs behind them, and the key, the port and the endpoints of each. Its own end only;
+// who wants the path tells of the other one.
 
-// path is a direct path that a tenant wants.
+// path is a direct path that a tenant, or a provider, wants.
 type path struct {
 	object *v1alpha1.NetworkPath
 	// key is that of its tunnel.
 	key string
-	// of is the tenant's pair, and front the same as what is in front of the path's tunnel sees it: the
+	// of is the pair of who wants it, and front the same as what is in front of the path's tunnel sees it: the
 	// path has the gateway of the pair.
 	of, front *pair
 	// reason and text are why it cannot be; empty if it can.
@@ -53,18 +54,25 @@ func (r *decider) pathsThere(ctx context.Context) ([]*v1alpha1.NetworkPath, erro
 	return all, nil
 }
 
-// takePaths takes over the paths of tenants that have a network, and judges each. What none of
-// those wants is not answered, and has no key.
+// takePaths takes over the paths of tenants and providers that have a network, and judges each. What
+// none of those wants is not answered, and has no key.
 func (f *facts) takePaths(there []*v1alpha1.NetworkPath) {
-	tenants := map[string]*pair{}
+	peers := map[string]*pair{}
 	for _, p := range f.pairs {
-		if !p.consumes && p.wanted {
-			tenants[p.namespace] = p
+		if !p.wanted {
+			continue
+		}
+		peers[p.namespace] = p
+		if p.consumes && p.provider != nil {
+			said := p.provider.Paths()
+			for i := range said {
+				there = append(there, &said[i])
+			}
 		}
 	}
 	counts, taken := map[*pair]int{}, map[*pair][]string{}
 	for _, o := range there {
-		of := tenants[o.Namespace]
+		of := peers[o.Namespace]
 		if of == nil {
 			continue
 		}
@@ -73,7 +81,7 @@ func (f *facts) takePaths(there []*v1alpha1.NetworkPath) {
 		p.reason, p.text = judge(o.Spec, of, taken[of], f.now)
 		if p.reason == "" || p.reason == v1alpha1.ReasonPrefixesRefused {
 			if counts[of]++; counts[of] > v1alpha1.MaxNetworkPaths {
-				p.reason, p.text = v1alpha1.ReasonLimitExceeded, fmt.Sprintf("there are more than %d paths of this tenant, of which the first by name are taken: remove some", v1alpha1.MaxNetworkPaths)
+				p.reason, p.text = v1alpha1.ReasonLimitExceeded, fmt.Sprintf("there are more than %d paths of this peering, of which the first by name are taken: remove some", v1alpha1.MaxNetworkPaths)
 			}
 		}
 		if p.reason == "" {
@@ -83,14 +91,18 @@ func (f *facts) takePaths(there []*v1alpha1.NetworkPath) {
 	}
 }
 
-// judge says why a path cannot be, by what the consumer says of it; empty if it can. It names
-// nothing of ours. What others of the tenant's paths lead to is taken.
+// judge says why a path cannot be, by what the other side says of it; empty if it can. It names
+// nothing of ours. What others of its paths lead to is taken.
 func judge(s v1alpha1.NetworkPathSpec, of *pair, taken []string, now time.Time) (reason, text string) {
+	kind := "Tenant"
+	if of.consumes {
+		kind = "Peering"
+	}
 	switch {
 	case !of.direct:
-		return v1alpha1.ReasonNotAllowed, "this cluster allows no direct paths: ask its owner to set spec.directPaths of the Tenant"
+		return v1alpha1.ReasonNotAllowed, "this cluster allows no direct paths: ask its owner to set spec.directPaths of the " + kind
 	case of.reach == v1alpha1.ReachNone:
-		return v1alpha1.ReasonNotAllowed, "this cluster lets no pods of this tenant be reached: ask its owner to change spec.reachability of the Tenant"
+		return v1alpha1.ReasonNotAllowed, "this cluster lets no pods of this peering be reached: ask its owner to change spec.reachability of the " + kind
 	case !now.Before(s.Until.Time):
 		return v1alpha1.ReasonPathEnded, "spec.until has passed: set a later time if the path is wanted still"
 	}
@@ -111,15 +123,15 @@ func judge(s v1alpha1.NetworkPathSpec, of *pair, taken []string, now time.Time) 
 	return "", ""
 }
 
-// refusedPrefixes says what is wrong with the prefixes of a path: each is one that the consumer
-// publishes, that is seen here by another or by itself, and that no other path leads to.
+// refusedPrefixes says what is wrong with the prefixes of a path: each is one that the other side
+// publishes, a provider as what is not its own, that is seen here by another or by itself, and that no other path leads to.
 func refusedPrefixes(all []string, of *pair, taken []string) string {
 	if len(all) == 0 || len(all) > v1alpha1.MaxNetworkPathPrefixes {
 		return fmt.Sprintf("spec.prefixes: there are %d; give 1 to %d", len(all), v1alpha1.MaxNetworkPathPrefixes)
 	}
 	theirs := of.theirs()
 	if theirs == nil {
-		return "spec.prefixes: spec.pods of this tenant's NetworkConfig has none of them yet: publish them there first"
+		return "spec.prefixes: spec.pods of the NetworkConfig has none of them yet: publish them there first"
 	}
 	seen := map[netip.Prefix]bool{}
 	for _, v := range parsed(theirs.Status.Views) {
@@ -133,9 +145,11 @@ func refusedPrefixes(all []string, of *pair, taken []string) string {
 		case slices.Contains(all[:i], text):
 			return fmt.Sprintf("spec.prefixes: %s is there twice: leave one out", text)
 		case !slices.Contains(theirs.Spec.Pods, text):
-			return fmt.Sprintf("spec.prefixes: %s is none of spec.pods of this tenant's NetworkConfig: publish it there first", text)
+			return fmt.Sprintf("spec.prefixes: %s is none of spec.pods of the NetworkConfig: publish it there first", text)
+		case of.consumes && !slices.Contains(theirs.Spec.Transit, text):
+			return fmt.Sprintf("spec.prefixes: %s is none of spec.transit of the NetworkConfig: only what runs behind a provider has a path past it", text)
 		case !seen[p]:
-			return fmt.Sprintf("spec.prefixes: %s has no view here: see status of this tenant's NetworkConfig", text)
+			return fmt.Sprintf("spec.prefixes: %s has no view here: see status of the NetworkConfig", text)
 		case slices.Contains(taken, text):
 			return fmt.Sprintf("spec.prefixes: another path leads to %s already: remove one of both", text)
 		}
@@ -198,7 +212,7 @@ func pathFront(key string) string {
 	return frontPrefix + "path-" + hex.EncodeToString(sum[:16])
 }
 
-// answerPaths is what is said of each path.
+// answerPaths is what is said of each path: to a provider in the status of what it publishes.
 func (d *decision) answerPaths(f *facts, ports []int32) {
 	d.paths = map[*path]v1alpha1.NetworkPathStatus{}
 	for _, p := range f.paths {
@@ -206,7 +220,14 @@ func (d *decision) answerPaths(f *facts, ports []int32) {
 		if p.keeps(f.locks[p.key]) {
 			port, ports = ports[0], ports[1:]
 		}
-		d.paths[p] = d.answerPath(f, p, port)
+		said := d.answerPath(f, p, port)
+		if !p.of.consumes {
+			d.paths[p] = said
+			continue
+		}
+		s := d.statuses[p.of]
+		s.ConsumerPaths = append(s.ConsumerPaths, v1alpha1.ConsumerPathStatus{Name: p.object.Name, NetworkPathStatus: said})
+		d.statuses[p.of] = s
 	}
 }
 

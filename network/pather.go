@@ -174,7 +174,7 @@ func (r *pather) write(ctx context.Context, peer Peer, have map[string]*unstruct
 // spec is what a provider is to be told of a path, by what it has been told: what is not known now
 // stays, and so does the time as long as enough is left.
 func (w wish) spec(have map[string]any, now time.Time) v1alpha1.NetworkPathSpec {
-	s := v1alpha1.NetworkPathSpec{Prefixes: w.prefixes, PublicKey: w.publicKey, Endpoints: w.endpoints, Until: metav1.NewTime(now.Add(pathFor).UTC().Truncate(time.Second))}
+	s := v1alpha1.NetworkPathSpec{Prefixes: w.prefixes, OriginOwner: w.owner, PublicKey: w.publicKey, Endpoints: w.endpoints, Until: metav1.NewTime(now.Add(pathFor).UTC().Truncate(time.Second))}
 	if !w.known {
 		s.PublicKey, _ = receivedKey(have, "spec.publicKey")
 		s.Endpoints, _ = receivedList(have, "spec.endpoints", maxTheirs, maxHost)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,6 +43,8 @@ type paths struct {
 // wish is what one provider is to be told of a path.
 type wish struct {
 	prefixes []string
+	// owner is whose pods there it is for, "" if they are this cluster's.
+	owner string
 	// known says that the other end is; else what was said of it stays.
 	known     bool
 	publicKey string
@@ -121,7 +124,7 @@ func (c course) next(of couple, ends [2]glance, now time.Time) (after course, wh
 	switch {
 	case refused >= 0 && !of.unsure:
 		after.held, after.wanted = now.Add(pathHeld), false
-		why = fmt.Sprintf("%s does not allow it: %s", of.peerings[refused], ends[refused].text)
+		why = fmt.Sprintf("%s does not allow it: %s", endName(of.peerings[refused]), ends[refused].text)
 	case now.Before(after.held):
 		after.wanted = false
 	case there && after.ended && !of.unsure:
@@ -217,7 +220,7 @@ func (p *paths) decide(now time.Time) {
 	words := map[string]string{}
 	for peering, wishes := range p.wishes {
 		for _, name := range slices.Sorted(maps.Keys(wishes)) {
-			words[consumerKey(peering)] += fmt.Sprintf("%s %+v;", name, wishes[name])
+			words[endKey(peering)] += fmt.Sprintf("%s %+v;", name, wishes[name])
 		}
 	}
 	was := p.told
@@ -248,6 +251,9 @@ func (p *paths) limit(why map[string]string, now time.Time) {
 // wishOf is what one of a couple is to be told.
 func (p *paths) wishOf(of couple, i int) wish {
 	w := wish{prefixes: of.prefixes[i], asIs: of.unsure}
+	if !strings.HasPrefix(of.peerings[i], tenantEnd) {
+		w.owner = of.owner
+	}
 	own, other := p.look(of.peerings[i], of.name), p.look(of.peerings[1-i], of.name)
 	if !other.read || other.problem != "" || other.publicKey != "" && other.publicKey == own.publicKey {
 		return w
@@ -270,12 +276,15 @@ func (p *paths) tell(of couple, was, c course, why string) course {
 	return c
 }
 
-// say makes an event on both Peerings.
+// say makes an event on both Peerings, or where one end is a tenant's on the other one.
 func (p *paths) say(peerings [2]string, reason, why string) {
 	for i, peering := range peerings {
-		text := fmt.Sprintf("pods at %s and at %s reach each other by a direct path", peering, peerings[1-i])
+		if strings.HasPrefix(peering, tenantEnd) {
+			continue
+		}
+		text := fmt.Sprintf("pods at %s and at %s reach each other by a direct path", peering, endName(peerings[1-i]))
 		if reason == v1alpha1.ReasonDirectPathEnded {
-			text = fmt.Sprintf("there is no direct path between %s and %s: %s", peering, peerings[1-i], why)
+			text = fmt.Sprintf("there is no direct path between %s and %s: %s", peering, endName(peerings[1-i]), why)
 		}
 		p.news = append(p.news, news{peering, "Normal", reason, "Join", clean(text)})
 	}

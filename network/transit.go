@@ -135,3 +135,24 @@ func hosted(namespaces []corev1.Namespace) map[string]map[string]bool {
 	}
 	return all
 }
+
+// guarded are, of those namespaces, the ones for which their tenants have NetworkRules.
+func guarded(namespaces []corev1.Namespace, rules []v1alpha1.NetworkRules) map[string]map[string]bool {
+	ruled := map[string]bool{}
+	for i := range rules {
+		ruled[rules[i].Namespace+"/"+namespaceOf(&rules[i])] = true
+	}
+	all := map[string]map[string]bool{}
+	for i := range namespaces {
+		n := &namespaces[i]
+		tenant := n.Labels[v1alpha1.LabelTenant]
+		if !ruled[v1alpha1.TenantNamespace(tenant)+"/"+n.Labels[v1alpha1.LabelHomeNamespace]] {
+			continue
+		}
+		if all[tenant] == nil {
+			all[tenant] = map[string]bool{}
+		}
+		all[tenant][n.Name] = true
+	}
+	return all
+}

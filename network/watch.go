@@ -109,3 +109,13 @@ func nodeChanged() predicate.Predicate {
 			!slices.Equal(was.Spec.PodCIDRs, is.Spec.PodCIDRs) || was.Spec.PodCIDR != is.Spec.PodCIDR || !slices.Equal(was.Status.Addresses, is.Status.Addresses)
 	}}
 }
+
+// come passes that a tenant's objects come and go, and nothing of what they say.
+func come() predicate.Predicate {
+	is := func(o client.Object) bool { return strings.HasPrefix(o.GetNamespace(), v1alpha1.TenantNamespacePrefix) }
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return is(e.Object) },
+		DeleteFunc: func(e event.DeleteEvent) bool { return is(e.Object) },
+		UpdateFunc: func(event.UpdateEvent) bool { return false },
+	}
+}

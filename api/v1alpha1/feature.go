@@ -21,6 +21,12 @@ const (
 	FeatureNetworkPolicy = "networkpolicy/v1"
 	// FeatureDirectPaths is NetworkPaths. Only clusters whose network is on say it.
 	FeatureDirectPaths = "directpaths/v1"
+	// FeaturePathsBehind is direct paths between a tenant and a provider of one cluster: that
+	// NetworkPaths say whose pods they are for, and NetworkConfigs which ones a provider makes for its
+	// tenant. Only clusters whose network is on say it.
+	FeaturePathsBehind = "directpaths.behind/v1"
+	// FeatureOnward is that NamespaceMaps say whether pods may go onward, and where they were made.
+	FeatureOnward = "onward/v1"
 	// FeatureServiceFamilies is that Services say which families of addresses they have.
 	FeatureServiceFamilies = featureReflection + "service.ipfamilies/v1"
 	// featureReflection begins the words of the kinds that travel.
@@ -51,7 +57,7 @@ func MissingFeatures(here, there []string) []string {
 	var missing []string
 	for _, f := range here {
 		unsaid := slices.ContainsFunc(unsaidKinds, func(kind string) bool { return FeatureOfKind(kind) == f && KeepsKind(there, kind) })
-		off := f == FeatureNetwork || (f == FeatureNetworkPolicy || f == FeatureDirectPaths) && !slices.Contains(there, FeatureNetwork)
+		off := f == FeatureNetwork || (f == FeatureNetworkPolicy || f == FeatureDirectPaths || f == FeaturePathsBehind) && !slices.Contains(there, FeatureNetwork)
 		if !unsaid && !off && !slices.Contains(there, f) {
 			missing = append(missing, f)
 		}

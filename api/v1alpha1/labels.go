@@ -34,6 +34,15 @@ const (
 	LabelHomeUID = "pelago.dev/home-uid"
 	// LabelHomeNamespace is on mapped namespaces: their name at home.
 	LabelHomeNamespace = "pelago.dev/home-namespace"
+	// LabelOnward on mapped namespaces is "true" while the tenant lets its pods run at providers
+	// of this cluster's.
+	LabelOnward = "pelago.dev/onward"
+	// LabelOriginNamespace and LabelOriginOwner are on mapped namespaces whose pods were made at a
+	// third cluster: what the namespace is called there, and a word for whose it is. Such a
+	// namespace is never offloaded again.
+	LabelOriginNamespace = "pelago.dev/origin-namespace"
+	// LabelOriginOwner: see LabelOriginNamespace.
+	LabelOriginOwner = "pelago.dev/origin-owner"
 
 	// TaintVirtualNode keeps pods off virtual nodes that were not admitted there; its
 	// effect is NoExecute.
@@ -54,6 +63,10 @@ const (
 	AnnotationHomeLabels = "pelago.dev/home-labels"
 	// AnnotationHomeAnnotations: see AnnotationHomeNamespace.
 	AnnotationHomeAnnotations = "pelago.dev/home-annotations"
+	// AnnotationNameServers on pods that a provider runs: the name servers that know home's names,
+	// separated by spaces, if the pod was given them and home's search domains. When such a pod
+	// goes onward, these stay behind.
+	AnnotationNameServers = "pelago.dev/name-servers"
 
 	// AnnotationReflect on an object of an offloaded namespace keeps it home if it is "false".
 	AnnotationReflect = "pelago.dev/reflect"

@@ -37,6 +37,8 @@ type NamespaceMapSpec struct {
 }
 
 // NamespaceMapping is how one namespace is to be offloaded.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.originNamespace) == has(self.originOwner)",message="originNamespace and originOwner: both or none"
 type NamespaceMapping struct {
 	// Strategy names the remote namespace: DefaultName, after home's and the tenant;
 	// EnforceSameName; SelectedName, RemoteName.
@@ -47,6 +49,23 @@ type NamespaceMapping struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	RemoteName string `json:"remoteName,omitempty"`
+	// Onward is Allow if the provider may run the namespace's pods at providers of its own.
+	//
+	// +optional
+	Onward OnwardPolicy `json:"onward,omitempty"`
+	// OriginNamespace is what the namespace is called where its pods were made, if that is not
+	// this consumer's cluster: by that name they know it.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	OriginNamespace string `json:"originNamespace,omitempty"`
+	// OriginOwner is a word for whose pods these are, the same for all namespaces of one
+	// tenant of the consumer's. It says nothing else of him.
+	//
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{16}$`
+	OriginOwner string `json:"originOwner,omitempty"`
 }
 
 // MappingPhase is how a namespace is at the provider.
@@ -79,6 +98,9 @@ type MappedNamespace struct {
 	// Message says more, and what to do.
 	// +optional
 	Message string `json:"message,omitempty"`
+	// Onward is true while pods of it may run at a provider of this provider's.
+	// +optional
+	Onward bool `json:"onward,omitempty"`
 }
 
 // NamespaceMapStatus is what the provider has made of it.
@@ -110,7 +132,8 @@ type NamespaceMapStatus struct {
 
 // Refusal is that pods of one owner were sent home.
 type Refusal struct {
-	// Owner is the UID of the pods' controller, such as a ReplicaSet.
+	// Owner is the UID of the pods' controller, such as a ReplicaSet; of a tenant's pod
+	// TENANT/UID, with its UID at home.
 	Owner string `json:"owner"`
 	// Node is the virtual node its pods avoid.
 	Node string `json:"node"`

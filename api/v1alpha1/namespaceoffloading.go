@@ -78,6 +78,14 @@ type NamespaceOffloadingSpec struct {
 	// +kubebuilder:default=Deny
 	ServiceAccountTokens TokenPolicy `json:"serviceAccountTokens,omitempty"`
 
+	// Onward: Deny, its pods run at clusters that this one peers with, and nowhere else; Allow,
+	// the owner of such a cluster may have them run at providers of his own, who get all that
+	// goes with them.
+	//
+	// +optional
+	// +kubebuilder:default=Deny
+	Onward OnwardPolicy `json:"onward,omitempty"`
+
 	// Reachability says which pods of this namespace may reach providers and be reached from
 	// there: none, neither those here nor those that run there; offloaded-only, those that run
 	// there, and those here behind its Services, also if absent; full, all of them. Where the
@@ -95,6 +103,16 @@ type TokenPolicy string
 const (
 	TokensDeny  TokenPolicy = "Deny"
 	TokensAllow TokenPolicy = "Allow"
+)
+
+// OnwardPolicy says whether a provider may have pods run at providers of its own.
+// +kubebuilder:validation:Enum=Deny;Allow
+type OnwardPolicy string
+
+// Whether pods go onward.
+const (
+	OnwardDeny  OnwardPolicy = "Deny"
+	OnwardAllow OnwardPolicy = "Allow"
 )
 
 // ReflectionRule is about the objects of one kind in a namespace.
@@ -244,6 +262,11 @@ type ClusterOffloading struct {
 	// RemoteNamespace is the name of the namespace there, once it is known.
 	// +optional
 	RemoteNamespace string `json:"remoteNamespace,omitempty"`
+	// Onward is true while the cluster says that pods of the namespace may run at a provider
+	// of its own.
+	//
+	// +optional
+	Onward bool `json:"onward,omitempty"`
 	// Conditions: OffloadingRequired, the cluster is selected; Ready, the namespace is
 	// there.
 	//

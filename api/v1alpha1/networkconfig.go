@@ -104,6 +104,29 @@ type NetworkConfigSpec struct {
 	//
 	// +optional
 	InBand *NetworkInBand `json:"inBand,omitempty"`
+	// ConsumerPaths are direct paths that the provider makes between this consumer and providers of
+	// its own. Only a provider says it, and nobody else can; the consumer answers in the status.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	ConsumerPaths []ConsumerPath `json:"consumerPaths,omitempty"`
+}
+
+// Paths are the ConsumerPaths with what is said of each, as if they were objects beside this one.
+func (c *NetworkConfig) Paths() (all []NetworkPath) {
+	for i := range c.Spec.ConsumerPaths {
+		s := &c.Spec.ConsumerPaths[i]
+		p := NetworkPath{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: s.Name, DeletionTimestamp: c.DeletionTimestamp}, Spec: s.NetworkPathSpec}
+		for j := range c.Status.ConsumerPaths {
+			if said := &c.Status.ConsumerPaths[j]; said.Name == s.Name {
+				p.Status = said.NetworkPathStatus
+			}
+		}
+		all = append(all, p)
+	}
+	return all
 }
 
 // NetworkInBand is how the clusters speak with each other through a tunnel: the consumer calls
@@ -184,6 +207,13 @@ type NetworkConfigStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=44
 	NextPublicKey string `json:"nextPublicKey,omitempty"`
+	// ConsumerPaths are the consumer's ends of those of the spec.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	ConsumerPaths []ConsumerPathStatus `json:"consumerPaths,omitempty"`
 	// Conditions: Ready, which is False with the reason RangesRefused if a range cannot be
 	// carried, and PoolExhausted if there is no view for one.
 	//

@@ -10,6 +10,10 @@ import (
 // of the consumer, whose manager writes both specs and carries each side's status into the other's
 // spec. So neither provider reads anything of the other, nor learns its name.
 //
+// Where the consumer lies between a tenant of its own and a provider, there may be one between these
+// two. The tenant's end is in spec.consumerPaths of the NetworkConfig that is the consumer's word
+// to it, as a tenant lets nobody write in its cluster.
+//
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,categories=pelago
@@ -65,6 +69,12 @@ type NetworkPathSpec struct {
 	Endpoints []string `json:"endpoints,omitempty"`
 	// Until is when the path ends if the consumer says nothing more.
 	Until metav1.Time `json:"until"`
+	// OriginOwner is whose pods the path is for: those in mapped namespaces of this word, and no
+	// others. Without it the path is for those in namespaces that have none.
+	//
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{16}$`
+	OriginOwner string `json:"originOwner,omitempty"`
 }
 
 // NetworkPathStatus is what the provider says of its own end.
@@ -103,6 +113,27 @@ type NetworkPathStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// ConsumerPath is a direct path that a provider makes between its consumer and a provider of its
+// own: what it says to the consumer.
+type ConsumerPath struct {
+	// Name is that of the NetworkPath at the other end.
+	//
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{16}$`
+	Name string `json:"name"`
+	// NetworkPathSpec is as in a NetworkPath; originOwner means nothing at this end.
+	NetworkPathSpec `json:",inline"`
+}
+
+// ConsumerPathStatus is what a consumer says of its end of a ConsumerPath.
+type ConsumerPathStatus struct {
+	// Name is that of the path.
+	//
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{16}$`
+	Name string `json:"name"`
+	// NetworkPathStatus is as in a NetworkPath.
+	NetworkPathStatus `json:",inline"`
 }
 
 // NetworkPathList is a list of NetworkPath.

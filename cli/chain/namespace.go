@@ -61,6 +61,9 @@ func wantedStep(f NamespaceFacts) Step {
 	o := f.Offloading
 	s := Step{Fact: "it is offloaded", State: Done,
 		Evidence: fmt.Sprintf("strategy %s, %s, %s", Strategy(o), NamingText(o), SelectorText(o.Spec.ClusterSelector))}
+	if o.Spec.Onward == v1alpha1.OnwardAllow {
+		s.Evidence += ", onward if their owners like"
+	}
 	stalled := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionStalled)
 	switch {
 	case !o.DeletionTimestamp.IsZero():
@@ -128,6 +131,9 @@ func clusterSteps(b *Chain, f NamespaceFacts, name string) {
 	there := Step{Fact: fmt.Sprintf("%s is there at %s", f.Name, name)}
 	if ready := meta.FindStatusCondition(at.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Status == metav1.ConditionTrue {
 		there.State, there.Evidence = Done, at.RemoteNamespace
+		if at.Onward {
+			there.Evidence += "; its pods may run at a provider of " + name + "'s"
+		}
 	} else if ready != nil && (!known || mapped.Phase == v1alpha1.MappingReady || mapped.Reason == "" && mapped.Message == "") {
 		there = step(there.Fact, name, at.Conditions, 0, v1alpha1.ConditionReady, "")
 		there.Remedy = place.Remedy(ready.Reason)

@@ -31,6 +31,12 @@ func TestNamespace(t *testing.T) {
 		{"well", facts(func(*NamespaceFacts) {}),
 			"D it is offloaded\nD Pelago has acted on it\nD milan is selected\nD shop is there at milan\nD node milan is ready\nA oslo is selected\nD its pods were made under today's terms\n",
 			[]string{"strategy LocalAndRemote, called shop-TENANT there, after what the provider calls this cluster, region=eu", "shop-rome", "it has no virtual node", "1 here, 2 at other clusters, 0 without a node"}},
+		{"onward", facts(func(f *NamespaceFacts) {
+			f.Offloading.Spec.Onward, f.Offloading.Status.Clusters[0].Onward = v1alpha1.OnwardAllow, true
+		}), "", []string{"region=eu, onward if their owners like", "shop-rome; its pods may run at a provider of milan's"}},
+		{"a build that does not know of onward", facts(func(f *NamespaceFacts) {
+			f.Offloading.Status.Clusters[0].Conditions = []metav1.Condition{no(v1alpha1.ConditionOffloadingRequired, v1alpha1.ReasonUnsupported, "until its owner upgrades it")}
+		}), "", []string{"until its owner upgrades it"}},
 		{"not offloaded", facts(func(f *NamespaceFacts) { f.Offloading = nil }), "B it is offloaded\n", []string{"pelago offload namespace shop"}},
 		{"just labelled", facts(func(f *NamespaceFacts) {
 			f.Offloading, f.Labels = nil, map[string]string{v1alpha1.LabelOffload: "true"}

@@ -42,12 +42,10 @@ func (s *side) create(objects ...client.Object) {
 	}
 }
 
-func (s *side) namespace(names ...string) {
+func (s *side) namespace(name string, labels ...string) {
 	s.t.Helper()
-	for _, name := range names {
-		s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}},
-			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "default"}})
-	}
+	s.create(&corev1.Namespace{ObjectMeta: meta("", name, labels...)},
+		&corev1.ServiceAccount{ObjectMeta: meta(name, "default")})
 }
 
 func meta(namespace, name string, labels ...string) metav1.ObjectMeta {
@@ -146,8 +144,10 @@ func (w *world) peer() {
 	w.t.Helper()
 	at, there := v1alpha1.PeeringNamespace("milan"), v1alpha1.TenantNamespace("rome")
 	rome, milan := w.rome, w.milan
-	rome.namespace(at, "shop")
-	milan.namespace(there, "shop-rome")
+	rome.namespace(at)
+	rome.namespace("shop")
+	milan.namespace(there)
+	milan.namespace("shop-rome", v1alpha1.LabelTenant, "rome", v1alpha1.LabelHomeNamespace, "shop")
 	rome.create(
 		keys(at, rome.secret),
 		config(at, v1alpha1.NetworkConsumer, rome, milan, rome.secret.Public()), config(at, v1alpha1.NetworkProvider, milan, rome, milan.secret.Public()),

@@ -26,7 +26,7 @@ import (
 
 // features are what this version of Pelago can do with a peer, sorted.
 var features = []string{
-	v1alpha1.FeatureOffers, v1alpha1.FeaturePeering,
+	v1alpha1.FeatureOffers, v1alpha1.FeatureOnward, v1alpha1.FeaturePeering,
 	v1alpha1.FeatureOfKind("ConfigMap"), v1alpha1.FeatureOfKind("EndpointSlice"), v1alpha1.FeatureOfKind("Ingress"),
 	v1alpha1.FeatureOfKind("PodDisruptionBudget"), v1alpha1.FeatureOfKind("Secret"), v1alpha1.FeatureServiceFamilies, v1alpha1.FeatureOfKind("Service"),
 }
@@ -190,7 +190,7 @@ func (h *Home) Info() v1alpha1.ClusterInfo {
 func (h *Home) features() []string {
 	all := slices.Clone(features)
 	if h.options.Network {
-		all = append(all, v1alpha1.FeatureNetwork, v1alpha1.FeatureNetworkPolicy, v1alpha1.FeatureDirectPaths)
+		all = append(all, v1alpha1.FeatureNetwork, v1alpha1.FeatureNetworkPolicy, v1alpha1.FeatureDirectPaths, v1alpha1.FeaturePathsBehind)
 		slices.Sort(all)
 	}
 	return all

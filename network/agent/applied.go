@@ -14,7 +14,7 @@ const maxApplied = 32 << 10
 
 // consumes reports whether this cluster is the consumer in the peering of a key.
 func consumes(key string) bool {
-	return strings.HasPrefix(key, v1alpha1.NetworkKey(v1alpha1.PeeringNamespacePrefix))
+	return strings.HasPrefix(key, v1alpha1.NetworkKey(v1alpha1.PeeringNamespacePrefix)) && !isPath(key)
 }
 
 // knows takes whose pods a plan is about. Until it is applied nothing is said of new ones but that

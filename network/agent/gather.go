@@ -83,6 +83,7 @@ func (c *cluster) facts() facts {
 		}
 	}
 	f.read = f.progress(before)
+	f.expel()
 	return f
 }
 
@@ -214,7 +215,7 @@ func trim(obj any) (any, error) {
 	case *v1alpha1.NetworkPath:
 		return trimPath(o, meta), nil
 	case *v1alpha1.NetworkConfig:
-		return &v1alpha1.NetworkConfig{ObjectMeta: meta, Spec: o.Spec, Status: v1alpha1.NetworkConfigStatus{Views: o.Status.Views}}, nil
+		return &v1alpha1.NetworkConfig{ObjectMeta: meta, Spec: o.Spec, Status: v1alpha1.NetworkConfigStatus{Views: o.Status.Views, ConsumerPaths: trimPaths(o.Status.ConsumerPaths)}}, nil
 	}
 	return obj, nil
 }
@@ -222,7 +223,8 @@ func trim(obj any) (any, error) {
 // some are the labels that agents read.
 func some(all map[string]string) map[string]string {
 	var kept map[string]string
-	for _, key := range []string{v1alpha1.LabelTenant, v1alpha1.LabelPeering, v1alpha1.LabelType, v1alpha1.LabelHomeNamespace, v1alpha1.LabelHomeUID, discoveryv1.LabelServiceName} {
+	for _, key := range []string{v1alpha1.LabelTenant, v1alpha1.LabelPeering, v1alpha1.LabelType, v1alpha1.LabelHomeNamespace,
+		v1alpha1.LabelOriginNamespace, v1alpha1.LabelOriginOwner, v1alpha1.LabelHomeUID, discoveryv1.LabelServiceName} {
 		if value, ok := all[key]; ok {
 			if kept == nil {
 				kept = map[string]string{}

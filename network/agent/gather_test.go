@@ -201,3 +201,18 @@ func TestTrimTwice(t *testing.T) {
 		t.Errorf("trimmed once %+v, and twice %+v", once, twice)
 	}
 }
+
+// TestTrimNamespace holds that those who answer for names know where pods of a namespace were made.
+func TestTrimNamespace(t *testing.T) {
+	labels := map[string]string{v1alpha1.LabelTenant: "rome", v1alpha1.LabelHomeNamespace: "shop-milan",
+		v1alpha1.LabelOriginNamespace: "shop", v1alpha1.LabelOriginOwner: "0123456789abcdef"}
+	before := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop-milan-rome", Labels: labels}}
+	after := trimmed(t, before)
+	if d := cmp.Diff(labels, after.Labels); d != "" {
+		t.Errorf("its labels (-want +got):\n%s", d)
+	}
+	before.Labels = map[string]string{v1alpha1.LabelTenant: "rome", v1alpha1.LabelHomeNamespace: "shop-milan"}
+	if same(after, trimmed(t, before)) {
+		t.Error("one without an origin is the same")
+	}
+}

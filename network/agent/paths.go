@@ -19,7 +19,8 @@ import (
 
 // isPath reports whether a key is that of a direct path: those of peerings have no dot.
 func isPath(key string) bool {
-	return strings.HasPrefix(key, v1alpha1.NetworkKey(v1alpha1.TenantNamespacePrefix)) && strings.Contains(key, ".")
+	of := func(namespaces string) bool { return strings.HasPrefix(key, v1alpha1.NetworkKey(namespaces)) }
+	return strings.Contains(key, ".") && (of(v1alpha1.TenantNamespacePrefix) || of(v1alpha1.PeeringNamespacePrefix))
 }
 
 // pathKeys are the keys of all direct paths there are.
@@ -28,7 +29,20 @@ func (f facts) pathKeys() map[string]bool {
 	for i := range f.paths {
 		all[v1alpha1.NetworkPathKey(f.paths[i].Namespace, f.paths[i].Name)] = true
 	}
+	for _, p := range f.pairs() {
+		for _, n := range p.said() {
+			all[v1alpha1.NetworkPathKey(n.Namespace, n.Name)] = true
+		}
+	}
 	return all
+}
+
+// said are the direct paths that a provider makes for this cluster.
+func (p *pair) said() []v1alpha1.NetworkPath {
+	if p.role != plan.Consumer {
+		return nil
+	}
+	return p.peer.Paths()
 }
 
 // refusals are the reasons for which this cluster's manager lets a path not be.
@@ -52,10 +66,23 @@ func trimPath(n *v1alpha1.NetworkPath, meta metav1.ObjectMeta) *v1alpha1.Network
 	return kept
 }
 
-// pathsOf are the direct paths of a tenant that its manager here lets be, by name, as many as count.
+// trimPaths does the same for those that are said in a NetworkConfig.
+func trimPaths(all []v1alpha1.ConsumerPathStatus) (kept []v1alpha1.ConsumerPathStatus) {
+	for i := range all {
+		one := trimPath(&v1alpha1.NetworkPath{Status: all[i].NetworkPathStatus}, metav1.ObjectMeta{})
+		kept = append(kept, v1alpha1.ConsumerPathStatus{Name: all[i].Name, NetworkPathStatus: one.Status})
+	}
+	return kept
+}
+
+// pathsOf are the direct paths of a peering that the manager here lets be, by name, as many as count.
 func (k *known) pathsOf(f facts, p *pair) (all []*v1alpha1.NetworkPath) {
-	for i := range f.paths {
-		n := &f.paths[i]
+	wanted := f.paths
+	if p.role == plan.Consumer {
+		wanted = p.said()
+	}
+	for i := range wanted {
+		n := &wanted[i]
 		if n.Namespace == p.namespace && n.DeletionTimestamp == nil && refusal(n) == nil && f.now.Before(n.Spec.Until.Time) && n.Status.PublicKey != "" && n.Spec.PublicKey != "" {
 			all = append(all, n)
 		}
@@ -68,10 +95,11 @@ func (k *known) pathsOf(f facts, p *pair) (all []*v1alpha1.NetworkPath) {
 	return all
 }
 
-// paths are the direct ways of a tenant's pods here to its pods at other providers. Nothing passes by
-// them that would not pass by the consumer.
+// paths are the direct ways of a tenant's pods here to its pods at other providers, and of pods here to
+// those of this cluster's that run behind a provider. Nothing passes by them that would not pass by the
+// cluster between the two.
 func (k *known) paths(f facts, p *pair, out plan.Peering) (all []plan.Path) {
-	if p.role != plan.Provider || out.Closed {
+	if out.Closed {
 		return nil
 	}
 	named := k.pathsOf(f, p)
@@ -80,10 +108,16 @@ func (k *known) paths(f facts, p *pair, out plan.Peering) (all []plan.Path) {
 	}
 	own := k.seenAs(p)
 	if len(own) == 0 { // the other provider would be shown real addresses
-		k.wrong("peering "+out.Key, "its consumer has not said by which views it sees the pods here, so there are no direct paths")
+		k.wrong("peering "+out.Key, "the other side has not said by which views it sees the pods here, so there are no direct paths")
 		return nil
 	}
-	here := lacking(out.Here, out.ShutHere)
+	here, there := lacking(out.Here, out.ShutHere), out.There
+	if p.role == plan.Consumer { // those of this cluster's tenants speak by the provider alone
+		here = slices.DeleteFunc(slices.Clone(here), func(a netip.Addr) bool { return !prefixIn(k.input.Pods, a) })
+		for _, party := range out.Parties {
+			here, there = lacking(here, party.With), lacking(there, party.There)
+		}
+	}
 	taken := map[netip.Prefix]bool{}
 	for _, n := range named {
 		key := v1alpha1.NetworkPathKey(p.namespace, n.Name)
@@ -92,7 +126,7 @@ func (k *known) paths(f facts, p *pair, out plan.Peering) (all []plan.Path) {
 			k.wrong("peering "+out.Key, "the name %s of a direct path is not 16 digits of 0 to 9 and a to f", short(n.Name))
 			continue
 		}
-		path := plan.Path{Key: key, Own: own, Here: here, Alive: f.carrying[key], Heard: f.heard[key], ListenPort: uint16(max(0, min(n.Status.Port, 65535)))}
+		path := plan.Path{Key: key, Own: own, Here: k.ownedBy(f, p, n.Spec.OriginOwner, here), Alive: f.carrying[key], Heard: f.heard[key], ListenPort: uint16(max(0, min(n.Status.Port, 65535)))}
 		path.Prefixes = k.ledTo(object, n, p, out.Views, taken)
 		if !k.pathTunnel(object, f, n, key, &path) || len(path.Prefixes) == 0 {
 			continue
@@ -101,10 +135,36 @@ func (k *known) paths(f facts, p *pair, out plan.Peering) (all []plan.Path) {
 			taken[prefix] = true
 		}
 		k.again = sooner(k.again, n.Spec.Until.Time)
-		path.There = slices.DeleteFunc(slices.Clone(out.There), func(a netip.Addr) bool { return !prefixIn(path.Prefixes, a) })
+		path.There = slices.DeleteFunc(slices.Clone(there), func(a netip.Addr) bool { return !prefixIn(path.Prefixes, a) })
 		all = append(all, path)
 	}
 	return all
+}
+
+// ownedBy are those of some addresses of a tenant's pods here that are in namespaces of a word, "" for
+// those that have none: a path is for the pods of one owner, and the tenant may bring those of others.
+func (k *known) ownedBy(f facts, p *pair, owner string, here []netip.Addr) []netip.Addr {
+	if p.role == plan.Consumer {
+		return here
+	}
+	words := map[string]string{}
+	for i := range f.namespaces {
+		if n := &f.namespaces[i]; n.Labels[v1alpha1.LabelTenant] == tenantOf(p) {
+			words[n.Name] = n.Labels[v1alpha1.LabelOriginOwner]
+		}
+	}
+	his := map[netip.Addr]bool{}
+	for i := range f.hosted {
+		pod := &f.hosted[i]
+		if pod.Labels[v1alpha1.LabelTenant] != tenantOf(p) {
+			continue
+		}
+		for _, a := range meant(podAddresses(pod), func(a netip.Addr) (netip.Addr, bool) { return a, true }) {
+			before, twice := his[a] // as an address is of two pods for a moment
+			his[a] = words[pod.Namespace] == owner && (before || !twice)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(here), func(a netip.Addr) bool { return !his[a] })
 }
 
 // pathName says whether a path is named as the kind has it.
@@ -123,8 +183,8 @@ func lacking(addrs, but []netip.Addr) []netip.Addr {
 	})
 }
 
-// ledTo are the prefixes that a path leads to: such that the consumer has published, that this cluster
-// has a view of as they are, and that no other path leads to.
+// ledTo are the prefixes that a path leads to: such that the other side has published, a provider as
+// what is not its own, that this cluster has a view of as they are, and that no other path leads to.
 func (k *known) ledTo(object string, n *v1alpha1.NetworkPath, p *pair, views []ipam.View, taken map[netip.Prefix]bool) (all []netip.Prefix) {
 	if len(n.Spec.Prefixes) > v1alpha1.MaxNetworkPathPrefixes {
 		k.wrong(object, "spec.prefixes: %d of them; name at most %d", len(n.Spec.Prefixes), v1alpha1.MaxNetworkPathPrefixes)
@@ -132,11 +192,12 @@ func (k *known) ledTo(object string, n *v1alpha1.NetworkPath, p *pair, views []i
 	}
 	for _, text := range n.Spec.Prefixes {
 		prefix, err := netip.ParsePrefix(text)
-		published := slices.Contains(p.peer.Spec.Pods[:min(len(p.peer.Spec.Pods), maxRanges)], text)
+		published := slices.Contains(p.peer.Spec.Pods[:min(len(p.peer.Spec.Pods), maxRanges)], text) &&
+			(p.role == plan.Provider || slices.Contains(p.peer.Spec.Transit, text))
 		seen := slices.ContainsFunc(views, func(v ipam.View) bool { return v.Real == prefix })
 		switch {
 		case err != nil || prefix != prefix.Masked() || !published || !seen:
-			k.wrong(object, "spec.prefixes: %s is none that the consumer has published and this cluster has a view of; name one of its NetworkConfig's spec.pods", short(text))
+			k.wrong(object, "spec.prefixes: %s is none that the other side has published and this cluster has a view of; name one of its NetworkConfig's spec.pods", short(text))
 		case taken[prefix]:
 			k.wrong(object, "spec.prefixes: another path leads to %s", prefix)
 		case !slices.Contains(all, prefix):
@@ -146,7 +207,7 @@ func (k *known) ledTo(object string, n *v1alpha1.NetworkPath, p *pair, views []i
 	return all
 }
 
-// seenAs are this cluster's pods as a consumer says that it sees them, as far as that can be: ranges
+// seenAs are this cluster's pods as the other side says that it sees them, as far as that can be: ranges
 // that were published to it, one view each, of the same size and apart from each other. What
 // it says may not be so; then its own packets go astray.
 func (k *known) seenAs(p *pair) (all []ipam.View) {
@@ -165,9 +226,9 @@ func (k *known) seenAs(p *pair) (all []ipam.View) {
 		switch {
 		case v.View != v.View.Masked() || v.View.Bits() == 0 || v.View.Bits() != v.Real.Bits() || a.BitLen() != v.Real.Addr().BitLen() || a.Is4In6(),
 			a.IsUnspecified(), a.IsLoopback(), a.IsMulticast(), a.IsLinkLocalUnicast():
-			k.wrong(object, "its consumer cannot see %s as %s", v.Real, v.View)
+			k.wrong(object, "the other side cannot see %s as %s", v.Real, v.View)
 		case slices.ContainsFunc(all, overlaps):
-			k.wrong(object, "its consumer sees %s as %s, which overlaps another one of its views", v.Real, v.View)
+			k.wrong(object, "the other side sees %s as %s, which overlaps another one of its views", v.Real, v.View)
 		default:
 			all = append(all, v)
 		}
@@ -209,7 +270,7 @@ func (k *known) pathTunnel(object string, f facts, n *v1alpha1.NetworkPath, key 
 	return true
 }
 
-// home says whether an address is one of this cluster, which no peer of a path is at: a consumer
+// home says whether an address is one of this cluster, which no peer of a path is at: another cluster
 // names where the tunnel is to go.
 func (k *known) home(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")

@@ -340,15 +340,15 @@ func TestTrimPath(t *testing.T) {
 // TestIsPath holds which keys are those of paths, whatever tenants and invitations are called.
 func TestIsPath(t *testing.T) {
 	for key, want := range map[string]bool{
-		pathKey: true, "tenant-turin": false, "peering-milan": false, "peering-a.b": false, "invitation-x.y": false, "": false,
+		pathKey: true, "tenant-turin": false, "peering-milan": false, "invitation-x.y": false, "introduction-x.y": false, "": false, behindKey: true,
 		v1alpha1.NetworkPathKey(v1alpha1.TenantNamespacePrefix+"x", onePath): true,
 	} {
 		if got := isPath(key); got != want {
 			t.Errorf("%q is a path: %t", key, got)
 		}
 	}
-	if consumes(pathKey) {
-		t.Error("a path is a provider's, and is told no numbers")
+	if consumes(pathKey) || consumes(behindKey) {
+		t.Error("a path is told no numbers")
 	}
 }
 

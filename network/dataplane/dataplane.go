@@ -231,6 +231,9 @@ const (
 	// DropStranger: it came for the port of a tunnel, faster than those may who are not where its
 	// peer is known to be. It is counted for the node, as it is nobody's.
 	DropStranger Reason = "stranger"
+	// DropHandshake: it came for the port of a tunnel from where its peer is known to be, is no data of a
+	// session, and came faster than such may. It is counted for the node: who sent it may have forged the address.
+	DropHandshake Reason = "handshake"
 )
 
 // Reasons returns all reasons for which a gateway drops, in order.

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
@@ -25,7 +26,12 @@ const (
 	strangerFor   = 10 * time.Second
 	// strangerBits of an address of IPv6 count: who has one has all with the same ones.
 	strangerBits = 64
-	// portsMost is how many ports of tunnels there can be.
+	// handshakesPerSecond is for what comes from where the peer of a port is known to be and is no data of
+	// a session. A peer has a few a minute; each has the tunnel look whether it is from who knows its key.
+	handshakesPerSecond, handshakesBurst = 500, 500
+	// sessionData is what WireGuard's packets of a session begin with.
+	sessionData = 4
+	// portsMost is how many ports of tunnels there can be, and with which known addresses.
 	portsMost = 1 << 16
 	// beforeTracking is the priority of what goes before connection tracking.
 	beforeTracking = -300
@@ -47,18 +53,24 @@ func strangers(t *table, c Config) {
 	if len(ports) == 0 {
 		return
 	}
-	t.counters = append(t.counters, string(DropStranger))
+	t.counters = append(t.counters, string(DropStranger), string(DropHandshake))
+	peers := chain{name: "peers"}
 	s := chain{name: "strangers", kind: filterChain, hook: prerouting, priority: beforeTracking}
 	tunnels := t.portSet("tunnels", singlePorts(ports))
 	s.add(isOther(unix.IPPROTO_UDP), accept())
 	s.add(portNotIn(tunnels, unix.IPPROTO_UDP, false), accept())
 	s.add(isForElsewhere(), accept()) // a node may be the router of others, whose tunnels have the same ports
 	for _, v4 := range families {
-		s.add(sentFrom(t.pairSet("known", v4, known[v4])), accept())
+		s.add(sentFrom(t.pairSet("known", v4, known[v4])), jump(peers.name))
 		s.add(eachFaster(t.meterSet("strangers", v4, strangersMost)), countedDrop(DropStranger))
 	}
 	s.add(portFaster(t.portMeterSet("strangers-at", portsMost)), countedDrop(DropStranger))
-	t.chains = append(t.chains, s)
+	peers.add(isSessionData(), accept())
+	for _, v4 := range families {
+		peers.add(pairFaster(t.pairMeterSet("handshakes", v4, portsMost)), countedDrop(DropHandshake))
+	}
+	peers.add(accept())
+	t.chains = append(t.chains, peers, s)
 }
 
 // meterSet is a set that packets fill, by where they are from.
@@ -73,6 +85,21 @@ func (t *table) portMeterSet(name string, most uint32) *set {
 	s := &set{name: name, of: portKey, most: most}
 	t.sets = append(t.sets, s)
 	return s
+}
+
+// pairMeterSet is one that they fill by where they are from and which port they are for.
+func (t *table) pairMeterSet(name string, v4 bool, most uint32) *set {
+	s := t.meterSet(name, v4, most)
+	s.of = pairKey
+	return s
+}
+
+// isSessionData holds for packets of UDP that are WireGuard's of a session, by their first word: all others are
+// about handshakes, or nothing of its.
+func isSessionData() statement {
+	kind := binary.LittleEndian.AppendUint32(nil, sessionData)
+	return statement{text: fmt.Sprintf("@th,64,32 0x%x", kind), exprs: append(protocolIs(unix.IPPROTO_UDP),
+		transport(8, uint32(len(kind))), &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: kind})}
 }
 
 // isOther holds for packets of another protocol.
@@ -99,14 +126,19 @@ func portNotIn(s *set, p uint8, source bool) statement {
 
 // sentFrom looks for the source with the port of UDP that a packet is for in a set of pairs.
 func sentFrom(s *set) statement {
-	address, load := load(s.v4, true)
+	what, pair := sourceAndPort(s.v4)
+	return statement{text: what + " @" + s.name, v4: &s.v4, exprs: append(pair, &expr.Lookup{SourceRegister: register, SetName: s.name})}
+}
+
+// sourceAndPort reads the source of a packet of UDP, and the port that it is for.
+func sourceAndPort(v4 bool) (string, []expr.Any) {
+	address, load := load(v4, true)
 	what, payload := portOf(unix.IPPROTO_UDP, false)
-	second := uint32(register2)
-	if s.v4 {
-		second = registerSecondWord
+	payload.DestRegister = register2
+	if v4 {
+		payload.DestRegister = registerSecondWord
 	}
-	payload.DestRegister = second
-	return statement{text: address + " . " + what + " @" + s.name, v4: &s.v4, exprs: append(protocolIs(unix.IPPROTO_UDP), load, payload, &expr.Lookup{SourceRegister: register, SetName: s.name})}
+	return address + " . " + what, append(protocolIs(unix.IPPROTO_UDP), load, payload)
 }
 
 // eachFaster holds for packets beyond what one source may send.
@@ -124,6 +156,12 @@ func eachFaster(s *set) statement {
 func portFaster(s *set) statement {
 	what, payload := portOf(unix.IPPROTO_UDP, false)
 	return s.faster(what, append(protocolIs(unix.IPPROTO_UDP), payload), strangersPerSecond, strangersBurst, nil)
+}
+
+// pairFaster holds for packets beyond what one source may send to one port of UDP.
+func pairFaster(s *set) statement {
+	what, pair := sourceAndPort(s.v4)
+	return s.faster(what, pair, handshakesPerSecond, handshakesBurst, &s.v4)
 }
 
 func (s *set) faster(what string, key []expr.Any, perSecond, burst uint32, v4 *bool) statement {

@@ -28,10 +28,9 @@ func (n *worldNode) droppedOf(t *testing.T, peering string, reason Reason) uint6
 	return 0
 }
 
-// knocks sends packets to a port, and returns how many seconds that took.
-func knocks(t *testing.T, from *place, source, to netip.Addr, port uint16, count int) float64 {
+// knocks sends packets to a port.
+func knocks(t *testing.T, from *place, source, to netip.Addr, port uint16, count int, packet ...byte) {
 	t.Helper()
-	began := time.Now()
 	from.In(func() error {
 		c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(source, 0)))
 		if err != nil {
@@ -39,14 +38,20 @@ func knocks(t *testing.T, from *place, source, to netip.Addr, port uint16, count
 		}
 		defer func() { _ = c.Close() }()
 		for range count {
-			if _, err := c.WriteToUDPAddrPort([]byte{1}, netip.AddrPortFrom(to, port)); err != nil {
+			if _, err := c.WriteToUDPAddrPort(packet, netip.AddrPortFrom(to, port)); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	return time.Since(began).Seconds()
 }
+
+// What packets of WireGuard begin with.
+var (
+	ofSession     = []byte{4, 0, 0, 0, 0}
+	ofHandshake   = []byte{1, 0, 0, 0, 0}
+	almostSession = []byte{4, 0, 0, 1, 0}
+)
 
 // TestStrangers has another node send to the port of a tunnel, known or not.
 func TestStrangers(t *testing.T) {
@@ -59,7 +64,7 @@ func TestStrangers(t *testing.T) {
 		}
 	}
 	from.Address("eth0", "fd19::2:1/64") // the other of one network
-	for i := range 10 {
+	for i := range 13 {
 		from.Address("eth0", fmt.Sprintf("192.168.0.%d/24", 100+i))
 	}
 	w.set(w.milan)
@@ -70,35 +75,44 @@ func TestStrangers(t *testing.T) {
 		sources []string
 		to      string
 		port    uint16
-		// each and all bound what passes besides what comes with time, nothing is dropped if 0.
+		packet  []byte
+		// burst and perSecond bound what passes besides what comes with time, and reason is what the rest is counted as:
+		// nothing is dropped if that is none.
+		reason           Reason
 		burst, perSecond int
 	}{
-		{"a stranger", nil, []string{"192.168.0.2"}, "192.168.0.1", strangePort, strangerBurst, strangerPerSecond},
-		{"one that is known", []string{"192.168.0.2"}, []string{"192.168.0.2"}, "192.168.0.1", strangePort, 0, 0},
-		{"somebody else is known", []string{"192.168.0.7", "fd19::2"}, []string{"192.168.0.100"}, "192.168.0.1", strangePort, strangerBurst, strangerPerSecond},
-		{"another port", nil, []string{"192.168.0.101"}, "192.168.0.1", strangePort + 1, 0, 0},
-		{"two of one network of IPv6", nil, []string{"fd19::2", "fd19::2:1"}, "fd19::1", strangePort, strangerBurst, strangerPerSecond},
-		{"one of IPv6 that is known", []string{"fd19::2"}, []string{"fd19::2"}, "fd19::1", strangePort, 0, 0},
-		{"many", nil, []string{"192.168.0.102", "192.168.0.103", "192.168.0.104", "192.168.0.105", "192.168.0.106", "192.168.0.107", "192.168.0.108", "192.168.0.109"}, "192.168.0.1", strangePort, strangersBurst, strangersPerSecond},
+		{"a stranger", nil, []string{"192.168.0.2"}, "192.168.0.1", strangePort, ofSession, DropStranger, strangerBurst, strangerPerSecond},
+		{"one that is known", []string{"192.168.0.2"}, []string{"192.168.0.2"}, "192.168.0.1", strangePort, ofSession, "", 0, 0},
+		{"handshakes of one that is known", []string{"192.168.0.2"}, []string{"192.168.0.2"}, "192.168.0.1", strangePort, ofHandshake, DropHandshake, handshakesBurst, handshakesPerSecond},
+		{"what is none of WireGuard's, of one that is known", []string{"192.168.0.110"}, []string{"192.168.0.110"}, "192.168.0.1", strangePort, almostSession, DropHandshake, handshakesBurst, handshakesPerSecond},
+		{"handshakes of two that are known", []string{"192.168.0.111", "192.168.0.112"}, []string{"192.168.0.111", "192.168.0.112"}, "192.168.0.1", strangePort, ofHandshake, DropHandshake, 2 * handshakesBurst, 2 * handshakesPerSecond},
+		{"somebody else is known", []string{"192.168.0.7", "fd19::2"}, []string{"192.168.0.100"}, "192.168.0.1", strangePort, ofSession, DropStranger, strangerBurst, strangerPerSecond},
+		{"another port", nil, []string{"192.168.0.101"}, "192.168.0.1", strangePort + 1, ofHandshake, "", 0, 0},
+		{"two of one network of IPv6", nil, []string{"fd19::2", "fd19::2:1"}, "fd19::1", strangePort, ofSession, DropStranger, strangerBurst, strangerPerSecond},
+		{"one of IPv6 that is known", []string{"fd19::2"}, []string{"fd19::2"}, "fd19::1", strangePort, ofSession, "", 0, 0},
+		{"handshakes of one of IPv6 that is known", []string{"fd19::2"}, []string{"fd19::2"}, "fd19::1", strangePort, ofHandshake, DropHandshake, handshakesBurst, handshakesPerSecond},
+		{"many", nil, []string{"192.168.0.102", "192.168.0.103", "192.168.0.104", "192.168.0.105", "192.168.0.106", "192.168.0.107", "192.168.0.108", "192.168.0.109"}, "192.168.0.1", strangePort, ofSession, DropStranger, strangersBurst, strangersPerSecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			knownAt = addrs(c.known...)
 			w.set(w.milan, 0)
-			before := node.droppedOf(t, "", DropStranger)
+			before := [2]uint64{node.droppedOf(t, "", DropStranger), node.droppedOf(t, "", DropHandshake)}
 			began, sent := time.Now(), 0
 			for _, source := range c.sources {
-				knocks(t, from, netip.MustParseAddr(source), netip.MustParseAddr(c.to), c.port, count)
+				knocks(t, from, netip.MustParseAddr(source), netip.MustParseAddr(c.to), c.port, count, c.packet...)
 				sent += count
 			}
-			most := c.burst + int(time.Since(began).Seconds()*float64(c.perSecond)) + 1
-			dropped := int(node.droppedOf(t, "", DropStranger) - before)
-			switch {
-			case c.burst == 0 && dropped != 0:
-				t.Errorf("%d of %d were dropped", dropped, sent)
-			case c.burst != 0 && sent-dropped > most:
-				t.Errorf("%d of %d passed, want at most %d", sent-dropped, sent, most)
-			case c.burst != 0 && sent-dropped < strangerBurst/2:
-				t.Errorf("%d of %d passed, and at least %d should", sent-dropped, sent, strangerBurst/2)
+			most := c.burst + int(time.Since(began).Seconds()*float64(c.perSecond)) + len(c.sources)
+			for i, reason := range []Reason{DropStranger, DropHandshake} {
+				dropped := int(node.droppedOf(t, "", reason) - before[i])
+				switch {
+				case reason != c.reason && dropped != 0:
+					t.Errorf("%d of %d were dropped as %s", dropped, sent, reason)
+				case reason == c.reason && sent-dropped > most:
+					t.Errorf("%d of %d passed, want at most %d", sent-dropped, sent, most)
+				case reason == c.reason && sent-dropped < c.burst/2:
+					t.Errorf("%d of %d passed, and at least %d should", sent-dropped, sent, c.burst/2)
+				}
 			}
 			writes := node.kernel.writes.Load()
 			w.set(w.milan, 0)
@@ -122,7 +136,7 @@ func TestStrangersPass(t *testing.T) {
 	w.set(w.milan)
 	for _, v4 := range families {
 		before := node.droppedOf(t, "", DropStranger)
-		knocks(t, pod, podAt(42, 1, 5, v4), podAt(42, 2, 5, v4), strangePort, 3*strangerBurst)
+		knocks(t, pod, podAt(42, 1, 5, v4), podAt(42, 2, 5, v4), strangePort, 3*strangerBurst, ofHandshake...)
 		if dropped := node.droppedOf(t, "", DropStranger) - before; dropped != 0 {
 			t.Errorf("IPv4 %t: of what a pod sends to one of another node %d were dropped", v4, dropped)
 		}
@@ -170,7 +184,7 @@ func TestBeginnings(t *testing.T) {
 	t.Run("UDP", func(t *testing.T) {
 		before := node.droppedOf(t, "other", DropFull)
 		for range 5 * begin * beginningsAtOnce { // each from a port of its own
-			knocks(t, rome, podAt(42, 1, 5, true), to, 9, 1)
+			knocks(t, rome, podAt(42, 1, 5, true), to, 9, 1, 1)
 		}
 		netnstest.Await(t, "some of them are dropped", patience, func() bool { return node.droppedOf(t, "other", DropFull) > before })
 	})

@@ -3,7 +3,8 @@
 // is called here, and no name of the provider's own things gets through. A Server on each
 // node answers at an address that only the node itself has, and knows who asks by the source
 // address; it asks the cluster's own DNS and translates the names in questions and answers.
-// It keeps nothing, and never asks anybody but that.
+// Pods that were made at a third cluster, and came by way of a tenant, have the names of that.
+// It keeps nothing, and never asks anybody but the cluster's DNS.
 //
 // Whoever runs it on a node gives it an Index, and keeps that true: SetPod and SetNamespace
 // for every pod and namespace with the label pelago.dev/tenant that is there or changes,
@@ -76,9 +77,9 @@ func Addresses(upstream []string) []netip.Addr {
 	return []netip.Addr{Address()}
 }
 
-// Client is who asks: a tenant.
+// Client is who asks: a tenant, or one whose pods are here by way of a tenant.
 type Client struct {
-	// Tenant is its name.
+	// Tenant is its name, or that of the tenant between.
 	Tenant string
 	// Domain of its home cluster; cluster.local if empty.
 	Domain string

@@ -22,8 +22,12 @@ type Index struct {
 	pods       map[podKey]pod
 	addresses  map[netip.Addr][]podKey
 	namespaces map[string]namespace
-	tenants    map[string]Client
+	clients    map[whose]Client
 }
+
+// whose is whose pods see the same names: a tenant's own, or those of one owner whose pods are
+// here by way of a tenant.
+type whose struct{ tenant, owner string }
 
 type podKey struct{ namespace, name string }
 
@@ -35,16 +39,32 @@ type pod struct {
 
 // namespace is one that is mapped for a tenant.
 type namespace struct {
-	tenant, home string
+	whose
+	// home is its name at the tenant's, origin where its pods were made, if it has an owner.
+	home, origin string
 	created      time.Time
 	ending       bool
+}
+
+// called is what those know a namespace by, "" if they know nothing of it. A tenant's own pods
+// know all that is at the tenant's, as they do there; others what is their owner's.
+func (n namespace) called(by whose) string {
+	switch {
+	case n.tenant != by.tenant:
+		return ""
+	case by.owner == "":
+		return n.home
+	case by.owner == n.owner:
+		return n.origin
+	}
+	return ""
 }
 
 // +kubebuilder:rbac:groups="",resources=pods;namespaces,verbs=list;watch,roleName=pelago-agent
 
 // NewIndex makes an empty one for a node.
 func NewIndex(node string) *Index {
-	return &Index{node: node, pods: map[podKey]pod{}, addresses: map[netip.Addr][]podKey{}, namespaces: map[string]namespace{}, tenants: map[string]Client{}}
+	return &Index{node: node, pods: map[podKey]pod{}, addresses: map[netip.Addr][]podKey{}, namespaces: map[string]namespace{}, clients: map[whose]Client{}}
 }
 
 // Client says who has an address.
@@ -62,7 +82,7 @@ func (x *Index) Client(a netip.Addr) (Client, bool) {
 	if !found || !mapped {
 		return Client{}, false
 	}
-	return x.tenants[space.tenant], true
+	return x.clients[space.whose], true
 }
 
 // SetPod takes in a pod as it is now.
@@ -107,22 +127,23 @@ func (x *Index) remove(key podKey) {
 	delete(x.pods, key)
 }
 
-// SetNamespace takes in a namespace as it is now.
+// SetNamespace takes in a namespace as it is now. One that says wrongly where its pods were made
+// is nobody's.
 func (x *Index) SetNamespace(n *corev1.Namespace) {
+	origin, owner, ok := v1alpha1.OriginOf(n.Labels)
 	next := namespace{
-		tenant: n.Labels[v1alpha1.LabelTenant], home: n.Labels[v1alpha1.LabelHomeNamespace],
+		whose: whose{n.Labels[v1alpha1.LabelTenant], owner}, home: n.Labels[v1alpha1.LabelHomeNamespace], origin: origin,
 		created: n.CreationTimestamp.Time, ending: n.DeletionTimestamp != nil,
+	}
+	if !ok || next.tenant == "" || next.home == "" {
+		x.DeleteNamespace(n.Name)
+		return
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	before := x.namespaces[n.Name]
-	if next.tenant == "" || next.home == "" {
-		delete(x.namespaces, n.Name)
-	} else {
-		x.namespaces[n.Name] = next
-	}
-	x.tell(before.tenant)
-	x.tell(next.tenant)
+	x.namespaces[n.Name] = next
+	x.tell(before.whose, next.whose)
 }
 
 // DeleteNamespace forgets a namespace that is gone.
@@ -131,25 +152,39 @@ func (x *Index) DeleteNamespace(name string) {
 	defer x.mu.Unlock()
 	before := x.namespaces[name]
 	delete(x.namespaces, name)
-	x.tell(before.tenant)
+	x.tell(before.whose)
 }
 
-// tell makes the Client of a tenant anew; the one before may be in use.
-func (x *Index) tell(tenant string) {
-	c := Client{Tenant: tenant, Namespaces: map[string]string{}}
+// tell makes the Clients anew who know namespaces of these; those before may be in use.
+func (x *Index) tell(of ...whose) {
+	anew := map[whose]bool{}
+	for _, w := range of {
+		anew[w], anew[whose{tenant: w.tenant}] = true, true
+	}
+	for by := range anew {
+		if c := x.client(by); len(c.Namespaces) == 0 {
+			delete(x.clients, by)
+		} else {
+			x.clients[by] = c
+		}
+	}
+}
+
+// client is those who know namespaces by the same names.
+func (x *Index) client(by whose) Client {
+	c := Client{Tenant: by.tenant, Namespaces: map[string]string{}}
 	for _, name := range slices.Sorted(maps.Keys(x.namespaces)) {
 		n := x.namespaces[name]
-		if n.tenant != tenant {
+		called := n.called(by)
+		if called == "" {
 			continue
 		}
-		if other, taken := c.Namespaces[n.home]; taken && !n.before(x.namespaces[other]) {
+		if other, taken := c.Namespaces[called]; taken && !n.before(x.namespaces[other]) {
 			continue
 		}
-		c.Namespaces[n.home] = name
+		c.Namespaces[called] = name
 	}
-	if x.tenants[tenant] = c; len(c.Namespaces) == 0 {
-		delete(x.tenants, tenant)
-	}
+	return c
 }
 
 // before says which of two namespaces for the same one of home is used: one that stays, and

@@ -61,9 +61,6 @@ func (b *build) readPaths(views []claim) {
 		switch {
 		case len(said) == 0 || p.Closed:
 			continue
-		case p.Role != Provider:
-			b.wrong(peeringObject(p.Key), "it has direct paths, and is of a consumer, who has none")
-			continue
 		case len(said) > maxPaths:
 			b.wrong(peeringObject(p.Key), "it has %d direct paths, of which the first %d are made", len(said), maxPaths)
 			said = said[:maxPaths]
@@ -199,13 +196,14 @@ func (p *peer) wayTo(v ipam.View) *direct {
 }
 
 // gateway is that of a path on the node of the peering's own, which lets as much pass of what it leads to.
-// Connections begin at pods of the consumer here and go to such there, or come from there and go to
-// such here: whose address that one has is the other end's part.
+// At a provider connections begin at pods of the consumer here and go to such there, or come from there and go to
+// such here: whose address that one has is the other end's part. At a consumer they go to its pods there, or
+// begin at these.
 func (w *direct) gateway(of dataplane.Gateway) dataplane.Gateway {
 	at, to := w.ends()
 	g := dataplane.Gateway{
 		Peering: w.Key, Since: of.Since, Tunnel: tunnelDevice(w.Key), MTU: of.MTU, Views: viewsOf(w.views), Own: viewsOf(w.Own),
-		Probe: ProbePort, ProbeAt: at, ProbePeer: to, Limited: true, FromHere: true, Here: w.Here, There: w.There,
+		Probe: ProbePort, ProbeAt: at, ProbePeer: to, Limited: true, FromHere: of.FromHere, FromThere: of.FromThere, Here: w.Here, There: w.There,
 		ShutHere: of.ShutHere, ShutThere: of.ShutThere, Guard: of.Guard,
 		Begin: beginPerSecond, Port: w.ListenPort, Known: known(w.Heard, w.Endpoints),
 	}

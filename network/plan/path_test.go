@@ -31,7 +31,7 @@ func TestPathProblems(t *testing.T) {
 		{"a path has a key", func(in *Input) { path(in, 0).Key = "" }, []string{"peering oslo: a direct path has no key"}, []string{"oslo.2"}},
 		{"a key is of one path", func(in *Input) { path(in, 1).Key = "oslo.1" }, []string{"path oslo.1: 2 paths or peerings have this key"}, nil},
 		{"and of no peering", func(in *Input) { path(in, 1).Key = "milan" }, []string{"path milan: 2 paths or peerings have this key"}, []string{"oslo.1"}},
-		{"a consumer has none", func(in *Input) { in.Peerings[of].Role = Consumer }, []string{"peering oslo: it has direct paths, and is of a consumer"}, nil},
+		{"a consumer has some too", func(in *Input) { in.Peerings[of].Role = Consumer }, nil, []string{"oslo.1", "oslo.2"}},
 		{"where nothing passes there is none", func(in *Input) { in.Peerings[of].Closed = true }, nil, nil},
 		{"the other end has a key", func(in *Input) { path(in, 0).Peer = tunnel.PublicKey{} }, []string{"path oslo.1: the other end has published no key yet"}, []string{"oslo.2"}},
 		{"a port is of one tunnel", func(in *Input) { path(in, 1).ListenPort = 51822 }, []string{"path oslo.2: its port is that of path oslo.1"}, []string{"oslo.1"}},

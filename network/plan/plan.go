@@ -140,7 +140,8 @@ type Peering struct {
 	// Line is what passes between the tunnel's ends themselves, nil if nothing does but probes: a
 	// consumer calls, and a provider has doors. A peering may have that and nothing else.
 	Line *dataplane.Line
-	// Paths are direct ways to other providers of the same consumer; of a provider only.
+	// Paths are direct ways to other providers of the same consumer, and of a consumer to what runs for it
+	// behind the provider.
 	Paths []Path
 	// ListenPort is the UDP port of the tunnel on whichever node is gateway, the same on
 	// all of them; no two peerings have one. 0 is any, for who is not called.
@@ -155,18 +156,18 @@ type Peering struct {
 	Heard netip.Addr
 }
 
-// Path is a direct way to some prefixes that the consumer of a peering shows this provider, past
-// the consumer's gateways. Its gateway is on the node of the peering's own: a route to it moves on
+// Path is a direct way to some prefixes that the other side of a peering shows this one, past
+// its gateways. Its gateway is on the node of the peering's own: a route to it moves on
 // one node only, and nodes have nothing to agree on.
 type Path struct {
 	// Key names it, as Peering.Key does, and is the name of none.
 	Key string
 	// Prefixes are those that it leads to, each the real side of one of the peering's Views.
 	Prefixes []netip.Prefix
-	// Own are this cluster's pods as the consumer sees them: the real ranges, and their views there.
+	// Own are this cluster's pods as the other side sees them: the real ranges, and their views there.
 	Own []ipam.View
-	// Here and There are as in Peering, whatever of it is Limited: the consumer's pods here, and real
-	// addresses within Prefixes. Connections begin and end at these alone.
+	// Here and There are as in Peering, whatever of it is Limited: at a provider the consumer's pods here,
+	// at a consumer those here that its pods may call; and real addresses within Prefixes.
 	Here, There []netip.Addr
 	// First is whether this end has the first one of the two addresses for probes. Both ends know by the
 	// order of their public keys.

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/offloading/shadow"
 )
 
 // AnnotationAvoids on a pod names the virtual nodes that its terms keep it off although
@@ -75,16 +76,17 @@ func Excluded(pod *corev1.Pod) []string {
 	})
 }
 
-// where is what a pod's namespace, or its RuntimeClass, says of where it may run.
+// where is what a pod's namespace, or its RuntimeClass, says of where it may run. A tenant's pod
+// with tokens of its home runs here if it may.
 func where(f facts) (outcome, []side) {
 	asks := f.pod.Spec.RuntimeClassName != nil && *f.pod.Spec.RuntimeClassName == v1alpha1.RuntimeClass
 	switch {
 	case asks || f.offloading.PodOffloadingStrategy == v1alpha1.PodsRemote:
-		return outcomeRemote, remote(f.offloading.ClusterSelector)
-	case f.offloading.PodOffloadingStrategy == v1alpha1.PodsLocal:
+		return outcomeRemote, remote(f.offloading.ClusterSelector, f.barred)
+	case f.offloading.PodOffloadingStrategy == v1alpha1.PodsLocal || shadow.HasHomeTokens(f.pod):
 		return outcomeLocal, []side{home()}
 	}
-	return outcomeEither, append(remote(f.offloading.ClusterSelector), home())
+	return outcomeEither, append(remote(f.offloading.ClusterSelector, f.barred), home())
 }
 
 // choose decides which virtual nodes a pod is kept off: those without room for it and
@@ -101,7 +103,7 @@ func choose(f facts, what outcome, sides []side) Choice {
 		if n.refused > 0 && (c.Until.IsZero() || n.until.Before(c.Until)) {
 			c.Until = n.until
 		}
-		if !n.closed && n.refused == 0 && !small[n.name] {
+		if !n.closed && n.refused == 0 && !small[n.name] && !shadow.HasHomeTokens(f.pod) { // no provider runs these
 			c.Open = append(c.Open, n.name)
 		}
 	}

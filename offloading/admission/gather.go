@@ -10,6 +10,7 @@ import (
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -39,16 +40,20 @@ type gatherer struct {
 
 // gather returns the facts about a pod of a namespace.
 func (g *gatherer) gather(ctx context.Context, namespace string, pod *corev1.Pod) (facts, error) {
-	offloading, err := g.offloading(ctx, namespace)
+	labelled := &corev1.Namespace{}
+	if err := g.get(ctx, client.ObjectKey{Name: namespace}, labelled); err != nil {
+		return facts{}, fmt.Errorf("reading namespace %s: %w", namespace, err)
+	}
+	offloading, barred, err := g.offloading(ctx, namespace, labelled.Labels)
 	if err != nil {
 		return facts{}, err
 	}
-	f := facts{pod: pod, offloading: offloading}
+	f := facts{pod: pod, offloading: offloading, barred: barred}
 	nodes := &corev1.NodeList{}
 	if err := g.reader.List(ctx, nodes, client.MatchingLabels{v1alpha1.LabelType: v1alpha1.TypeVirtualNode}, client.UnsafeDisableDeepCopy); err != nil {
 		return facts{}, fmt.Errorf("reading the virtual nodes: %w", err)
 	}
-	refused, err := g.refusals(ctx, pod, nodes.Items)
+	refused, err := g.refusals(ctx, Owner(pod, labelled.Labels[v1alpha1.LabelTenant]), nodes.Items)
 	if err != nil {
 		return facts{}, err
 	}
@@ -65,26 +70,50 @@ func (g *gatherer) gather(ctx context.Context, namespace string, pod *corev1.Pod
 }
 
 // offloading is what holds for a namespace: its NamespaceOffloading, or the defaults if
-// it only has the label. One that is being deleted brings pods home.
-func (g *gatherer) offloading(ctx context.Context, namespace string) (v1alpha1.NamespaceOffloadingSpec, error) {
+// it only has the label. One that is being deleted brings pods home, and so does the lack of
+// a tenant's consent. With it come the peerings that it must not go to.
+func (g *gatherer) offloading(ctx context.Context, namespace string, labels map[string]string) (v1alpha1.NamespaceOffloadingSpec, []string, error) {
+	local := v1alpha1.NamespaceOffloadingSpec{PodOffloadingStrategy: v1alpha1.PodsLocal}
+	if staysHere(labels) {
+		return local, nil, nil
+	}
 	own := &v1alpha1.NamespaceOffloading{}
 	err := g.get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.OffloadingName}, own)
 	switch {
 	case err == nil && own.DeletionTimestamp.IsZero():
-		return own.Spec, nil
+		return own.Spec, barred(own), nil
 	case err == nil:
-		return v1alpha1.NamespaceOffloadingSpec{PodOffloadingStrategy: v1alpha1.PodsLocal}, nil
+		return local, nil, nil
 	case !apierrors.IsNotFound(err):
-		return v1alpha1.NamespaceOffloadingSpec{}, fmt.Errorf("reading the NamespaceOffloading of namespace %s: %w", namespace, err)
+		return v1alpha1.NamespaceOffloadingSpec{}, nil, fmt.Errorf("reading the NamespaceOffloading of namespace %s: %w", namespace, err)
 	}
-	labelled := &corev1.Namespace{}
-	if err := g.get(ctx, client.ObjectKey{Name: namespace}, labelled); err != nil {
-		return v1alpha1.NamespaceOffloadingSpec{}, fmt.Errorf("reading namespace %s: %w", namespace, err)
+	if labels[v1alpha1.LabelOffload] == "true" {
+		return v1alpha1.NamespaceOffloadingSpec{PodOffloadingStrategy: v1alpha1.PodsLocalAndRemote}, nil, nil
 	}
-	if labelled.Labels[v1alpha1.LabelOffload] == "true" {
-		return v1alpha1.NamespaceOffloadingSpec{PodOffloadingStrategy: v1alpha1.PodsLocalAndRemote}, nil
+	return local, nil, nil
+}
+
+// staysHere says whether the pods of a namespace are a tenant's that may not go onward, or were a
+// tenant's: its NamespaceOffloading may not have been looked at since that is so.
+func staysHere(labels map[string]string) bool {
+	if labels[v1alpha1.LabelTenant] == "" {
+		return labels[v1alpha1.LabelHomeNamespace] != ""
 	}
-	return v1alpha1.NamespaceOffloadingSpec{PodOffloadingStrategy: v1alpha1.PodsLocal}, nil
+	return labels[v1alpha1.LabelOnward] != "true" || labels[v1alpha1.LabelOriginNamespace] != "" || labels[v1alpha1.LabelOriginOwner] != ""
+}
+
+// barred are the peerings, sorted, whose builds would take what is a tenant's for this
+// cluster's own. The cluster has been looked at: it is Unsupported and not required.
+func barred(o *v1alpha1.NamespaceOffloading) []string {
+	var names []string
+	for i := range o.Status.Clusters {
+		said := meta.FindStatusCondition(o.Status.Clusters[i].Conditions, v1alpha1.ConditionOffloadingRequired)
+		if said != nil && said.Status == metav1.ConditionFalse && said.Reason == v1alpha1.ReasonUnsupported {
+			names = append(names, o.Status.Clusters[i].Name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // get reads from the cache, and what it does not have from the API server: the label
@@ -130,11 +159,10 @@ func closed(node *corev1.Node) bool {
 	})
 }
 
-// refusals are by node those of a pod's controller that its next pods are to heed, with
+// refusals are by node those of a pod's owner that its next pods are to heed, with
 // how often in a row it was refused.
-func (g *gatherer) refusals(ctx context.Context, pod *corev1.Pod, nodes []corev1.Node) (map[string]v1alpha1.Refusal, error) {
-	owner := metav1.GetControllerOf(pod)
-	if owner == nil {
+func (g *gatherer) refusals(ctx context.Context, owner string, nodes []corev1.Node) (map[string]v1alpha1.Refusal, error) {
+	if owner == "" {
 		return nil, nil
 	}
 	now := g.clock.Now()
@@ -151,7 +179,7 @@ func (g *gatherer) refusals(ctx context.Context, pod *corev1.Pod, nodes []corev1
 		}
 		for m := range maps.Items {
 			for _, r := range maps.Items[m].Status.Refusals {
-				if r.Owner == string(owner.UID) && now.Before(r.Until.Time) && r.Until.After(refused[r.Node].Until.Time) {
+				if r.Owner == owner && now.Before(r.Until.Time) && r.Until.After(refused[r.Node].Until.Time) {
 					r.Count = max(r.Count, refused[r.Node].Count, 1)
 					refused[r.Node] = r
 				}

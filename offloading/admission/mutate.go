@@ -19,6 +19,8 @@ type facts struct {
 	pod *corev1.Pod
 	// offloading of the pod's namespace.
 	offloading v1alpha1.NamespaceOffloadingSpec
+	// barred are the peerings that none of the pod's virtual nodes may be of, sorted.
+	barred []string
 	// nodes that are virtual.
 	nodes []virtualNode
 }

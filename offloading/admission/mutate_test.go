@@ -355,7 +355,7 @@ func TestBounds(t *testing.T) {
 		nodes = append(nodes, n)
 	}
 	f := facts{pod: newPod(), nodes: nodes, offloading: v1alpha1.NamespaceOffloadingSpec{PodOffloadingStrategy: v1alpha1.PodsRemote}}
-	names := choose(f, outcomeRemote, remote(nil)).Avoided
+	names := choose(f, outcomeRemote, remote(nil, nil)).Avoided
 	if len(names) != maxAvoided || names[0] != "n002" || slices.Contains(names, "n000") || names[33] != "n001" {
 		t.Errorf("avoids %d: %v", len(names), names)
 	}

@@ -28,14 +28,18 @@ var (
 func home() side { return side{all: []corev1.NodeSelectorRequirement{notVirtual}} }
 
 // remote is the virtual nodes that a selector picks, a side for each of its terms; all if
-// there is no selector.
-func remote(selector *v1alpha1.ClusterSelector) []side {
+// there is no selector, and never those of barred peerings.
+func remote(selector *v1alpha1.ClusterSelector, barred []string) []side {
+	always := []corev1.NodeSelectorRequirement{isVirtual}
+	if len(barred) > 0 {
+		always = append(always, corev1.NodeSelectorRequirement{Key: v1alpha1.LabelPeering, Operator: corev1.NodeSelectorOpNotIn, Values: barred})
+	}
 	if selector == nil || len(selector.NodeSelectorTerms) == 0 {
-		return []side{{virtual: true, all: []corev1.NodeSelectorRequirement{isVirtual}}}
+		return []side{{virtual: true, all: always}}
 	}
 	var sides []side
 	for _, term := range selector.NodeSelectorTerms {
-		all := []corev1.NodeSelectorRequirement{isVirtual}
+		all := slices.Clone(always)
 		for _, e := range term.MatchExpressions {
 			all = append(all, corev1.NodeSelectorRequirement{Key: e.Key, Operator: corev1.NodeSelectorOperator(e.Operator), Values: slices.Clone(e.Values)})
 		}

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
 // view is the part of a pod that terms depend on. The rest is not decoded: it may be
@@ -18,6 +20,7 @@ type view struct {
 	Metadata *struct {
 		OwnerReferences []metav1.OwnerReference    `json:"ownerReferences"`
 		Annotations     map[string]json.RawMessage `json:"annotations"`
+		Labels          map[string]json.RawMessage `json:"labels"`
 	} `json:"metadata"`
 	Spec struct {
 		NodeName         string            `json:"nodeName"`
@@ -33,7 +36,38 @@ type view struct {
 		Containers     []containerView     `json:"containers"`
 		Resources      *resourcesView      `json:"resources"`
 		Overhead       amountsView         `json:"overhead"`
+		Volumes        []volumeView        `json:"volumes"`
 	} `json:"spec"`
+}
+
+// volumeView is what tokens of a tenant's home are told by.
+type volumeView struct {
+	Projected *struct {
+		Sources []struct {
+			Secret *struct {
+				Name string `json:"name"`
+			} `json:"secret"`
+		} `json:"sources"`
+	} `json:"projected"`
+}
+
+// volumes are those that are projected of Secrets.
+func volumes(views []volumeView) []corev1.Volume {
+	var all []corev1.Volume
+	for _, v := range views {
+		if v.Projected == nil {
+			continue
+		}
+		p := &corev1.ProjectedVolumeSource{}
+		for _, s := range v.Projected.Sources {
+			if s.Secret != nil {
+				p.Sources = append(p.Sources, corev1.VolumeProjection{Secret: &corev1.SecretProjection{
+					LocalObjectReference: corev1.LocalObjectReference{Name: s.Secret.Name}}})
+			}
+		}
+		all = append(all, corev1.Volume{VolumeSource: corev1.VolumeSource{Projected: p}})
+	}
+	return all
 }
 
 type containerView struct {
@@ -89,6 +123,7 @@ func look(raw []byte) (*corev1.Pod, parents, error) {
 	pod.Spec = corev1.PodSpec{
 		NodeName: v.Spec.NodeName, NodeSelector: v.Spec.NodeSelector, RuntimeClassName: v.Spec.RuntimeClassName, Tolerations: v.Spec.Tolerations,
 		InitContainers: containers(v.Spec.InitContainers), Containers: containers(v.Spec.Containers),
+		Volumes: volumes(v.Spec.Volumes),
 	}
 	if v.Spec.Overhead != nil {
 		pod.Spec.Overhead = v.Spec.Overhead.list()
@@ -101,9 +136,11 @@ func look(raw []byte) (*corev1.Pod, parents, error) {
 	if has.metadata {
 		pod.OwnerReferences, has.annotations = v.Metadata.OwnerReferences, v.Metadata.Annotations != nil
 		if raw, ok := v.Metadata.Annotations[AnnotationAvoids]; ok {
-			var text string
-			_ = json.Unmarshal(raw, &text) // what is no text is the API server's to judge
-			pod.Annotations = map[string]string{AnnotationAvoids: text}
+			pod.Annotations = map[string]string{AnnotationAvoids: text(raw)}
+		}
+		pod.Labels = map[string]string{}
+		for _, key := range []string{v1alpha1.LabelTenant, v1alpha1.LabelManagedBy, v1alpha1.LabelHomeUID} {
+			pod.Labels[key] = text(v.Metadata.Labels[key])
 		}
 	}
 	if has.affinity && v.Spec.Affinity.NodeAffinity != nil {
@@ -113,6 +150,12 @@ func look(raw []byte) (*corev1.Pod, parents, error) {
 		}}
 	}
 	return pod, has, nil
+}
+
+// text is what a value says; what is no text is the API server's to judge.
+func text(raw json.RawMessage) (s string) {
+	_ = json.Unmarshal(raw, &s)
+	return s
 }
 
 // operation is one of a JSON patch.

@@ -80,6 +80,7 @@ func newShelf() *shelf {
 		namespaces: map[string]*corev1.Namespace{
 			"shop":     {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1alpha1.LabelOffloaded: "true"}}},
 			"labelled": {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1alpha1.LabelOffload: "true"}}},
+			"remote":   {}, "ending": {},
 		},
 		offloading: map[string]*v1alpha1.NamespaceOffloading{
 			"remote": {Spec: v1alpha1.NamespaceOffloadingSpec{PodOffloadingStrategy: v1alpha1.PodsRemote}},
@@ -138,6 +139,20 @@ func TestAnswers(t *testing.T) {
 			s.refusals["pelago-peering-milan"] = []v1alpha1.Refusal{{Owner: owner, Node: node, Count: 1, Until: until}}
 		}
 	}
+	tenants := func(labels ...string) func(*shelf) {
+		return func(s *shelf) {
+			for _, n := range s.namespaces {
+				metav1.SetMetaDataLabel(&n.ObjectMeta, v1alpha1.LabelTenant, "milan")
+				for i := 0; i < len(labels); i += 2 {
+					n.Labels[labels[i]] = labels[i+1]
+				}
+			}
+		}
+	}
+	left := func(name, reason string) v1alpha1.ClusterOffloading {
+		return v1alpha1.ClusterOffloading{Name: name, Conditions: []metav1.Condition{
+			{Type: v1alpha1.ConditionOffloadingRequired, Status: metav1.ConditionFalse, Reason: reason}}}
+	}
 	for _, c := range []struct {
 		reason, namespace string
 		change            func(*shelf)
@@ -173,6 +188,15 @@ func TestAnswers(t *testing.T) {
 			s.offers[client.ObjectKey{Namespace: "pelago-peering-milan", Name: "default"}] = &v1alpha1.ResourceOffer{Spec: v1alpha1.ResourceOfferSpec{
 				Resources: amounts("cpu", "8"), Shapes: []v1alpha1.NodeShape{{Largest: []v1alpha1.ResourceList{amounts("cpu", "1")}}}}}
 		}, true, []string{`"values":["milan"]`}, nil},
+		{"a tenant's that does not let it", "remote", tenants(), true, nil, []string{v1alpha1.TaintVirtualNode}},
+		{"a tenant's that lets it", "remote", tenants(v1alpha1.LabelOnward, "true"), true, []string{v1alpha1.TaintVirtualNode}, nil},
+		{"a tenant's of a tenant", "remote", tenants(v1alpha1.LabelOnward, "true", v1alpha1.LabelOriginNamespace, "shop"), true, nil, []string{v1alpha1.TaintVirtualNode}},
+		{"one that was a tenant's", "remote", tenants(v1alpha1.LabelTenant, "", v1alpha1.LabelHomeNamespace, "shop"), true, nil, []string{v1alpha1.TaintVirtualNode}},
+		{"a tenant's, with the label alone", "labelled", tenants(), true, nil, []string{v1alpha1.TaintVirtualNode}},
+		{"a build that does not know of it", "remote", func(s *shelf) {
+			s.offloading["remote"].Status.Clusters = []v1alpha1.ClusterOffloading{
+				left("oslo", v1alpha1.ReasonNotSelected), left("paris", v1alpha1.ReasonUnsupported), left("milan", v1alpha1.ReasonUnsupported)}
+		}, true, []string{`{"key":"pelago.dev/peering","operator":"NotIn","values":["milan","paris"]}`}, nil},
 		{"the cache fails", "remote", func(s *shelf) { s.err = errors.New("no cache") }, false, []string{"pelago cannot say", "no cache", `"code":503`}, nil},
 		{"a namespace that nobody knows", "nowhere", nil, false, []string{"pelago cannot say"}, nil},
 	} {

@@ -70,6 +70,14 @@ func TestEndsWhileAway(t *testing.T) {
 		{"the offloading is deleted", func(w *world) {
 			w.drop(&v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: w.home, Name: v1alpha1.OffloadingName}})
 		}, away1, true},
+		{"the offloading of a tenant's is deleted", func(w *world) {
+			w.tenants()
+			w.drop(&v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: w.home, Name: v1alpha1.OffloadingName}})
+		}, away1, false},
+		{"the peering is deleted, of a tenant's", func(w *world) {
+			w.tenants()
+			w.drop(&v1alpha1.Peering{ObjectMeta: metav1.ObjectMeta{Name: w.peering}})
+		}, away1, true},
 		{"the peering is deleted", func(w *world) { w.drop(&v1alpha1.Peering{ObjectMeta: metav1.ObjectMeta{Name: w.peering}}) }, away1, true},
 		{"the namespace is deleted", func(w *world) { w.drop(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.home}}) }, away1, true},
 		{"the node is deleted", func(w *world) {
@@ -124,6 +132,16 @@ func TestEndsWhileAway(t *testing.T) {
 				t.Error("the provider is back, and what is left there stays")
 			}
 		})
+	}
+}
+
+// tenants makes the home namespace one that is here for a tenant.
+func (w *world) tenants() {
+	w.t.Helper()
+	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.home}}
+	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"metadata":{"labels":{%q:"turin"}}}`, v1alpha1.LabelTenant))
+	if err := w.admin.Patch(ctx, n, patch); err != nil {
+		w.t.Fatal(err)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/offloading/admission"
 	"github.com/pelago-dev/pelago/offloading/shadow"
 )
 
@@ -221,7 +222,7 @@ func refuse(f facts, next corev1.PodStatus, reason, message string) plan {
 	p := stays(f, reason, message)
 	p.status = changed(f, explained(f, next, reason, message))
 	switch {
-	case !replaceable(f.pod):
+	case !replaceable(f.pod, f.tenant):
 	case f.elsewhere:
 		p.home = p.refused
 	default:
@@ -238,11 +239,14 @@ func stays(f facts, reason, message string) plan {
 	}
 }
 
-// replaceable says whether a pod's controller would make another one elsewhere. A
-// DaemonSet makes it on the same node. Of Jobs, apply asks more.
-func replaceable(pod *corev1.Pod) bool {
-	owner := metav1.GetControllerOf(pod)
-	return owner != nil && owner.Kind != "DaemonSet"
+// replaceable says whether a pod's owner would make another one elsewhere. A DaemonSet
+// makes it on the same node. Of Jobs, apply asks more. A tenant's pod is made anew only if
+// it is always restarted; of others the tenant would be told that they failed.
+func replaceable(pod *corev1.Pod, tenant string) bool {
+	if owner := metav1.GetControllerOf(pod); owner != nil {
+		return owner.Kind != "DaemonSet"
+	}
+	return pod.Spec.RestartPolicy == corev1.RestartPolicyAlways && admission.Owner(pod, tenant) != ""
 }
 
 // stillSent is for a pod that was marked as removed by the provider, and whose eviction

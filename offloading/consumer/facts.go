@@ -31,8 +31,9 @@ type facts struct {
 	peering   string
 	at        shadow.Place
 	now       time.Time
-	offloaded bool // the pod's namespace is
-	mapped    bool // and has a place at the provider, or is to have one
+	offloaded bool   // the pod's namespace is
+	tenant    string // whose that is, if it is here for one
+	mapped    bool   // and has a place at the provider, or is to have one
 	link      link
 	since     time.Time           // since when link is so, at least
 	shadow    *v1alpha1.ShadowPod // at the provider, as far as the mirror knows
@@ -71,6 +72,7 @@ func (r *reconciler) gather(ctx context.Context, pod *corev1.Pod) (*facts, Peer,
 		pod: pod, peering: peering, now: r.clock.Now(), memory: r.ledger.of(key, pod.UID),
 		at:        shadow.Place{Node: node.Name, Request: node.Labels[v1alpha1.LabelRequest], Address: address(node)},
 		offloaded: namespace.Labels[v1alpha1.LabelOffloaded] == "true",
+		tenant:    namespace.Labels[v1alpha1.LabelTenant],
 		since:     r.began(), began: r.began(), view: r.view(peering), tunnel: r.tunnel(peering),
 		behind: r.knownTo(peering, node.Name), waits: r.waiters.since(key),
 		viewed: r.views == nil || r.views.Known(), // before any is asked for
@@ -127,7 +129,7 @@ func (r *reconciler) tokens(ctx context.Context, f *facts) (bool, error) {
 
 // sendable says whether the pod may have to be sent home.
 func sendable(f facts) bool {
-	if !f.offloaded || !replaceable(f.pod) || !f.pod.DeletionTimestamp.IsZero() || terminal(f.pod.Status.Phase) {
+	if !f.offloaded || !replaceable(f.pod, f.tenant) || !f.pod.DeletionTimestamp.IsZero() || terminal(f.pod.Status.Phase) {
 		return false
 	}
 	switch {
@@ -165,7 +167,8 @@ func (f *facts) look(ctx context.Context, peer Peer) {
 }
 
 // leaving says whether the pod's end is part of a larger one, which a provider that is
-// away must not hold up.
+// away must not hold up. That a tenant's namespace is not offloaded any more is none: its pods
+// would be made again here, and nobody has asked the tenant whether they may run twice.
 func (r *reconciler) leaving(ctx context.Context, node *corev1.Node, namespace *corev1.Namespace, peering string) (bool, error) {
 	if !node.DeletionTimestamp.IsZero() || !namespace.DeletionTimestamp.IsZero() {
 		return true, nil
@@ -177,6 +180,9 @@ func (r *reconciler) leaving(ctx context.Context, node *corev1.Node, namespace *
 		{client.ObjectKey{Namespace: namespace.Name, Name: v1alpha1.OffloadingName}, &v1alpha1.NamespaceOffloading{}},
 		{client.ObjectKey{Name: peering}, &v1alpha1.Peering{}},
 	} {
+		if _, offloading := one.obj.(*v1alpha1.NamespaceOffloading); offloading && namespace.Labels[v1alpha1.LabelTenant] != "" {
+			continue
+		}
 		err := r.client.Get(ctx, one.key, one.obj)
 		if apierrors.IsNotFound(err) {
 			return true, nil

@@ -38,7 +38,7 @@ func indexHoping(obj client.Object) []string {
 	case unscheduled(pod):
 		return []string{hopingUnbound}
 	case pod.Spec.NodeName != "" && pod.DeletionTimestamp.IsZero() && pod.Status.Reason != "" && !terminal(pod.Status.Phase) &&
-		tolerates(pod) && replaceable(pod):
+		tolerates(pod) && replaceable(pod, pod.Labels[v1alpha1.LabelTenant]): // whose it is, is asked when it is looked at
 		return []string{hopingBound}
 	}
 	return nil

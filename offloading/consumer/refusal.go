@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,10 +14,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/offloading/admission"
 )
 
 const (
 	maxRefusals = 256
+	// maxOfTenant is how many of them are of one tenant, each pod of which is an owner.
+	maxOfTenant = 32
 	// avoidMin doubles with each refusal in a row, up to avoidMax.
 	avoidMin = 30 * time.Second
 	avoidMax = time.Hour
@@ -42,8 +46,7 @@ func mapKey(peering string) client.ObjectKey {
 // remember writes that a pod was refused. It says whether that is written: without a
 // NamespaceMap the pod's successor would come back at once.
 func (r *refusals) remember(ctx context.Context, f *facts, reason string) (bool, error) {
-	owner := metav1.GetControllerOf(f.pod)
-	one := v1alpha1.Refusal{Owner: string(owner.UID), Node: f.at.Node, Reason: reason}
+	one := v1alpha1.Refusal{Owner: admission.Owner(f.pod, f.tenant), Node: f.at.Node, Reason: reason}
 	return r.write(ctx, f, func(list []v1alpha1.Refusal) ([]v1alpha1.Refusal, bool) {
 		return note(list, one, f.pod.CreationTimestamp.Time, f.now)
 	})
@@ -51,13 +54,13 @@ func (r *refusals) remember(ctx context.Context, f *facts, reason string) (bool,
 
 // forget removes what was written of a pod's owner, whose pods the node takes again.
 func (r *refusals) forget(ctx context.Context, f *facts) error {
-	owner := metav1.GetControllerOf(f.pod)
-	if owner == nil {
+	owner := admission.Owner(f.pod, f.tenant)
+	if owner == "" {
 		return nil
 	}
 	_, err := r.write(ctx, f, func(list []v1alpha1.Refusal) ([]v1alpha1.Refusal, bool) {
 		left := slices.DeleteFunc(slices.Clone(list), func(o v1alpha1.Refusal) bool {
-			return o.Owner == string(owner.UID) && o.Node == f.at.Node
+			return o.Owner == owner && o.Node == f.at.Node
 		})
 		return left, len(left) != len(list)
 	})
@@ -101,6 +104,8 @@ func note(list []v1alpha1.Refusal, one v1alpha1.Refusal, made, now time.Time) ([
 	}
 	kept := make([]v1alpha1.Refusal, 1, len(list)+1)
 	one.Count = 1
+	tenant, _, ofTenant := strings.Cut(one.Owner, "/")
+	like := 1
 	for _, old := range list {
 		switch {
 		case old.Owner == one.Owner && old.Node == one.Node:
@@ -113,7 +118,12 @@ func note(list []v1alpha1.Refusal, one v1alpha1.Refusal, made, now time.Time) ([
 			case now.Sub(old.Until.Time) < remembered:
 				one.Count = max(old.Count, 0) + 1
 			}
-		case now.Sub(old.Until.Time) < remembered:
+		case now.Sub(old.Until.Time) >= remembered:
+		case ofTenant && strings.HasPrefix(old.Owner, tenant+"/"):
+			if like++; like <= maxOfTenant {
+				kept = append(kept, old)
+			}
+		default:
 			kept = append(kept, old)
 		}
 	}

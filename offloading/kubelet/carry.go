@@ -29,7 +29,7 @@ const (
 // subresource asked for, its translated query and the names of streaming protocols;
 // nothing else of the caller goes there and nothing else of the answer comes back.
 func (s *server) carry(w http.ResponseWriter, r *http.Request, t target) {
-	kind := upgradeOf(r.Header)
+	kind, say := upgradeOf(r.Header), s.home.about(r.Context(), t.namespace, s.peering(), s.node)
 	peer, at, err := s.prepare(r, t, kind)
 	if err != nil {
 		s.fail(w, err)
@@ -38,7 +38,7 @@ func (s *server) carry(w http.ResponseWriter, r *http.Request, t target) {
 	base, rt, err := peer.Stream()
 	if err != nil {
 		s.logger.V(1).Info("provider not reached", "node", s.node, "cause", err.Error())
-		s.fail(w, unreachable(s.peering()))
+		s.fail(w, unreachable(say))
 		return
 	}
 	to := &url.URL{Scheme: base.Scheme, Host: base.Host, Path: strings.TrimSuffix(base.Path, "/") + at.Path, RawQuery: at.RawQuery}
@@ -58,9 +58,9 @@ func (s *server) carry(w http.ResponseWriter, r *http.Request, t target) {
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if refused := (refusal{}); !errors.As(err, &refused) {
 				s.logger.V(1).Info("request not carried", "node", s.node, "cause", err.Error())
-				err = unreachable(s.peering())
+				err = unreachable(say)
 			}
-			s.fail(w, err)
+			s.fail(w, say.telling(err))
 		},
 	}
 	proxy.ServeHTTP(&taking{ResponseWriter: w, ctx: ctx}, r.WithContext(ctx))
@@ -105,8 +105,11 @@ func (s *server) fail(w http.ResponseWriter, err error) {
 // 503 to themselves, and show this one's.
 const unanswered = http.StatusInternalServerError
 
-func unreachable(peering string) error {
-	return refuse(unanswered, "cluster %s, which runs the pod, does not answer; try again when the peering is reachable", peering)
+func unreachable(say words) error {
+	if say.foreign {
+		return refuse(unanswered, "the cluster that runs the pod does not answer; try again later")
+	}
+	return refuse(unanswered, "%s, which runs the pod, does not answer; try again when the peering is reachable", say.cluster)
 }
 
 // upgradeOf is the protocol to which a request wants to upgrade, of those there are.
@@ -216,7 +219,7 @@ func refused(res *http.Response) error {
 		text = []byte(said.Message)
 	}
 	if message := clip(string(text)); message != "" {
-		return refusal{code: code, text: message}
+		return refusal{code: code, text: message, theirs: true}
 	}
 	return refusal{code: code, text: "the cluster that runs the pod refused: " + http.StatusText(code)}
 }

@@ -33,8 +33,9 @@ func (r *offloader) apply(ctx context.Context, f *facts, p *plan) (map[string]ve
 		failed = append(failed, apply(ctx, r.client, b))
 	}
 	refusals := map[string]verdict{}
-	for _, peering := range p.put {
-		err := r.put(ctx, peering, f.name, f.mapping())
+	for _, c := range p.put {
+		peering := c.name
+		err := r.put(ctx, peering, f.name, f.mapping(c))
 		switch {
 		case err == nil:
 		case leaving(err):
@@ -125,11 +126,19 @@ func (r *offloader) put(ctx context.Context, peering, namespace string, entry v1
 	return err
 }
 
+// entryFields are the fields of an entry, the empty ones too.
+func entryFields(m v1alpha1.NamespaceMapping) map[string]string {
+	return map[string]string{"strategy": string(m.Strategy), "remoteName": m.RemoteName,
+		"onward": string(m.Onward), "originNamespace": m.OriginNamespace, "originOwner": m.OriginOwner}
+}
+
 // entryJSON is an entry in which what is empty is taken out.
 func entryJSON(m v1alpha1.NamespaceMapping) map[string]any {
-	out := map[string]any{"strategy": string(m.Strategy), "remoteName": nil}
-	if m.RemoteName != "" {
-		out["remoteName"] = m.RemoteName
+	out := map[string]any{}
+	for key, value := range entryFields(m) {
+		if out[key] = value; value == "" {
+			out[key] = nil
+		}
 	}
 	return out
 }

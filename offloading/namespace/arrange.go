@@ -39,6 +39,7 @@ type estate struct {
 	bindings     map[string]*rbacv1.RoleBinding
 	own          map[string]*rbacv1.RoleBinding // the manager's
 	leaving      map[string]departure           // of ours that are not wanted
+	onward       map[string]bool                // namespaces that may run at providers of this cluster's
 }
 
 // departure is how far a namespace is that is not wanted any more.
@@ -90,6 +91,7 @@ func (f *estate) claims() map[string]string {
 // step is what to do about one namespace.
 type step struct {
 	home, name                                    string
+	entry                                         v1alpha1.NamespaceMapping // what create and relabel go by
 	create, relabel, bind, rebind, unbind, remove bool
 	arm, rearm                                    bool // the manager's own rights
 }
@@ -99,6 +101,8 @@ type arrangement struct {
 	steps []step
 	said  map[string]v1alpha1.MappedNamespace
 	again time.Duration
+	// onward are the namespaces here that may run at providers of this cluster's.
+	onward map[string]bool
 }
 
 func (d *arrangement) in(t time.Duration) {
@@ -115,7 +119,7 @@ func (d *arrangement) pending(home, name, message string) {
 
 // arrange decides about all namespaces of a tenant.
 func arrange(f *estate) *arrangement {
-	d := &arrangement{said: map[string]v1alpha1.MappedNamespace{}}
+	d := &arrangement{said: map[string]v1alpha1.MappedNamespace{}, onward: f.onward}
 	claimed := f.claims()
 	d.retire(f, claimed)
 	d.withdraw(f, claimed)
@@ -181,11 +185,12 @@ func (f *estate) serve(home string, claimed map[string]string, total int) (v1alp
 
 // mend is what makes a wanted namespace as it should be.
 func (f *estate) mend(home, name string, n *corev1.Namespace) step {
-	s := step{}
+	s, entry := step{}, f.entries()[home]
+	labels := mappedNamespace(name, home, entry, f.tenant).Labels
 	switch {
 	case n == nil:
 		s.create = true
-	case !contains(n.Labels, mappedNamespace(name, home, f.tenant).Labels):
+	case !contains(n.Labels, labels) || stale(n.Labels, labels):
 		s.relabel = true
 	}
 	want, have := podsBinding(name, f.tenant, *f.subject), f.bindings[name]
@@ -195,7 +200,7 @@ func (f *estate) mend(home, name string, n *corev1.Namespace) step {
 	s.rearm = arms != nil && arms.RoleRef != armed.RoleRef
 	s.arm = !isAs(arms, armed)
 	if s != (step{}) {
-		s.home, s.name = home, name
+		s.home, s.name, s.entry = home, name, entry
 	}
 	return s
 }
@@ -227,6 +232,9 @@ func (d *arrangement) retire(f *estate, claimed map[string]string) {
 		left := f.leaving[n.Name]
 		said := v1alpha1.MappedNamespace{Name: n.Name, Phase: v1alpha1.MappingTerminating, Reason: v1alpha1.ReasonTerminating}
 		s := step{home: home, name: n.Name, unbind: f.bindings[n.Name] != nil}
+		if _, consent := n.Labels[v1alpha1.LabelOnward]; consent && n.DeletionTimestamp == nil {
+			s.relabel, s.entry = true, without(n)
+		}
 		switch {
 		case n.DeletionTimestamp != nil:
 			said.Message = "the namespace is being removed"
@@ -241,7 +249,7 @@ func (d *arrangement) retire(f *estate, claimed map[string]string) {
 			s.remove = true
 			said.Message = "the namespace is being removed"
 		}
-		if s.unbind || s.remove {
+		if s.unbind || s.remove || s.relabel {
 			d.steps = append(d.steps, s)
 		}
 		// Of several that were made for one namespace, what is kept is what people must see.
@@ -267,6 +275,10 @@ func (d *arrangement) withdraw(f *estate, claimed map[string]string) {
 // report writes the answer into the status.
 func (d *arrangement) report(m *v1alpha1.NamespaceMap) {
 	m.Status.ObservedGeneration = m.Generation
+	for home, said := range d.said {
+		said.Onward = said.Name != "" && d.onward[said.Name]
+		d.said[home] = said
+	}
 	m.Status.Namespaces = d.said
 	m.Status.Refusals = nil // the consumer's own, at its side
 	open, refused := 0, 0

@@ -209,10 +209,8 @@ func entryChanges(have map[string]any, want map[string]v1alpha1.NamespaceMapping
 	for name, m := range want {
 		there, ok := have[name].(map[string]any)
 		if !ok {
-			entry := map[string]any{"strategy": string(m.Strategy)}
-			if m.RemoteName != "" {
-				entry["remoteName"] = m.RemoteName
-			}
+			entry := entryJSON(m)
+			maps.DeleteFunc(entry, func(_ string, value any) bool { return value == nil })
 			changes[name] = entry
 		} else if entryOf(there) != m {
 			changes[name] = entryJSON(m)
@@ -233,9 +231,11 @@ func remoteEntries(there *unstructured.Unstructured) map[string]v1alpha1.Namespa
 }
 
 func entryOf(fields map[string]any) v1alpha1.NamespaceMapping {
-	strategy, _ := fields["strategy"].(string)
-	name, _ := fields["remoteName"].(string)
-	return v1alpha1.NamespaceMapping{Strategy: v1alpha1.NamespaceMappingStrategy(strategy), RemoteName: name}
+	text := func(key string) string { s, _ := fields[key].(string); return s }
+	return v1alpha1.NamespaceMapping{
+		Strategy: v1alpha1.NamespaceMappingStrategy(text("strategy")), RemoteName: text("remoteName"), Onward: v1alpha1.OnwardPolicy(text("onward")),
+		OriginNamespace: text("originNamespace"), OriginOwner: text("originOwner"),
+	}
 }
 
 // remoteMap is an empty NamespaceMap: what is a peer's is never parsed into types

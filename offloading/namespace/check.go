@@ -70,6 +70,7 @@ func receivedOne(said any) (v1alpha1.MappedNamespace, bool) {
 	}
 	text := func(key string) string { s, _ := fields[key].(string); return s }
 	m := v1alpha1.MappedNamespace{Phase: v1alpha1.MappingPhase(text("phase")), Reason: text("reason"), Message: oneLine(text("message"), maxMessage)}
+	m.Onward, _ = fields["onward"].(bool)
 	switch m.Phase {
 	case v1alpha1.MappingReady, v1alpha1.MappingPending, v1alpha1.MappingRefused, v1alpha1.MappingTerminating, v1alpha1.MappingKept:
 	default:

@@ -36,7 +36,7 @@ type plan struct {
 	mark   *string               // give the label this value, or take it off if empty
 	disarm []*rbacv1.RoleBinding // take these rights of the manager there, before it is
 	arm    []*rbacv1.RoleBinding // given these
-	put    []string              // write the entry for these peerings
+	put    []*cluster            // write the entry for these
 	drop   []string              // take the entry out
 	evict  []*corev1.Pod
 	remove []*corev1.Pod
@@ -60,15 +60,15 @@ func (p *plan) in(d time.Duration) {
 // let through; then at each cluster the pods, the entry, the namespace.
 func decide(f *facts) *plan {
 	p := &plan{waits: map[string]string{}, done: true}
-	marked := f.ending == nil && f.refused == ""
+	marked := !f.over()
 	for _, r := range f.rights {
 		p.right(r, f.present, marked)
 	}
 	for _, c := range f.clusters {
 		switch {
 		case f.wants(c):
-			if c.entry == nil || *c.entry != f.mapping() {
-				p.put = append(p.put, c.name)
+			if c.entry == nil || *c.entry != f.mapping(c) {
+				p.put = append(p.put, c)
 			}
 		case !c.live: // all that belongs to a peering goes with it
 		case c.required:
@@ -120,7 +120,7 @@ func (p *plan) leave(f *facts, c *cluster) {
 		p.waits[c.name], p.done = what, false
 		p.in(pollEvery)
 	}
-	if f.ending == nil && c.nodes == 0 && c.entry != nil && elapsed < patience {
+	if !f.over() && c.nodes == 0 && c.entry != nil && elapsed < patience {
 		wait("the virtual node is gone; the namespace is kept for a minute in case it comes back")
 		return
 	}

@@ -21,6 +21,7 @@ func FuzzArrange(f *testing.F) {
 	f.Add([]byte(`{"namespaces":{"shop":{"strategy":"DefaultName"},"a":{"strategy":"SelectedName","remoteName":"team-a"}}}`), int32(3), "team-*")
 	f.Add([]byte(`{"namespaces":{"a":{"strategy":"SelectedName","remoteName":"kube-system"},"b":{"strategy":"EnforceSameName"},"default":{"strategy":"EnforceSameName"}}}`), int32(1), "*")
 	f.Add([]byte(`{"namespaces":{"":{},"A/B":{"strategy":"x\u001b"},"c":{"strategy":"SelectedName","remoteName":"\u202e"},"theirs":{"strategy":"EnforceSameName"}}}`), int32(0), "theirs")
+	f.Add([]byte(`{"namespaces":{"a":{"strategy":"DefaultName","onward":"Allow"},"b":{"strategy":"DefaultName","onward":"Allow","originNamespace":"shop","originOwner":"0123456789abcdef"},"c":{"strategy":"DefaultName","originNamespace":"A/B","originOwner":"x"}}}`), int32(9), "")
 	f.Fuzz(func(t *testing.T, text []byte, most int32, grant string) {
 		m := &v1alpha1.NamespaceMap{}
 		if json.Unmarshal(text, &m.Spec) != nil {
@@ -47,6 +48,15 @@ func FuzzArrange(f *testing.F) {
 				t.Fatalf("makes %q, which may not be chosen", s.name)
 			}
 			names[s.name] = true
+			asked, made := m.Spec.Namespaces[s.home], mappedNamespace(s.name, s.home, s.entry, tenant).Labels
+			if made[v1alpha1.LabelOnward] != "" && (asked.Onward != v1alpha1.OnwardAllow || asked.OriginNamespace != "" || asked.OriginOwner != "") || made[v1alpha1.LabelTenant] != "rome" {
+				t.Fatalf("of %+v is made %v", asked, made)
+			}
+			for key, value := range made {
+				if len(validation.IsValidLabelValue(value)) > 0 || key == v1alpha1.LabelOriginOwner && !v1alpha1.IsOrigin("shop", value) {
+					t.Fatalf("label %s=%q", key, value)
+				}
+			}
 		}
 		if len(d.steps) > creations || len(d.steps) > int(max(most, 0)) || len(d.said) > maxNamespaces {
 			t.Fatalf("%d steps, %d answers", len(d.steps), len(d.said))

@@ -26,7 +26,8 @@ type facts struct {
 	present  bool          // the namespace is there
 	rights   []right       // the manager's own
 	ending   *metav1.Time  // since when the offloading or its namespace is being deleted
-	refused  string        // why this namespace is never offloaded
+	refused  string        // why this namespace is not offloaded, now or ever
+	from     origin        // of a namespace that is here for a tenant
 	wrong    error         // what is wrong with the selector
 	nodes    []corev1.Node // virtual ones
 	clusters []*cluster    // by name
@@ -46,6 +47,7 @@ type cluster struct {
 	nodes     int
 	selected  bool
 	reachable bool
+	onward    bool                       // its build knows v1alpha1.FeatureOnward
 	entry     *v1alpha1.NamespaceMapping // in the NamespaceMap
 	mapped    *v1alpha1.MappedNamespace  // what the provider answered
 	waits     string                     // why the provider has not answered, if it is known
@@ -54,22 +56,24 @@ type cluster struct {
 	pods      []*corev1.Pod              // bound there; read only if the cluster leaves
 }
 
-// mapping is the entry that the spec asks for.
-func (f *facts) mapping() v1alpha1.NamespaceMapping {
+// mapping is the entry that the spec asks for at a cluster.
+func (f *facts) mapping(c *cluster) v1alpha1.NamespaceMapping {
 	m := v1alpha1.NamespaceMapping{Strategy: f.spec.NamespaceMappingStrategy, RemoteName: f.spec.RemoteNamespaceName}
 	if m.Strategy == "" {
 		m.Strategy = v1alpha1.MappingDefaultName
 	}
+	switch {
+	case f.from != (origin{}):
+		m.OriginNamespace, m.OriginOwner = f.from.namespace, f.from.owner
+	case f.spec.Onward == v1alpha1.OnwardAllow && c.onward:
+		m.Onward = v1alpha1.OnwardAllow
+	}
 	return m
 }
 
-// wants says whether the namespace is to be at a cluster. A selector that cannot be
-// used changes nothing.
+// wants says whether the namespace is to be at a cluster.
 func (f *facts) wants(c *cluster) bool {
-	if f.ending != nil || f.refused != "" || !c.live {
-		return false
-	}
-	return c.selected || f.wrong != nil && c.entry != nil
+	return !f.over() && c.live && f.chosen(c) && !f.lacks(c)
 }
 
 // gather reads the facts.
@@ -84,10 +88,13 @@ func (r *offloader) gather(ctx context.Context, o *v1alpha1.NamespaceOffloading)
 		if f.ending == nil {
 			f.ending = n.DeletionTimestamp
 		}
-		f.refused = refusedHere(n, r.system)
+		if f.from, f.refused, err = r.here(ctx, n); err != nil {
+			return nil, err
+		}
 	}
 	f.rights = []right{
-		{want: homeBinding(o.Namespace, r.system), due: true},
+		// In a tenant's namespace the manager has its rights as the provider of it.
+		{want: homeBinding(o.Namespace, r.system), due: f.from == (origin{})},
 		{want: tokensBinding(o.Namespace, r.system), due: o.Spec.ServiceAccountTokens == v1alpha1.TokensAllow},
 	}
 	for i := range f.rights {
@@ -111,17 +118,6 @@ func (r *offloader) gather(ctx context.Context, o *v1alpha1.NamespaceOffloading)
 		return nil, err
 	}
 	return f, r.gatherPods(ctx, f)
-}
-
-// refusedHere says why a namespace of this cluster is never offloaded, "" if it may be.
-func refusedHere(n *corev1.Namespace, system string) string {
-	switch {
-	case reserved(n.Name, system):
-		return "namespace " + n.Name + " is the cluster's or Pelago's own and is never offloaded; delete this object, and run what is to be offloaded in a namespace of its own"
-	case n.Labels[v1alpha1.LabelTenant] != "" && n.Labels[v1alpha1.LabelManagedBy] == component:
-		return "namespace " + n.Name + " is run here for the tenant " + n.Labels[v1alpha1.LabelTenant] + "; what others offload to this cluster is not offloaded again; delete this object"
-	}
-	return ""
 }
 
 // gatherClusters puts together all clusters that have, had or may get the namespace.
@@ -168,6 +164,7 @@ func (r *offloader) gatherClusters(ctx context.Context, f *facts, o *v1alpha1.Na
 			return err
 		}
 		c.live = peering != nil && peering.DeletionTimestamp == nil && peering.Spec.Consume != nil
+		c.onward = peering != nil && knowsOnward(peering, c.entry)
 		if peer, ok := r.fleet.Peer(c.name); ok {
 			c.reachable, _, _ = peer.Reachable()
 		}
@@ -182,7 +179,7 @@ func (r *offloader) gatherClusters(ctx context.Context, f *facts, o *v1alpha1.Na
 func (r *offloader) gatherPods(ctx context.Context, f *facts) error {
 	by := map[string]*cluster{}
 	for _, c := range f.clusters {
-		if c.live && c.nodes > 0 && !f.wants(c) && (c.entry != nil || f.ending != nil) {
+		if c.live && c.nodes > 0 && !f.wants(c) && (c.entry != nil || f.over()) {
 			by[c.name] = c
 		}
 	}

@@ -27,6 +27,9 @@ func remoteName(home string, m v1alpha1.NamespaceMapping, tenant *v1alpha1.Tenan
 	if len(validation.IsDNS1123Label(home)) > 0 {
 		return "", verdict{v1alpha1.ReasonInvalid, "its name at home is not that of a namespace"}
 	}
+	if wrong := wrongOrigin(m); wrong != "" {
+		return "", verdict{v1alpha1.ReasonInvalid, wrong}
+	}
 	name := expectedName(home, m, tenant.Name)
 	switch m.Strategy {
 	case v1alpha1.MappingDefaultName:

@@ -76,7 +76,7 @@ func registerOffloading(mgr ctrl.Manager, o Options) error {
 		For(&v1alpha1.NamespaceOffloading{}, builder.WithPredicates(changedOrEnding())).
 		Watches(&corev1.Namespace{}, ofNamespace(), builder.WithPredicates(labelledOrEnding())).
 		Watches(&corev1.Node{}, toAll(mgr.GetClient()), builder.WithPredicates(virtualNodes(), predicate.LabelChangedPredicate{})).
-		Watches(&v1alpha1.Peering{}, toAll(mgr.GetClient()), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.Peering{}, toAll(mgr.GetClient()), builder.WithPredicates(specOrFeatures())).
 		Watches(&rbacv1.RoleBinding{}, ofHomeBinding()).
 		Watches(&v1alpha1.NamespaceMap{}, entriesChanged(), builder.WithPredicates(predicate.NewPredicateFuncs(inPeeringNamespace))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 8}).
@@ -105,6 +105,7 @@ func registerProvider(mgr ctrl.Manager, o Options) error {
 		For(&v1alpha1.NamespaceMap{}, builder.WithPredicates(predicate.NewPredicateFuncs(inTenantNamespace), predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.Tenant{}, ofTenant(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Namespace{}, mapsOfNamespace(mgr.GetClient())).
+		Watches(&v1alpha1.NamespaceMap{}, tenantsOfEntries(mgr.GetClient()), builder.WithPredicates(predicate.NewPredicateFuncs(inPeeringNamespace))).
 		Watches(&rbacv1.RoleBinding{}, ofBinding()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
 		Complete(r)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -19,10 +20,11 @@ import (
 // fieldOwner is who owns the fields that this package applies.
 const fieldOwner = client.FieldOwner("pelago-namespace")
 
-// mappedNamespace is the namespace of a tenant for one of its namespaces at home.
-func mappedNamespace(name, home string, tenant *v1alpha1.Tenant) *corev1.Namespace {
+// mappedNamespace is the namespace of a tenant for one of its namespaces at home, as its
+// entry asks for it.
+func mappedNamespace(name, home string, entry v1alpha1.NamespaceMapping, tenant *v1alpha1.Tenant) *corev1.Namespace {
 	level := string(cmp.Or(tenant.Spec.PodSecurity, v1alpha1.PodSecurityBaseline))
-	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 		v1alpha1.LabelManagedBy:                      component,
 		v1alpha1.LabelTenant:                         tenant.Name,
 		v1alpha1.LabelHomeNamespace:                  home,
@@ -31,6 +33,8 @@ func mappedNamespace(name, home string, tenant *v1alpha1.Tenant) *corev1.Namespa
 		"pod-security.kubernetes.io/warn":            level,
 		"pod-security.kubernetes.io/warn-version":    "latest",
 	}}}
+	maps.Copy(n.Labels, onwardOf(entry))
+	return n
 }
 
 // podsBinding lets a tenant see its pods' logs in a mapped namespace, and little more.

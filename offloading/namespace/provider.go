@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -137,6 +138,9 @@ func (r *provider) gather(ctx context.Context, tenant *v1alpha1.Tenant) (*estate
 	if err := r.gatherForeign(ctx, f); err != nil {
 		return nil, err
 	}
+	if f.onward, err = r.goesOnward(ctx); err != nil {
+		return nil, err
+	}
 	return f, r.gatherLeaving(ctx, f)
 }
 
@@ -215,14 +219,15 @@ func (r *provider) step(ctx context.Context, f *estate, s step) error {
 	n := f.existing[s.name]
 	switch {
 	case s.create:
-		if err := r.client.Create(ctx, mappedNamespace(s.name, s.home, f.tenant)); err != nil {
+		if err := r.client.Create(ctx, mappedNamespace(s.name, s.home, s.entry, f.tenant)); err != nil {
 			return fmt.Errorf("creating namespace "+s.name+": %w", err)
 		}
 	case s.relabel:
 		after := n.DeepCopy()
-		for key, value := range mappedNamespace(s.name, s.home, f.tenant).Labels {
-			after.Labels[key] = value
+		for _, key := range onwardLabels {
+			delete(after.Labels, key)
 		}
+		maps.Copy(after.Labels, mappedNamespace(s.name, s.home, s.entry, f.tenant).Labels)
 		if err := r.client.Patch(ctx, after, client.MergeFromWithOptions(n, client.MergeFromWithOptimisticLock{})); err != nil {
 			return fmt.Errorf("labelling namespace "+s.name+": %w", err)
 		}

@@ -50,7 +50,7 @@ func TestRemoteName(t *testing.T) {
 
 // mapped is a namespace of the tenant rome.
 func mapped(name, home string) *corev1.Namespace {
-	return mappedNamespace(name, home, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "rome"}})
+	return mappedNamespace(name, home, v1alpha1.NamespaceMapping{}, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "rome"}})
 }
 
 func TestArrange(t *testing.T) {
@@ -103,7 +103,7 @@ func TestArrange(t *testing.T) {
 		{reason: "a foreign one is in the way", entries: map[string]v1alpha1.NamespaceMapping{"shop": def},
 			there: []*corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "shop-rome"}}}, want: map[string]string{"shop": "Refused NameTaken"}},
 		{reason: "that of another tenant as well", entries: map[string]v1alpha1.NamespaceMapping{"shop": def},
-			there: []*corev1.Namespace{mappedNamespace("shop-rome", "shop", &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "oslo"}})},
+			there: []*corev1.Namespace{mappedNamespace("shop-rome", "shop", v1alpha1.NamespaceMapping{}, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "oslo"}})},
 			want:  map[string]string{"shop": "Refused NameTaken"}},
 		{reason: "one that ends is waited for", entries: map[string]v1alpha1.NamespaceMapping{"shop": def},
 			there: []*corev1.Namespace{deleted(mapped("shop-rome", "shop"))}, want: map[string]string{"shop": "Pending Terminating"}},

@@ -33,7 +33,9 @@ func summarize(f *facts, p *plan, refusals map[string]verdict, o *v1alpha1.Names
 		}
 	}
 	conditions, generation := &s.Conditions, o.Generation
-	meta.RemoveStatusCondition(conditions, v1alpha1.ConditionStalled)
+	if f.ending != nil || f.refused == "" && f.wrong == nil { // one that stays keeps its time
+		meta.RemoveStatusCondition(conditions, v1alpha1.ConditionStalled)
+	}
 	stall := func(message string) {
 		status.False(conditions, generation, v1alpha1.ConditionReady, v1alpha1.ReasonInvalid, message)
 		status.True(conditions, generation, v1alpha1.ConditionStalled, v1alpha1.ReasonInvalid, message)
@@ -49,7 +51,11 @@ func summarize(f *facts, p *plan, refusals map[string]verdict, o *v1alpha1.Names
 	case f.wrong != nil:
 		stall(f.wrong.Error())
 	case s.Phase == v1alpha1.OffloadingPhaseNoClusterSelected:
-		status.False(conditions, generation, v1alpha1.ConditionReady, v1alpha1.ReasonNoClusterSelected, hint(f.nodes))
+		message := hint(f.nodes)
+		if i := slices.IndexFunc(f.clusters, f.lacks); i >= 0 {
+			message = lacking(f.clusters[i])
+		}
+		status.False(conditions, generation, v1alpha1.ConditionReady, v1alpha1.ReasonNoClusterSelected, message)
 	case s.Phase == v1alpha1.OffloadingPhaseReady:
 		status.True(conditions, generation, v1alpha1.ConditionReady, v1alpha1.ReasonReady, "")
 	case s.Phase == v1alpha1.OffloadingPhaseInProgress:
@@ -78,6 +84,7 @@ func (f *facts) describe(c *cluster, p *plan, refusals map[string]verdict, out v
 		setAt(&out.Conditions, f.now, metav1.Condition{Type: kind, Status: s, Reason: reason, Message: message, ObservedGeneration: generation})
 	}
 	required, ready := v1alpha1.ConditionOffloadingRequired, v1alpha1.ConditionReady
+	out.Onward = c.mapped != nil && c.mapped.Onward
 	if f.wants(c) {
 		set(required, metav1.ConditionTrue, v1alpha1.ReasonSelected, "")
 		if c.mapped != nil {
@@ -107,11 +114,14 @@ func (f *facts) describe(c *cluster, p *plan, refusals map[string]verdict, out v
 	if !c.live || !busy && !kept && c.nodes == 0 && c.entry == nil {
 		return out, false
 	}
-	reason := v1alpha1.ReasonNotSelected
-	if f.ending != nil {
+	reason, why := v1alpha1.ReasonNotSelected, ""
+	switch {
+	case f.ending != nil:
 		reason = v1alpha1.ReasonTerminating
+	case f.lacks(c):
+		reason, why = v1alpha1.ReasonUnsupported, lacking(c)
 	}
-	set(required, metav1.ConditionFalse, reason, "")
+	set(required, metav1.ConditionFalse, reason, why)
 	switch {
 	case busy:
 		set(ready, metav1.ConditionFalse, v1alpha1.ReasonTerminating, waits)

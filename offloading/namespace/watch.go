@@ -2,6 +2,7 @@ package namespace
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -75,7 +76,7 @@ func labelledOrEnding() predicate.Predicate {
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			was, is := e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()
-			for _, key := range []string{v1alpha1.LabelOffloaded, v1alpha1.LabelTenant, v1alpha1.LabelManagedBy} {
+			for _, key := range append([]string{v1alpha1.LabelOffloaded, v1alpha1.LabelTenant, v1alpha1.LabelManagedBy, v1alpha1.LabelHomeNamespace}, onwardLabels...) {
 				if was[key] != is[key] {
 					return true
 				}
@@ -83,6 +84,19 @@ func labelledOrEnding() predicate.Predicate {
 			return marked(e.ObjectNew) && (e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil)
 		},
 	}
+}
+
+// specOrFeatures passes peerings of which the spec changes, or what their provider knows.
+func specOrFeatures() predicate.Predicate {
+	features := func(obj client.Object) []string {
+		if p, ok := obj.(*v1alpha1.Peering); ok && p.Status.Remote != nil {
+			return p.Status.Remote.Features
+		}
+		return nil
+	}
+	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.Funcs{
+		UpdateFunc: func(e event.UpdateEvent) bool { return !slices.Equal(features(e.ObjectOld), features(e.ObjectNew)) },
+	})
 }
 
 // virtualNodes passes nodes that are or were virtual.
@@ -251,6 +265,40 @@ func mapsOfNamespace(c client.Reader) handler.EventHandler {
 			own(q, e.Object)
 			waiting(ctx, q)
 		},
+	}
+}
+
+// tenantsOfEntries asks for the tenants of whose namespaces the NamespaceMap of a provider
+// of this cluster's has an entry more, or one less.
+func tenantsOfEntries(c client.Reader) handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	entries := func(obj client.Object) map[string]v1alpha1.NamespaceMapping {
+		if m, ok := obj.(*v1alpha1.NamespaceMap); ok {
+			return m.Spec.Namespaces
+		}
+		return nil
+	}
+	ask := func(ctx context.Context, q queue, one, other map[string]v1alpha1.NamespaceMapping) {
+		for name := range one {
+			if _, both := other[name]; both {
+				continue
+			}
+			n := &corev1.Namespace{}
+			if err := c.Get(ctx, client.ObjectKey{Name: name}, n); err != nil {
+				continue // its going asks for the tenant too
+			}
+			if tenant := n.Labels[v1alpha1.LabelTenant]; tenant != "" {
+				q.Add(mapOfTenant(tenant))
+			}
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { ask(ctx, q, entries(e.Object), nil) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			ask(ctx, q, entries(e.ObjectOld), entries(e.ObjectNew))
+			ask(ctx, q, entries(e.ObjectNew), entries(e.ObjectOld))
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { ask(ctx, q, entries(e.Object), nil) },
 	}
 }
 

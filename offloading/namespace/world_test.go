@@ -39,6 +39,7 @@ type world struct {
 	dieAfter  int // writes; -1 is never
 	died      bool
 	home      string
+	also      []string // namespaces that are looked at as well as home
 	peers     map[string]*fakePeer
 	recorded  *events.FakeRecorder
 	offloader *offloader
@@ -216,6 +217,10 @@ func (w *world) look() error {
 	var failed []error
 	_, err := w.offloader.Reconcile(ctx, offloadingOf(w.home))
 	failed = append(failed, err)
+	for _, namespace := range w.also {
+		_, err = w.offloader.Reconcile(ctx, offloadingOf(namespace))
+		failed = append(failed, err)
+	}
 	for name := range w.peers {
 		if !w.peers[name].away {
 			_, err = w.provider.Reconcile(ctx, mapOfTenant(name))

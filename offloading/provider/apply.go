@@ -64,7 +64,7 @@ func (r *reconciler) create(ctx context.Context, f facts, p plan, n *note) (plan
 	}
 	pod := f.made.DeepCopy()
 	if r.nameServers != nil {
-		shadow.Resolve(pod, f.shadow.Spec.Home.Namespace, r.nameServers()...)
+		shadow.Resolve(pod, f.place.names, r.nameServers()...)
 	}
 	shadow.ReachHome(pod, f.shadow.Spec.Home.Namespace, api)
 	if len(pod.Spec.EphemeralContainers) > 0 { // the API server takes them only later: then the pod has to follow

@@ -195,6 +195,7 @@ func decidePresent(f facts, p *plan) {
 		p.first = true
 		p.end(f, f.pod, nil)
 	case !ran && !schedulable(f, p):
+	case f.beyond != nil && !taken(f, p):
 	default:
 		p.tell(f, &f.pod.Status)
 		decideChange(f, p)

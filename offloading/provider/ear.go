@@ -242,13 +242,18 @@ func (e *ear) listen(ctx context.Context, tenant, namespace string) {
 // pods that are gone nothing is to be told, and there may be a great many events. A pod
 // that is not known yet will be warned of again.
 func (e *ear) hear(ctx context.Context, tenant string, said *corev1.Event) {
-	w, ok := warningOf(said, func(name string) bool { return e.isNode(ctx, name) })
-	if !ok {
-		return
-	}
 	pod := &corev1.Pod{}
 	key := client.ObjectKey{Namespace: said.Namespace, Name: said.InvolvedObject.Name}
 	if err := e.cache.Get(ctx, key, pod); err != nil || pod.UID != said.InvolvedObject.UID || pod.Labels[v1alpha1.LabelTenant] != tenant {
+		return
+	}
+	beyond, err := whither(ctx, e.cache, pod)
+	if err != nil {
+		return
+	}
+	hidden := beyond.hidden()
+	w, ok := warningOf(said, func(name string) bool { return isHidden(hidden, name) || e.isNode(ctx, name) })
+	if !ok {
 		return
 	}
 	e.book.note(tenant, pod.UID, said.Name, w)

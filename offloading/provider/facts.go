@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,6 +42,8 @@ type facts struct {
 	note     note
 	// addresses of the pod are told.
 	addresses bool
+	// beyond is where the pod went onward; nil if it is on a node of this cluster's.
+	beyond *beyond
 }
 
 // place is where a ShadowPod's pod belongs.
@@ -48,6 +51,7 @@ type place struct {
 	name  string // of the namespace; empty if unknown
 	ready bool
 	why   string // it is not ready
+	names string // the namespace by whose names its pods call each other
 }
 
 const (
@@ -84,7 +88,13 @@ func (r *reconciler) gather(ctx context.Context, s *v1alpha1.ShadowPod, n *note)
 	if err := r.gatherNodes(ctx, &f); err != nil {
 		return f, err
 	}
-	if f.pod != nil && f.pod.Spec.NodeName == "" {
+	if f.pod != nil && f.pod.Spec.NodeName != "" {
+		var err error
+		if f.beyond, err = whither(ctx, r.client, f.pod); err != nil {
+			return f, err
+		}
+	}
+	if f.pod != nil && (f.pod.Spec.NodeName == "" || f.beyond != nil) {
 		if err := r.gatherPatience(ctx, &f); err != nil {
 			return f, err
 		}
@@ -125,26 +135,20 @@ func (r *reconciler) gatherTerms(ctx context.Context, f *facts) error {
 		f.place.why = "the namespace mapped for " + home + " is not ready"
 		return nil
 	}
-	ours, err := r.space(ctx, mapped.Name, f.tenant, home)
-	if err != nil {
-		return err
+	n := &corev1.Namespace{}
+	if err := r.client.Get(ctx, client.ObjectKey{Name: mapped.Name}, n); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading the namespace %s: %w", mapped.Name, err)
 	}
-	if f.place.ready = ours; !ours {
+	origin, _, ok := v1alpha1.OriginOf(n.Labels)
+	switch {
+	case n.Name == "" || n.DeletionTimestamp != nil || n.Labels[v1alpha1.LabelTenant] != f.tenant || n.Labels[v1alpha1.LabelHomeNamespace] != home:
 		f.place.why = "the namespace mapped for " + home + " is not there"
+	case !ok:
+		f.place.why = "the namespace mapped for " + home + " says wrongly where its pods were made"
+	default:
+		f.place.ready, f.place.names = true, cmp.Or(origin, home)
 	}
 	return nil
-}
-
-// space says whether a namespace is there, the tenant's and home's.
-func (r *reconciler) space(ctx context.Context, name, tenant, home string) (bool, error) {
-	n := &corev1.Namespace{}
-	if err := r.client.Get(ctx, client.ObjectKey{Name: name}, n); err != nil {
-		if apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		return false, fmt.Errorf("reading the namespace %s: %w", name, err)
-	}
-	return n.DeletionTimestamp == nil && n.Labels[v1alpha1.LabelTenant] == tenant && n.Labels[v1alpha1.LabelHomeNamespace] == home, nil
 }
 
 // find lists the pods of a home UID that are in namespaces of the tenant, by age. Whose
@@ -252,7 +256,8 @@ func isFor(pod *corev1.Pod, tenant, uid string) bool {
 	return pod.Labels[v1alpha1.LabelTenant] == tenant && pod.Labels[v1alpha1.LabelHomeUID] == uid
 }
 
-// gatherNodes looks at the nodes of pods that are being deleted.
+// gatherNodes looks at the nodes of pods that are being deleted. A virtual one that is gone may be
+// made again in a moment, and the pod runs on: the cluster collects those whose node stays away.
 func (r *reconciler) gatherNodes(ctx context.Context, f *facts) error {
 	for _, pod := range append(slices.Clone(f.strays), f.pod) {
 		if pod == nil || pod.DeletionTimestamp == nil || pod.Spec.NodeName == "" {
@@ -262,7 +267,7 @@ func (r *reconciler) gatherNodes(ctx context.Context, f *facts) error {
 		if err != nil {
 			return err
 		}
-		if dead {
+		if dead && !(gone && mayBeBeyond(pod)) {
 			if f.dead == nil {
 				f.dead = map[string]bool{}
 			}
@@ -272,7 +277,9 @@ func (r *reconciler) gatherNodes(ctx context.Context, f *facts) error {
 	return nil
 }
 
-// nodeDead says whether a node is gone, or at least not ready.
+// nodeDead says whether a node is gone, or at least not ready. A virtual one is never taken for
+// dead because its provider does not answer: the pod runs there, and its end is the consumer
+// side's to find out.
 func (r *reconciler) nodeDead(ctx context.Context, name string) (gone, dead bool, err error) {
 	node := &corev1.Node{}
 	err = r.client.Get(ctx, client.ObjectKey{Name: name}, node)
@@ -284,6 +291,9 @@ func (r *reconciler) nodeDead(ctx context.Context, name string) (gone, dead bool
 	}
 	if err != nil {
 		return false, false, fmt.Errorf("reading the node %s: %w", name, err)
+	}
+	if node.Labels[v1alpha1.LabelType] == v1alpha1.TypeVirtualNode {
+		return false, false, nil
 	}
 	ready := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue

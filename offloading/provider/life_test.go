@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -176,6 +177,31 @@ func TestDeadNode(t *testing.T) {
 	if b.pod().UID == first.UID {
 		t.Fatal("it was not made again")
 	}
+}
+
+// A virtual node that is not ready is a cluster that cannot be reached: a pod there may run, and is
+// waited for. One that is gone is as any node that is.
+func TestVirtualNodeAway(t *testing.T) {
+	b := newBench(t)
+	b.shadowPod(corev1.RestartPolicyAlways)
+	b.settle()
+	node := b.node(corev1.ConditionFalse)
+	before := node.DeepCopy()
+	node.Labels = map[string]string{v1alpha1.LabelType: v1alpha1.TypeVirtualNode}
+	b.must(b.c.Patch(t.Context(), node, client.MergeFrom(before)))
+	b.bind(node.Name)
+	b.status(running)
+	b.settle()
+	b.must(b.c.Delete(t.Context(), b.get(b.uid)))
+	b.settle()
+	b.clock.SetTime(time.Now().Add(30*time.Second + deadline + time.Hour))
+	b.settle()
+	b.pod()
+	b.must(b.c.Delete(t.Context(), node))
+	b.clock.SetTime(b.clock.Now().Add(stuckLook))
+	b.settle()
+	b.noPod()
+	b.want("the shadow pod", b.show(), "gone")
 }
 
 // Status is written once per 200 ms at most, at once if it is urgent, else after a second.

@@ -56,3 +56,28 @@ func TestHomeNames(t *testing.T) {
 	b.settle() // it is lost, and made anew
 	switched(netip.Addr{}, homes, "busybox:3")
 }
+
+// A pod that was made at a third cluster has the names of that one. While its namespace says wrongly
+// where that is, it is not made.
+func TestNamesOfOrigin(t *testing.T) {
+	b := newBench(t)
+	label := func(namespace, owner string) {
+		t.Helper()
+		n := &corev1.Namespace{}
+		b.must(b.c.Get(t.Context(), client.ObjectKey{Name: b.space}, n))
+		n.Labels[v1alpha1.LabelOriginNamespace], n.Labels[v1alpha1.LabelOriginOwner] = namespace, owner
+		b.must(b.c.Update(t.Context(), n))
+	}
+	b.nameServers = func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("169.254.77.53")} }
+	label("bank", "milan")
+	b.shadowPod(corev1.RestartPolicyAlways)
+	b.settle()
+	if c := condition(b.get(b.uid).Status.Conditions); c == nil || c.Reason != v1alpha1.ReasonNamespaceMissing || !strings.Contains(c.Message, "says wrongly where its pods were made") {
+		t.Fatalf("it is told %v", c)
+	}
+	label("bank", "0123456789abcdef")
+	b.settle()
+	if got := strings.Join(b.pod().Spec.DNSConfig.Searches, " "); got != "bank.svc.cluster.local svc.cluster.local cluster.local" {
+		t.Errorf("it looks for names in %s", got)
+	}
+}

@@ -94,16 +94,19 @@ func (p *plan) tell(f facts, status *corev1.PodStatus) {
 		}
 		p.status.Ref = &ref
 	}
-	node := ""
+	var names []string
 	if f.pod != nil {
-		node = f.pod.Spec.NodeName
+		names = append(f.beyond.hidden(), f.pod.Spec.NodeName)
+	}
+	if f.beyond != nil {
+		status = afar(status)
 	}
 	if !f.addresses && len(status.PodIPs) > 0 {
 		bare := *status
 		bare.PodIP, bare.PodIPs = "", nil
 		status = &bare
 	}
-	p.show(status, node)
+	p.show(status, names...)
 	p.addressed(f)
 }
 
@@ -124,9 +127,9 @@ func (p *plan) addressed(f facts) {
 
 func sameRef(a, b *v1alpha1.PodRef) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
 
-// show puts the status of a pod on a node into the ShadowPod's.
-func (p *plan) show(status *corev1.PodStatus, node string) {
-	text, err := shadow.Report(status, p.status.Replaced, node)
+// show puts the status of a pod into the ShadowPod's, without names that are not told.
+func (p *plan) show(status *corev1.PodStatus, names ...string) {
+	text, err := shadow.Report(status, p.status.Replaced, names...)
 	if err != nil {
 		return // what was told last stays
 	}
@@ -138,7 +141,7 @@ func (p *plan) show(status *corev1.PodStatus, node string) {
 
 // pending reports a pod that is lost and will be made again.
 func (p *plan) pending() {
-	p.show(&corev1.PodStatus{Phase: corev1.PodPending, Reason: "Replacing", Message: "the provider has lost the pod and makes it again"}, "")
+	p.show(&corev1.PodStatus{Phase: corev1.PodPending, Reason: "Replacing", Message: "the provider has lost the pod and makes it again"})
 	p.status.AddressVersion = 0
 }
 

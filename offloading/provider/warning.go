@@ -64,12 +64,13 @@ func mayTell(reason string) bool {
 
 // warningOf is what an event warns of about a pod; ok is false if it does not.
 func warningOf(e *corev1.Event, isNode func(name string) bool) (w v1alpha1.PodWarning, ok bool) {
-	if e.Type != corev1.EventTypeWarning || e.InvolvedObject.Kind != "Pod" || e.InvolvedObject.UID == "" || !mayTell(e.Reason) {
+	reason, text := passedOn(e)
+	if e.Type != corev1.EventTypeWarning || e.InvolvedObject.Kind != "Pod" || e.InvolvedObject.UID == "" || !mayTell(reason) {
 		return w, false
 	}
 	node := func(name string) bool { return name == e.Source.Host || name == e.ReportingInstance || isNode(name) }
-	message := shadow.Telling(e.Reason, bounded(e.Message, maxHeard), node)
-	w = v1alpha1.PodWarning{Reason: bounded(e.Reason, maxReason), Message: bounded(message, maxWarning), Count: max(e.Count, 1)}
+	message := shadow.Telling(reason, bounded(text, maxHeard), node)
+	w = v1alpha1.PodWarning{Reason: bounded(reason, maxReason), Message: bounded(message, maxWarning), Count: max(e.Count, 1)}
 	last := e.CreationTimestamp
 	for _, at := range []metav1.Time{metav1.NewTime(e.EventTime.Time), e.LastTimestamp} {
 		if last.Before(&at) {

@@ -40,9 +40,11 @@ type consumer struct {
 	// network.
 	addresses Addresses
 	tunnels   Tunnels // likewise
-	events    events.EventRecorder
-	meter     *meter
-	notes     *notes[note]
+	// share is how many objects of one tenant go onward to one provider.
+	share  int
+	events events.EventRecorder
+	meter  *meter
+	notes  *notes[note]
 }
 
 // note is what is remembered of one object and one provider.
@@ -193,7 +195,14 @@ func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind c
 	if f.tokens {
 		return f, r.tokens(ctx, f, want.pods[0], n)
 	}
-	return f, r.read(ctx, f, peering, kind, home, want.ruled)
+	if err := r.read(ctx, f, peering, kind, home, want.ruled); err != nil || f.there != nil || f.text == "" {
+		return f, err
+	}
+	crowded, err := r.crowded(ctx, peer, home.Namespace)
+	if crowded {
+		f.text, f.wrong = "", fmt.Sprintf("%d objects of this tenant are there, and no more go onward; so that others have room", r.share)
+	}
+	return f, err
 }
 
 // offloaded says whether objects of a namespace may travel.
@@ -202,7 +211,7 @@ func offloaded(ctx context.Context, c client.Reader, namespace string) (bool, er
 	if err := c.Get(ctx, client.ObjectKey{Name: namespace}, n); client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("reading the namespace: %w", err)
 	}
-	return n.Labels[v1alpha1.LabelOffloaded] == "true", nil
+	return leaves(n), nil
 }
 
 // read reads the object, if it may be. One that only a rule sends has to be ruled so still.

@@ -138,7 +138,7 @@ func owned(o client.Object, tenant, home string) bool {
 
 // madeFor says whether an object was made here for a tenant.
 func madeFor(o client.Object, tenant string) bool {
-	return o.GetLabels()[v1alpha1.LabelManagedBy] == manager && o.GetLabels()[v1alpha1.LabelTenant] == tenant
+	return !copied(o) && o.GetLabels()[v1alpha1.LabelManagedBy] == manager && o.GetLabels()[v1alpha1.LabelTenant] == tenant
 }
 
 // same says whether two places are one.

@@ -170,7 +170,11 @@ func (r *consumer) sliceWanted(ctx context.Context, peering string, home v1alpha
 		return want{}, fmt.Errorf("reading the metadata of the slice: %w", err)
 	}
 	service := v1alpha1.HomeObject{Kind: kindService, Namespace: home.Namespace, Name: m.Labels[discoveryv1.LabelServiceName]}
-	if madeByUs(m) || badName(service) != "" {
+	n := &corev1.Namespace{}
+	if err := r.client.Get(ctx, client.ObjectKey{Name: home.Namespace}, n); client.IgnoreNotFound(err) != nil {
+		return want{}, fmt.Errorf("reading the namespace: %w", err)
+	}
+	if !goesBy(m, n) || badName(service) != "" {
 		return want{found: present}, nil
 	}
 	if is, err := r.serviceTravels(ctx, peering, service); err != nil || is {
@@ -179,8 +183,8 @@ func (r *consumer) sliceWanted(ctx context.Context, peering string, home v1alpha
 	return want{found: present}, nil
 }
 
-// madeByUs says whether Pelago has made a slice, on whichever side: it never goes back. That of
-// an IPMapping stands for what is at home.
+// madeByUs says whether Pelago has made a slice, on whichever side. That of an IPMapping stands
+// for what is at home.
 func madeByUs(slice client.Object) bool {
 	if slice.GetAnnotations()[v1alpha1.AnnotationExternal] != "" {
 		return slice.GetLabels()[v1alpha1.LabelTenant] != ""
@@ -235,9 +239,13 @@ func (w wakers) slices(ctx context.Context, namespace string, some ...client.Lis
 	if err := w.cache.List(ctx, list, append(some, client.InNamespace(namespace), client.UnsafeDisableDeepCopy)...); err != nil {
 		return nil // the cache is not there yet: its first events come
 	}
+	n := &corev1.Namespace{}
+	if err := w.cache.Get(ctx, client.ObjectKey{Name: namespace}, n); err != nil {
+		return nil // likewise, or it is gone
+	}
 	var all []v1alpha1.HomeObject
 	_ = apimeta.EachListItem(list, func(o runtime.Object) error {
-		if m, ok := o.(*metav1.PartialObjectMetadata); ok && !madeByUs(m) {
+		if m, ok := o.(*metav1.PartialObjectMetadata); ok && goesBy(m, n) {
 			all = append(all, v1alpha1.HomeObject{Kind: kindSlice, Namespace: namespace, Name: m.Name})
 		}
 		return nil

@@ -139,7 +139,7 @@ func (w wakers) turned(ctx context.Context, peering, namespace string) []reconci
 func (w wakers) ofHome(kind string) handler.EventHandler {
 	wake := func(ctx context.Context, obj client.Object, q queue) {
 		n := &corev1.Namespace{}
-		if err := w.cache.Get(ctx, client.ObjectKey{Name: obj.GetNamespace()}, n); err != nil || n.Labels[v1alpha1.LabelOffloaded] != "true" {
+		if err := w.cache.Get(ctx, client.ObjectKey{Name: obj.GetNamespace()}, n); err != nil || !leaves(n) {
 			return // when that changes, pods come
 		}
 		nodes := &corev1.NodeList{}

@@ -72,6 +72,9 @@ func (r *sweeper) sweep(ctx context.Context, n *corev1.Namespace, tenant string,
 			return 0, plain("listing objects", err)
 		}
 		for i := range list.Items {
+			if copied(&list.Items[i]) {
+				continue
+			}
 			home := v1alpha1.HomeObject{Kind: kind.Name, Namespace: n.Labels[v1alpha1.LabelHomeNamespace], Name: list.Items[i].Name}
 			if err := r.check(ctx, tenant, home, &list.Items[i]); err != nil {
 				return 0, err

@@ -30,7 +30,9 @@ func Asked(hash string, want *v1alpha1.ShadowPod, pod *corev1.Pod, at Place) boo
 
 func forge(pod *corev1.Pod, at Place, lighten func(*corev1.PodSpec)) (*v1alpha1.ShadowPod, error) {
 	spec := pod.Spec.DeepCopy()
+	unresolve(pod, spec)
 	w := &walk{home: pod, uid: string(pod.UID), at: at, level: v1alpha1.PodSecurityPrivileged, labels: pod.Labels}
+	w.noTokensOf(pod)
 	w.pod(spec)
 	shadow := &v1alpha1.ShadowPod{
 		ObjectMeta: metav1.ObjectMeta{Name: string(pod.UID), Finalizers: []string{v1alpha1.FinalizerShadowPod}},

@@ -31,10 +31,11 @@ var told = map[corev1.PodConditionType]bool{
 }
 
 // Report is the JSON of what a provider tells of a pod: without addresses of nodes, names
-// of them and what else is its own, and bounded; node is the one on which the pod is. Restart
-// counts include how often the pod was replaced, so Status adds nothing to them.
-func Report(status *corev1.PodStatus, replaced int32, node string) (string, error) {
-	status = masked(status, node)
+// of them and what else is its own, and bounded; names are that of the node on which the pod is
+// and, where the pod went onward, those that tell where it went. Restart counts include how often
+// the pod was replaced, so Status adds nothing to them.
+func Report(status *corev1.PodStatus, replaced int32, names ...string) (string, error) {
+	status = masked(status, names)
 	r := corev1.PodStatus{
 		Phase: status.Phase, Reason: cut(status.Reason, maxReasonText), Message: cut(status.Message, maxMessageText),
 		PodIPs:             tellAddresses(status),
@@ -97,8 +98,8 @@ func Told(text, report string) bool {
 
 // masked is a status in which the cluster says nothing of itself. What a container says at
 // its end is its own.
-func masked(status *corev1.PodStatus, node string) *corev1.PodStatus {
-	isNode := func(name string) bool { return name == node }
+func masked(status *corev1.PodStatus, names []string) *corev1.PodStatus {
+	isNode := func(name string) bool { return slices.Contains(names, name) }
 	s := status.DeepCopy()
 	s.Message = Telling(s.Reason, s.Message, isNode)
 	for i := range s.Conditions {

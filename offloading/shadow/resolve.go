@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
 // homeDomain is what clusters are called in their own DNS.
@@ -19,21 +21,29 @@ const (
 	maxSearchText = 2048
 )
 
+// homeSearches are the search domains of a pod in that namespace at home.
+func homeSearches(home string) []string {
+	return []string{home + ".svc." + homeDomain, "svc." + homeDomain, homeDomain}
+}
+
+// homeDots is how many dots make a name a full one that is tried first.
+var homeDots = corev1.PodDNSConfigOption{Name: "ndots", Value: ptr.To("5")}
+
 // Resolve makes a pod that is about to be created find the names of its home's namespace at
 // name servers, if it wants those of its cluster: as a kubelet at home would tell it, with what the
 // pod itself asks for beside that. Without any, and for all other pods, nothing changes. What
 // Compare and Apply are given has to be without this, since a pod that runs keeps what it has.
+// An annotation says what it was given, by which Forge takes it back.
 func Resolve(pod *corev1.Pod, home string, servers ...netip.Addr) {
 	if len(servers) == 0 || !clusterNames(pod.Spec.DNSPolicy) {
 		return
 	}
-	next := &corev1.PodDNSConfig{
-		Searches: []string{home + ".svc." + homeDomain, "svc." + homeDomain, homeDomain},
-		Options:  []corev1.PodDNSConfigOption{{Name: "ndots", Value: ptr.To("5")}},
-	}
+	next := &corev1.PodDNSConfig{Searches: homeSearches(home), Options: []corev1.PodDNSConfigOption{homeDots}}
 	for _, s := range servers {
 		next.Nameservers = append(next.Nameservers, s.String())
 	}
+	next.Nameservers = next.Nameservers[:min(len(next.Nameservers), maxServers)]
+	given := strings.Join(next.Nameservers, " ")
 	if own := pod.Spec.DNSConfig; own != nil {
 		next.Nameservers = distinct(next.Nameservers, own.Nameservers)
 		next.Searches = distinct(next.Searches, own.Searches)
@@ -45,6 +55,29 @@ func Resolve(pod *corev1.Pod, home string, servers ...netip.Addr) {
 		next.Searches = next.Searches[:len(next.Searches)-1]
 	}
 	pod.Spec.DNSPolicy, pod.Spec.DNSConfig = corev1.DNSNone, next
+	pod.Annotations = with(pod.Annotations, map[string]string{})
+	pod.Annotations[v1alpha1.AnnotationNameServers] = given
+}
+
+// unresolve takes back what Resolve gave a pod that goes onward: its name servers are on nodes of
+// this cluster, and the next one has its own. What the pod asks for itself is left.
+func unresolve(pod *corev1.Pod, spec *corev1.PodSpec) {
+	given := strings.Fields(pod.Annotations[v1alpha1.AnnotationNameServers])
+	if len(given) == 0 || spec.DNSPolicy != corev1.DNSNone || spec.DNSConfig == nil {
+		return
+	}
+	ours := homeSearches(pod.Annotations[v1alpha1.AnnotationHomeNamespace])
+	own := &corev1.PodDNSConfig{
+		Nameservers: without(spec.DNSConfig.Nameservers, func(s string) bool { return slices.Contains(given, s) }),
+		Searches:    without(spec.DNSConfig.Searches, func(s string) bool { return slices.Contains(ours, s) }),
+		Options: without(spec.DNSConfig.Options, func(o corev1.PodDNSConfigOption) bool {
+			return o.Name == homeDots.Name && ptr.Equal(o.Value, homeDots.Value)
+		}),
+	}
+	if len(own.Nameservers)+len(own.Searches)+len(own.Options) == 0 {
+		own = nil
+	}
+	spec.DNSPolicy, spec.DNSConfig = corev1.DNSClusterFirst, own
 }
 
 // clusterNames says whether a policy means the names of the pod's cluster. No pod here has

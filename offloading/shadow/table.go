@@ -64,7 +64,7 @@ var podRules = fields("PodSpec",
 		"ImagePullSecrets": {fate: refused, why: noTokens, bad: when(func(_ *walk, all []corev1.LocalObjectReference) bool {
 			return slices.ContainsFunc(all, func(r corev1.LocalObjectReference) bool { return strings.HasPrefix(r.Name, v1alpha1.TokenSecretPrefix) })
 		})},
-		"DNSPolicy":   {fate: kept, why: "where the provider has home's names, ClusterFirst and ClusterFirstWithHostNet mean these: the pod has None, a name server that knows them, and home's search domains"},
+		"DNSPolicy":   {fate: kept, why: "where the provider has home's names, ClusterFirst and ClusterFirstWithHostNet mean these: the pod has None, a name server that knows them, and home's search domains; where the provider lets it run at one of its own, that one gives it these anew"},
 		"DNSConfig":   {fate: kept, why: "added to home's names, as at home: at most 3 name servers, 32 search domains"},
 		"HostAliases": {fate: kept, why: "where the provider has a network with home, pods with tokens of home get one more, for home's API server"},
 		"NodeSelector": {fate: translated, why: "only kubernetes.io/arch and kubernetes.io/os: the other labels are of home's nodes",

@@ -60,6 +60,28 @@ func HasTokens(s *v1alpha1.ShadowPod) bool { return s.Annotations[v1alpha1.Annot
 
 func tokenKey(i int) string { return fmt.Sprintf("token-%d", i) }
 
+// noTokensOf refuses a pod that runs here for a tenant with tokens of its home: these are for
+// the provider that its namespace there allowed them for, and no other.
+func (w *walk) noTokensOf(pod *corev1.Pod) {
+	if i := homeTokens(pod); i >= 0 {
+		w.refuse(fmt.Sprintf("spec.volumes[%d]", i), "tokens of the cluster where the pod was made go no further than here; let the pod run here, or without tokens")
+	}
+}
+
+// HasHomeTokens says whether a pod that runs here for a tenant has tokens of its home. Such a pod
+// goes onward to nobody: Forge refuses it.
+func HasHomeTokens(pod *corev1.Pod) bool { return homeTokens(pod) >= 0 }
+
+// homeTokens is the position of the first volume with tokens of a tenant's pod, -1 if there is none.
+func homeTokens(pod *corev1.Pod) int {
+	first := pod.Labels[v1alpha1.LabelHomeUID]
+	return slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return first != "" && v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
+			return s.Secret != nil && s.Secret.Name == v1alpha1.TokenSecret(first)
+		})
+	})
+}
+
 // translateVolumes drops the automatic volumes with API credentials; if tokens travel, it
 // makes all volumes with tokens read them, and the authority, from the Secret of the pod.
 func translateVolumes(w *walk, path string, volumes *[]corev1.Volume) {

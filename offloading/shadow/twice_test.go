@@ -44,6 +44,9 @@ func TestTwice(t *testing.T) {
 	between := made(first, Place{Node: "rome", Request: "default", Address: "10.0.0.9"}, Ground{Namespace: "shop-milan", Tenant: "milan"})
 	Resolve(between, "shop", netip.MustParseAddr("169.254.77.53"))
 	between.UID, between.Spec.NodeName, between.Annotations["pelago.dev/avoids"] = second, "oslo", "rome-inner"
+	if between.Spec.DNSPolicy != corev1.DNSNone {
+		t.Fatalf("it has the policy %q for names", between.Spec.DNSPolicy)
+	}
 	last := made(between, Place{Node: "oslo", Request: "default", Address: "10.7.7.7"}, Ground{Namespace: "shop-milan-rome", Tenant: "rome"})
 
 	if last.Name != first.Name || last.Namespace != "shop-milan-rome" || last.Labels[v1alpha1.LabelTenant] != "rome" || last.Labels[v1alpha1.LabelHomeUID] != second || last.Labels["app"] != "web" {
@@ -68,11 +71,14 @@ func TestTwice(t *testing.T) {
 	if !strings.Contains(files["metadata.labels"], `app="web"`) {
 		t.Errorf("its labels are %q", files["metadata.labels"])
 	}
+	if last.Spec.DNSConfig != nil || !clusterNames(last.Spec.DNSPolicy) {
+		t.Errorf("it asks for names as %s", text(t, last.Spec.DNSConfig))
+	}
 	said, err := json.Marshal(last)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, inner := range []string{"rome-inner", "10.0.0.9", "10.7.7.7", `"milan"`} {
+	for _, inner := range []string{"rome-inner", "10.0.0.9", "10.7.7.7", "169.254.77.53", `"milan"`} {
 		if strings.Contains(string(said), inner) {
 			t.Errorf("%s is told: %s", inner, said)
 		}

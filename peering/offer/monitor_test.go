@@ -212,6 +212,22 @@ func TestMonitorUsed(t *testing.T) {
 	m.dropPod("three")
 	m.setNode(aNode("o", size, func(n *corev1.Node) { n.Spec.Unschedulable = true }))
 	expect("a node that does not count", map[string]amounts{"default": {cpu: 1000, memory: 10, pods: 1}})
+	free := freeOf(t, m)[cpu]
+	m.setPod(aPod("onward", "oslo", "2", "3", mine("shop-rome", "rome", "default")))
+	expect("on a node that is not there", map[string]amounts{"default": {cpu: 1000, memory: 10, pods: 1}})
+	oslo := aNode("oslo", size, func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.LabelType: v1alpha1.TypeVirtualNode} })
+	heard := 0
+	m.Notify(func(string) { heard++ })
+	m.setNode(oslo)
+	expect("one that went onward", map[string]amounts{"default": {cpu: 3000, memory: 13, pods: 2}})
+	if got := freeOf(t, m)[cpu]; got != free || heard != 1 {
+		t.Errorf("what is free here is %d, want %d; heard %d times", got, free, heard)
+	}
+	m.setPod(aPod("own", "oslo", "2", "3"))
+	if m.dropPod("onward"); heard != 2 {
+		t.Errorf("one that comes back, and another: heard %d times", heard)
+	}
+	expect("it came back", map[string]amounts{"default": {cpu: 1000, memory: 10, pods: 1}})
 	m.setPod(aPod("early", "n", "1", "10", mine("shop-rome", "rome", "batch")))
 	expect("another label", map[string]amounts{"batch": {cpu: 1000, memory: 10, pods: 1}})
 	m.dropPod("early")
