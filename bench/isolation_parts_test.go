@@ -334,6 +334,8 @@ func (a *attacker) outside() {
 		case "wrong handshakes at the other's port":
 		case "what looks like data at the other's port":
 			b = data
+		case "what looks like data at its own port":
+			to, b = a.of.Own, data
 		case "handshakes sealed for its own port, and replayed":
 			to, b = a.of.Own, recorded
 		case "handshakes sealed for its own port, each new":

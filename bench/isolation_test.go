@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"strings"
@@ -17,8 +18,10 @@ import (
 const (
 	// othersMost is what the product promises: how much longer a tenant's requests take while another
 	// one's gateway floods, of how long they take while that burns its processor for nothing.
-	othersMost      = 1.2
-	isolationRounds = 8
+	othersMost = 1.2
+	// isolationRounds are as many as it takes until burning beside burning is 1, to a few hundredths: with 8 it
+	// was 0.89 to 1.11.
+	isolationRounds = 20
 	// fillLength is how long tables of connections are filled.
 	fillLength = 12 * time.Second
 	// slotLength is how long each way to flood is measured in a round, and the baseline beside it.
@@ -36,6 +39,7 @@ var floods = []string{
 	"fragments of packets that never end",
 	"wrong handshakes at the other's port",
 	"what looks like data at the other's port",
+	"what looks like data at its own port",
 	"handshakes sealed for its own port, and replayed",
 	"handshakes sealed for its own port, each new",
 }
@@ -135,9 +139,10 @@ func TestIsolation(t *testing.T) {
 	for _, kind := range kinds {
 		results[kind] = &result{}
 	}
-	for round := range isolationRounds {
-		for i := range kinds {
-			kind := kinds[(i+round)%len(kinds)]
+	for range isolationRounds {
+		// What one leaves behind, connections to forget first of all, is not always beside the same.
+		for _, i := range rand.Perm(len(kinds)) {
+			kind := kinds[i]
 			r := results[kind]
 			base, _ := b.slot(t, burning)
 			before := b.agent.worked()

@@ -23,11 +23,15 @@ import (
 )
 
 // continuum adds to the sandbox with Pelago what scenarios do again and again.
-type continuum struct{ *kubetest.Continuum }
+type continuum struct {
+	*kubetest.Continuum
+	// leaving are namespaces that go while other parts run, if not nil.
+	leaving *leaving
+}
 
 func newContinuum(t *testing.T, s *kubetest.SandboxHandle, clusters ...string) *continuum {
 	t.Helper()
-	return &continuum{kubetest.NewContinuum(t, s, clusters...)}
+	return &continuum{Continuum: kubetest.NewContinuum(t, s, clusters...)}
 }
 
 // peer makes consumer a consumer of provider by invitation, and unmakes it when the

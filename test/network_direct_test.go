@@ -72,7 +72,10 @@ func TestDirect(t *testing.T) {
 		}
 		s.Run(t, "link", "set", "rome", provider, "--delay", directDelay.String())
 	}
-	d := newDirect(t, c)
+	d := newDirect(c.offloaded(t, "rome"))
+	d.busy = d.gatewayOf(t, "milan")
+	d.vacate(t, "milan", d.busy) // it is stopped
+	d.begin(t, map[string]string{"caller": "milan", "data": "oslo", "silent": "turin"})
 	byHome := d.roundTrip(t)
 	if paths := d.paths(t); len(paths) > 0 {
 		t.Errorf("without traffic there are %v", paths)
@@ -80,11 +83,7 @@ func TestDirect(t *testing.T) {
 	begin := d.read(t)
 	t.Run("Made", d.made)
 	t.Run("Moved", func(t *testing.T) {
-		t.Logf("direct: the stream went by the path %s after it had begun", d.moves(t, "milan", "oslo").Sub(begin).Round(100*time.Millisecond))
-		d.silence(t, "moving to the path")
-		if changed := d.changed(t); !slices.Contains(changed, "oslo") || !slices.Contains(changed, "oslo-1") || len(changed) < 4 {
-			t.Errorf("with a path %v are otherwise than without, want both providers and a node of each", changed)
-		}
+		d.moved(t, begin)
 	})
 	t.Run("Faster", func(t *testing.T) {
 		by := d.roundTrip(t)
@@ -113,13 +112,21 @@ func TestDirect(t *testing.T) {
 	t.Run("NothingLeft", d.nothingLeft)
 }
 
-// newDirect makes pods at all providers that know each other and say nothing yet.
-func newDirect(t *testing.T, c *continuum) *direct {
+// newDirect is of pods in a namespace of rome's that is offloaded.
+func newDirect(s shop) *direct {
+	return &direct{crossing: crossing{shop: s}, address: map[string]string{}}
+}
+
+// begin makes pods at providers, by their names, that know each other and say nothing yet: caller
+// at milan, data at oslo, and who else there is.
+func (d *direct) begin(t *testing.T, at map[string]string) {
 	t.Helper()
-	d := &direct{crossing: crossing{shop: c.offloaded(t, "rome")}, address: map[string]string{}}
-	d.busy = d.gatewayOf(t, "milan")
-	d.vacate(t, "milan", d.busy) // it is stopped
-	at := map[string]string{"caller": "milan", "data": "oslo", "silent": "turin"}
+	c, ways := d.continuum, [][2]string{{"milan", "oslo"}}
+	for name, provider := range at {
+		if name != "caller" {
+			ways = append(ways, [2]string{provider, "milan"})
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(at)) {
 		d.create(t, whoService(name, name, nil))
 		pod := whoPod("", name, at[name])
@@ -136,7 +143,7 @@ func newDirect(t *testing.T, c *continuum) *direct {
 				return err
 			}
 		}
-		for _, way := range [][2]string{{"milan", "oslo"}, {"oslo", "milan"}, {"turin", "milan"}} {
+		for _, way := range ways {
 			n, err := get[v1alpha1.NetworkConfig](c, "rome", v1alpha1.PeeringNamespace(way[0]), v1alpha1.NetworkConsumer)
 			if err != nil {
 				return err
@@ -161,7 +168,17 @@ func newDirect(t *testing.T, c *continuum) *direct {
 		return errors.Join(here, there)
 	})
 	d.before = d.network(t)
-	return d
+}
+
+// moved holds that the stream, which began at a time, goes by the path, unbroken, and that the path
+// is of both providers and a node of each.
+func (d *direct) moved(t *testing.T, begin time.Time) {
+	t.Helper()
+	t.Logf("direct: the stream went by the path %s after it had begun", d.moves(t, "milan", "oslo").Sub(begin).Round(100*time.Millisecond))
+	d.silence(t, "moving to the path")
+	if changed := d.changed(t); !slices.Contains(changed, "oslo") || !slices.Contains(changed, "oslo-1") || len(changed) < 4 {
+		t.Errorf("with a path %v are otherwise than without, want both providers and a node of each", changed)
+	}
 }
 
 // at runs kubectl in a cluster.
@@ -176,7 +193,7 @@ func (d *direct) at(t *testing.T, cluster string, args ...string) (string, error
 func (d *direct) paths(t *testing.T) map[string]v1alpha1.NetworkPath {
 	t.Helper()
 	all := map[string]v1alpha1.NetworkPath{}
-	for _, provider := range append(slices.Clone(talking), "turin") {
+	for provider := range d.Clients {
 		var list v1alpha1.NetworkPathList
 		if err := d.Clients[provider].List(t.Context(), &list); err != nil {
 			t.Fatal(err)

@@ -49,17 +49,19 @@ type world struct {
 	consumers    []member
 	// both has milan be a consumer of its first consumer as well.
 	both bool
+	// pair has rome reach milan in band alone, and its pods at milan and at oslo take a direct path.
+	pair bool
 }
 
 // blend is the world of every run. Packets of one family do not care how the other one's
 // addresses lie, so that four consumers have all pairs of family and relation, of plugin and
 // relation at one of the ends, and of all of these with each kind, direction, place and, for
 // those that can be slow, link. One has IPv6 alone, and is a provider too.
-var blend = world{name: "blend", cni: "flannel", both: true, consumers: []member{
+var blend = world{name: "blend", cni: "flannel", both: true, pair: true, consumers: []member{
 	{name: "genoa", nodes: 1, cni: "bridge", v6: identical},
 	{name: "rome", nodes: 2, cni: "bridge", v4: identical, v6: partly},
 	{name: "naples", nodes: 1, cni: "flannel", v4: partly, v6: disjoint, nat: true},
-	{name: "turin", nodes: 1, cni: "bridge", v4: disjoint, v6: identical},
+	{name: "oslo", nodes: 1, cni: "bridge", v4: disjoint, v6: identical},
 }}
 
 // mixed are worlds of clusters of both families whose peers have one alone, as consumers and as
@@ -174,11 +176,15 @@ func (w world) run(t *testing.T, name string) {
 	if !w.only6 && slices.ContainsFunc(w.consumers, func(m member) bool { return m.v4 == absent }) {
 		c.calledByIPv6(t, hub)
 	}
+	var aside *pair
+	if w.pair {
+		aside = newPair(t, c)
+	}
 	begin := time.Now()
 	var all []*passage
 	for _, m := range w.consumers {
 		v4, v6 := w.between(m)
-		all = append(all, &passage{continuum: c, world: w.name, consumer: m.name, provider: hub, v4: v4, v6: v6})
+		all = append(all, &passage{continuum: c, world: w.name, consumer: m.name, provider: hub, v4: v4, v6: v6, inBand: w.pair && m.name == "rome"})
 	}
 	if first := w.consumers[0]; w.both {
 		v4, v6 := w.between(first)
@@ -211,6 +217,16 @@ func (w world) run(t *testing.T, name string) {
 			}
 		}
 		together(link.name, all, func(p *passage, t *testing.T) { p.pass(t, link.name) })
+		if w.pair && link.set == nil {
+			t.Run("Talk", aside.talk) // what goes on while the links are slow
+		}
+	}
+	if w.pair {
+		for _, m := range w.consumers {
+			c.Run(t, "link", "set", m.name, hub)
+		}
+		t.Run("Direct", aside.path)
+		t.Run("Unpeer", aside.unpeered)
 	}
 }
 

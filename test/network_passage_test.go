@@ -27,6 +27,8 @@ type passage struct {
 	v4, v6 relation
 	// second is the other one between two clusters. The first has their own ranges for views.
 	second bool
+	// inBand has the consumer say all that it says through the tunnel.
+	inBand bool
 
 	shop    shop
 	gateway map[string]string // nodes, by cluster
@@ -49,7 +51,11 @@ type spot struct {
 // open peers, makes the namespace, and the pods that the consumer's own nodes run.
 func (p *passage) open(t *testing.T) {
 	t.Helper()
-	line := p.Invite(t, p.provider, "--consumer", p.consumer)
+	how := []string{"--consumer", p.consumer}
+	if p.inBand {
+		how = append(how, "--in-band", "--direct-paths")
+	}
+	line := p.Invite(t, p.provider, how...)
 	if r := p.Shell(t, p.consumer, line); r.Code != 0 {
 		t.Fatalf("%s: %s does not become a consumer of %s: exit %d\n%s%s", p.world, p.consumer, p.provider, r.Code, r.Out, r.Errs)
 	}

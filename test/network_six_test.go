@@ -35,11 +35,14 @@ func TestNetworkIPv6(t *testing.T) {
 	}
 }
 
-// inBandIPv6 has rome part from milan and peer with it in band, by an address of IPv6, and pods run there.
+// inBandIPv6 has rome part from milan and peer with it in band, by an address of IPv6 and though it
+// reaches nothing else of milan, and pods run there.
 func inBandIPv6(t *testing.T, c *continuum) {
 	c.part(t, "rome", "milan")
 	t.Cleanup(func() { c.part(t, "rome", "milan") })
+	c.walled(t)
 	b := &inBand{continuum: c}
+	b.shut(t)
 	if r := c.TryPelago(t, "rome", "peer", "--remote-kubeconfig", c.Files["milan"], "--in-band"); r.Code != 0 {
 		t.Fatalf("exit %d\n%s%s\n%s", r.Code, r.Out, r.Errs, c.TryPelago(t, "rome", "explain", "peering", "milan").Out)
 	}

@@ -157,11 +157,6 @@ func jobsEndOnce(t *testing.T, c *continuum) {
 		t.Fatal(err)
 	}
 	c.strike(t, "milan")
-	never(t, 10*time.Second, "a pod that ended by itself is run again", func() (bool, error) {
-		now, err := c.twin("milan", &pods[0])
-		return err == nil && now.UID != twin.UID, nil
-	})
-
 	lost := s.job("lost", "sleep 1000")
 	ignore := batchv1.PodFailurePolicyActionIgnore
 	lost.Spec.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
@@ -169,12 +164,17 @@ func jobsEndOnce(t *testing.T, c *continuum) {
 	}}}
 	s.create(t, lost)
 	first := s.runningAll(t, "lost", 1)[0]
-	if twin, err = c.twin("milan", &first); err != nil {
+	running, err := c.twin("milan", &first)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Clients["milan"].Delete(t.Context(), twin); err != nil {
+	if err := c.Clients["milan"].Delete(t.Context(), running); err != nil {
 		t.Fatal(err)
 	}
+	never(t, 10*time.Second, "a pod that ended by itself is run again", func() (bool, error) {
+		now, err := c.twin("milan", &pods[0])
+		return err == nil && now.UID != twin.UID, nil
+	})
 	s.eventually(t, offloadLimit, "the lost pod is replaced by the job, and not counted as its failure", func() error {
 		pods, err := s.pods("lost")
 		if err != nil {

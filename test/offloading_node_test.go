@@ -158,9 +158,15 @@ func strangersStayAway(t *testing.T, c *continuum) {
 	if err := c.Clients["rome"].Create(t.Context(), direct); err == nil || !strings.Contains(err.Error(), "offload") {
 		t.Errorf("a pod that names the virtual node itself: %v, want a refusal that says what to do", err)
 	}
-	var list corev1.PodList
-	if err := c.Clients["milan"].List(t.Context(), &list, client.HasLabels{v1alpha1.LabelHomeUID}); err != nil || len(list.Items) > 0 {
-		t.Errorf("milan runs %d pods, %v; want none of a namespace that is not offloaded", len(list.Items), err)
+	mine, err := s.pods("")
+	if err != nil || len(mine) < 2 {
+		t.Fatalf("there are %d pods, %v", len(mine), err)
+	}
+	for _, each := range mine {
+		var list corev1.PodList
+		if err := c.Clients["milan"].List(t.Context(), &list, client.MatchingLabels{v1alpha1.LabelHomeUID: string(each.UID)}); err != nil || len(list.Items) > 0 {
+			t.Errorf("milan runs %d pods of %s, %v; want none of a namespace that is not offloaded", len(list.Items), each.Name, err)
+		}
 	}
 	namespace, err := get[corev1.Namespace](c, "rome", "", s.name)
 	if err != nil {

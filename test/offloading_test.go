@@ -25,6 +25,7 @@ func TestOffloading(t *testing.T) {
 	box(t, s, "rome", "milan")
 	c.peer(t, "rome", "milan")
 	c.nodeReady(t, "rome", "milan")
+	c.goneAtLast(t)
 	type part struct {
 		name string
 		run  func(*testing.T, *continuum)
@@ -34,13 +35,14 @@ func TestOffloading(t *testing.T) {
 			t.Run(p.name, func(t *testing.T) { p.run(t, c) })
 		}
 	}
-	each(t, part{"MainJob", mainJob}, part{"VirtualNode", virtualNode}, part{"Allocatable", allocatable}, part{"Strangers", strangersStayAway})
+	each(t, part{"MainJob", mainJob}, part{"VirtualNode", virtualNode}, part{"Allocatable", allocatable})
 	// These disturb nobody.
 	t.Run("Together", func(t *testing.T) {
 		for _, p := range []part{
 			{"Policies", policies}, {"Namespaces", namespaces}, {"KubeletRights", kubeletRights}, {"Top", top}, {"Refused", refusedPods},
 			{"Lost", lostByProvider}, {"Stateful", statefulByUID}, {"Changes", mutableFields}, {"DownwardAPI", downwardAPI}, {"PullSecrets", pullSecrets},
 			{"Reflection", reflection}, {"Warnings", warnings}, {"Tokens", tokens}, {"Network", network},
+			{"Strangers", strangersStayAway}, {"Unoffload", unoffload},
 		} {
 			t.Run(p.name, func(t *testing.T) {
 				t.Parallel()
@@ -49,5 +51,5 @@ func TestOffloading(t *testing.T) {
 		}
 	})
 	each(t, part{"NetworkFaults", networkFaults}, part{"NetworkBreaks", func(t *testing.T, c *continuum) { networkBreaks(t, c, false) }}, part{"Hostile", hostileShadowPods}, part{"Jobs", jobsEndOnce}, part{"Limits", tenantLimits}, part{"Restart", managersRestart},
-		part{"RollOut", rollOut}, part{"Takeover", leaderDies}, part{"Partition", podsInPartition}, part{"Unoffload", unoffload})
+		part{"RollOut", rollOut}, part{"Takeover", leaderDies}, part{"Partition", podsInPartition})
 }

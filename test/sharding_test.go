@@ -51,7 +51,7 @@ func TestSharding(t *testing.T) {
 	s.Up(t)
 	r := kubetest.NewRack(t, s, options)
 	r.Peer(t)
-	c := &continuum{r.Continuum}
+	c := &continuum{Continuum: r.Continuum}
 	shop := c.offloaded(t, "rome", "--pod-offloading-strategy", "Remote")
 	shop.phase(t, v1alpha1.OffloadingPhaseReady)
 	h := &shards{Rack: r, shop: shop, twins: map[types.UID]map[types.UID]string{}}

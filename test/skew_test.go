@@ -125,7 +125,7 @@ func (b build) install(t *testing.T, c *continuum, cluster string) {
 }
 
 // of holds the clusters with this build's pelago.
-func (b build) of(c *continuum) *continuum { return &continuum{c.With(b.dir)} }
+func (b build) of(c *continuum) *continuum { return &continuum{Continuum: c.With(b.dir)} }
 
 // skewed is a consumer, rome, and a provider, milan, of two builds.
 type skewed struct {

@@ -2,6 +2,7 @@ package test
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ type status struct {
 		API       string
 		State     string
 		MemoryPSS int64
+		Network   []netip.Prefix
 		Nodes     []node
 	}
 }
@@ -51,6 +53,18 @@ func (s status) node(t *testing.T, cluster, name string) node {
 func (s status) address(t *testing.T, cluster string) string {
 	t.Helper()
 	return s.node(t, cluster, cluster+"-1").Addresses[0]
+}
+
+// networks are the ranges of a cluster's own network: of its nodes, API server and load balancers.
+func (s status) networks(t *testing.T, cluster string) []netip.Prefix {
+	t.Helper()
+	for _, c := range s.Clusters {
+		if c.Name == cluster {
+			return c.Network
+		}
+	}
+	t.Fatalf("status has no cluster %s: %+v", cluster, s)
+	return nil
 }
 
 // api is the host and port of a cluster's API server.

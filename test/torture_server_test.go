@@ -24,7 +24,7 @@ import (
 func TestTortureSteps(t *testing.T) {
 	server := kubetest.Server(t)
 	admin := server.Client(t)
-	c := &continuum{&kubetest.Continuum{
+	c := &continuum{Continuum: &kubetest.Continuum{
 		Clients: map[string]client.WithWatch{torture.Home: admin, torture.Provider: admin},
 		Configs: map[string]*rest.Config{torture.Home: server.Config, torture.Provider: server.Config},
 	}}

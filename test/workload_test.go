@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,6 +44,41 @@ type shop struct {
 	cluster, name string
 }
 
+// leaving are namespaces on their way out, as cluster and name.
+type leaving struct {
+	mu  sync.Mutex
+	all [][2]string
+}
+
+func (l *leaving) add(cluster, namespace string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, [2]string{cluster, namespace})
+}
+
+// goneAtLast has parts wait for the pods of their namespaces alone, and the whole test for the
+// namespaces: those that go while Pelago begins anew take up to a minute more.
+func (c *continuum) goneAtLast(t *testing.T) {
+	c.leaving = &leaving{}
+	t.Cleanup(func() {
+		for _, each := range c.leaving.all {
+			c.namespaceGone(t, each[0], each[1])
+		}
+	})
+}
+
+// namespaceGone waits until a namespace is gone.
+func (c *continuum) namespaceGone(t *testing.T, cluster, name string) {
+	t.Helper()
+	eventually(t, goneLimit, "namespace "+name+" is gone", func() error {
+		n, err := get[corev1.Namespace](c, cluster, "", name)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("it is there: %+v, %v", n.Status.Conditions, err)
+	})
+}
+
 // shop makes a namespace and removes it when the test ends.
 func (c *continuum) shop(t *testing.T, cluster string) shop {
 	t.Helper()
@@ -57,12 +93,17 @@ func (c *continuum) shop(t *testing.T, cluster string) shop {
 		if err := c.Clients[cluster].Delete(ctx, n); err != nil && !apierrors.IsNotFound(err) {
 			t.Errorf("deleting namespace %s: %v", n.Name, err)
 		}
-		eventually(t, goneLimit, "namespace "+n.Name+" is gone", func() error {
-			err := c.Clients[cluster].Get(ctx, client.ObjectKeyFromObject(n), &corev1.Namespace{})
-			if apierrors.IsNotFound(err) {
-				return nil
+		if c.leaving == nil {
+			c.namespaceGone(t, cluster, n.Name)
+			return
+		}
+		c.leaving.add(cluster, n.Name)
+		eventually(t, goneLimit, "namespace "+n.Name+" has no pods", func() error {
+			left, err := s.pods("")
+			if err == nil && len(left) > 0 {
+				err = fmt.Errorf("it has %d", len(left))
 			}
-			return fmt.Errorf("it is there, %v", err)
+			return err
 		})
 	})
 	eventually(t, 20*time.Second, "the default service account is there", func() error {

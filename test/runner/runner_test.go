@@ -264,6 +264,11 @@ func TestSteps(t *testing.T) {
 		if slices.Contains(s.lists, listTest) && len(whole) == 0 {
 			t.Errorf("step %s is in make test, and neither it nor %[1]s-all in make test-all, which runs everything", s.name)
 		}
+		if i := slices.Index(s.command, "-run"); i >= 0 && slices.Contains(s.command, "./test") {
+			if test := strings.Split(s.command[i+1], "/")[0]; !regexp.MustCompile(ownSteps).MatchString(strings.Trim(test, "^$")) {
+				t.Errorf("step %s runs %s, and so does the step cluster: ownSteps lacks it", s.name, test)
+			}
+		}
 		seen[s.name] = true
 	}
 }

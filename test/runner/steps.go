@@ -68,7 +68,7 @@ const (
 )
 
 // ownSteps matches the cluster tests with steps of their own.
-const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestNetworkMatrix|TestNetworkIPv6|TestMixedClusters|TestSkew|TestSharding|TestTransit|TestDirect|TestInBand|TestTorture)$"
+const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestNetworkMatrix|TestNetworkIPv6|TestMixedClusters|TestSkew|TestSharding|TestTransit|TestDirect|TestOnward|TestInBand|TestTorture)$"
 
 // silence begins what tests of the network's faults have measured.
 const silence = "longest silence "
@@ -137,7 +137,7 @@ var steps = []step{
 		command: goTest("-v", "-timeout", "40m", "-run", "^TestOffloading$/^NetworkFaults$", "./test"), env: append([]string{"PELAGO_NETWORK_ROUNDS=50"}, cluster...), goTest: true, show: silence, limit: 41 * time.Minute,
 	}, {
 		name: "network", kind: kindCluster, lists: []string{listTest}, needs: []string{"kubernetes", "image"},
-		proves:  "pods of clusters with other plugins, families and ranges reach each other in every way, also slowly and from behind NAT",
+		proves:  "pods of clusters with other plugins, families and ranges reach each other in every way, also slowly, from behind NAT, in band alone, and by a direct path",
 		command: goTest("-v", "-timeout", "10m", "-parallel", "4", "-run", "^TestNetworkMatrix$", "./test"), env: cluster, goTest: true, limit: 11 * time.Minute,
 	}, {
 		name: "network-all", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
@@ -163,6 +163,10 @@ var steps = []step{
 		name: "direct", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
 		proves:  "pods at two providers that talk much get a tunnel between the two, without a break, and lose it when one of the owners does not allow it any more",
 		command: goTest("-v", "-timeout", "20m", "-run", "^TestDirect$", "./test"), env: cluster, goTest: true, show: "direct: ", limit: 21 * time.Minute,
+	}, {
+		name: "onward", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
+		proves:  "pods of a consumer run at a provider of its provider's as at home, if it lets them, and it learns nothing of where that is; with a tunnel between the two if all three let it",
+		command: goTest("-v", "-timeout", "20m", "-run", "^TestOnward$", "./test"), env: cluster, goTest: true, show: "onward: ", limit: 21 * time.Minute,
 	}, {
 		name: "in-band", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
 		proves:  "a consumer behind NAT that reaches nothing of its provider but UDP ports peers with it, uses it and parts",
