@@ -25,6 +25,7 @@ const (
 // outcome is a step that was run, or that could not be.
 type outcome struct {
 	step   step
+	ran    bool
 	took   time.Duration
 	counts counts
 	err    error // why it failed as a whole; nil when only tests failed
@@ -43,6 +44,7 @@ func runStep(ctx context.Context, s step, done []outcome, logs string, out io.Wr
 		o.err = fmt.Errorf("not run: interrupted")
 	} else {
 		begin := time.Now()
+		o.ran = true
 		show := startProgress(out, s)
 		o.counts, o.err = execute(ctx, s, o.log, show)
 		o.took = time.Since(begin)

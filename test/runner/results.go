@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // machine describes where steps ran: what decides times, nothing that names it.
@@ -58,48 +56,19 @@ func systemName(release string) string {
 	return "unknown"
 }
 
-// describeCommit names the commit that is checked out, and says if files differ from it.
+// describeCommit names the commit that is checked out, and says if files differ from it, those
+// of results left aside.
 func describeCommit(ctx context.Context) string {
-	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty", "--abbrev=12").Output()
+	git := func(args ...string) (string, error) {
+		out, err := exec.CommandContext(ctx, "git", append([]string{"-c", "safe.directory=*"}, args...)...).Output()
+		return strings.TrimSpace(string(out)), err
+	}
+	commit, err := git("describe", "--always", "--abbrev=12", "--exclude=*")
 	if err != nil {
 		return "unknown"
 	}
-	return strings.TrimSpace(string(out))
-}
-
-// resultsPage is the page of one run for docs/results.
-func resultsPage(list string, done []outcome, total time.Duration, m machine, commit string, when time.Time) string {
-	n := sum(done)
-	var b strings.Builder
-	fmt.Fprintf(&b, "# Results of make %s, %s\n\n", list, when.UTC().Format("2006-01-02 15:04 UTC"))
-	fmt.Fprintf(&b, "Commit %s. Machine: %d cores, %.0f GiB memory, Linux %s, %s, %s. Total %s.\n\n",
-		commit, m.cores, m.memoryGiB, m.kernel, m.system, m.goVersion, short(total))
-	fmt.Fprintf(&b, "**%s**\n\n", countText(n))
-	b.WriteString("| step | proves | time | passed | failed | skipped |\n|---|---|---|---|---|---|\n")
-	for _, o := range done {
-		fmt.Fprintf(&b, "| %s | %s | %s | %d | %d | %d |\n", o.step.name, o.step.proves, short(o.took),
-			o.counts.passed, len(o.counts.failed), len(o.counts.skipped))
+	if differs, err := git("status", "--porcelain", "--", ".", ":!docs/results"); err != nil || differs != "" {
+		commit += "-dirty"
 	}
-	for _, o := range done {
-		writeNames(&b, "Measured by "+o.step.name, o.shown)
-	}
-	writeNames(&b, "Failed", n.failed)
-	writeNames(&b, "Skipped", n.skipped)
-	if slow := slowest(n.slow); len(slow) > 0 {
-		b.WriteString("\n## The slowest tests\n\n")
-		for _, c := range slow {
-			fmt.Fprintf(&b, "- %s %s\n", short(c.elapsed), c.title())
-		}
-	}
-	return b.String()
-}
-
-func writeNames(b *strings.Builder, title string, names []string) {
-	if len(names) == 0 {
-		return
-	}
-	fmt.Fprintf(b, "\n## %s\n\n", title)
-	for _, name := range names {
-		fmt.Fprintf(b, "- %s\n", name)
-	}
+	return commit
 }

@@ -206,33 +206,6 @@ Skipped:
 	if want := "Failed:\n  a TestX\n    | x_test.go:7: got 1, want 2\n\n0 passed, 1 failed"; !strings.Contains(out.String(), want) {
 		t.Errorf("the end does not say why a test failed:\n%s", out.String())
 	}
-	page := resultsPage("test-all", done, 100*time.Second, machine{2, 23.5, "6.18", "Debian", "go1.26"}, "abc", time.Unix(0, 0))
-	wantPage := `# Results of make test-all, 1970-01-01 00:00 UTC
-
-Commit abc. Machine: 2 cores, 24 GiB memory, Linux 6.18, Debian, go1.26. Total 1m40s.
-
-**8 passed, 0 failed, 1 skipped**
-
-| step | proves | time | passed | failed | skipped |
-|---|---|---|---|---|---|
-| unit | logic | 1m30s | 7 | 0 | 1 |
-| bench | limits | 10s | 1 | 0 | 0 |
-
-## Measured by bench
-
-- limit: up 50s of 60s
-
-## Skipped
-
-- a TestRoot
-
-## The slowest tests
-
-- 30s a TestSlow
-`
-	if diff := cmp.Diff(wantPage, page); diff != "" {
-		t.Errorf("page (-want +got):\n%s", diff)
-	}
 }
 
 // TestSteps holds what makes the list of steps sound.

@@ -295,7 +295,7 @@ func goTest(args ...string) []string {
 func choose(all []step, list string, only *regexp.Regexp) []step {
 	var chosen []step
 	for _, s := range all {
-		if slices.Contains(s.lists, list) && only.MatchString(s.name) {
+		if slices.Contains(s.lists, list) && (only == nil || only.MatchString(s.name)) {
 			chosen = append(chosen, s)
 		}
 	}
