@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,5 +94,33 @@ func TestPathsOfOthers(t *testing.T) {
 	}
 	if strings.Contains(out.String(), "DIRECT") {
 		t.Errorf("shown:\n%s", out.String())
+	}
+}
+
+// TestPathsBehind holds what a consumer is told of paths to it, which its provider makes and objects of
+// its own cluster are not: that provider's alone, and what it says itself of each.
+func TestPathsBehind(t *testing.T) {
+	s := linked()
+	s.peerings[0].Spec.DirectPaths = true
+	i := slices.IndexFunc(s.fabric.configs, func(c v1alpha1.NetworkConfig) bool {
+		return c.Namespace == "pelago-peering-milan" && c.Name == v1alpha1.NetworkProvider
+	})
+	milan := &s.fabric.configs[i]
+	milan.Spec.Transit = []string{"10.60.0.0/16"}
+	milan.Status.Views = append(milan.Status.Views, v1alpha1.NetworkView{Real: "10.60.0.0/16", View: "10.97.0.0/16"})
+	one := pathIn("", path1, is(v1alpha1.ConditionReady), "10.60.0.0/16")
+	milan.Spec.ConsumerPaths = []v1alpha1.ConsumerPath{{Name: path1, NetworkPathSpec: one.Spec}, {Name: path2, NetworkPathSpec: one.Spec}}
+	milan.Status.ConsumerPaths = []v1alpha1.ConsumerPathStatus{{Name: path1, NetworkPathStatus: one.Status}}
+	up := alive()
+	up.Endpoint, up.LatencyMicros = "203.0.113.9:7103", 1_200
+	s.fabric.leases = append(s.fabric.leases, agentOf("rome-3", -time.Second, map[string]v1alpha1.TunnelReport{v1alpha1.NetworkPathKey("pelago-peering-milan", path1): up}))
+	views := []v1alpha1.NetworkView{{Real: "10.60.0.0/16", View: "10.97.0.0/16"}}
+	want := []PathReport{
+		{Name: path1, Views: views, Ready: true, Used: when(-2 * time.Minute), Gateway: "rome-3", Endpoint: "203.0.113.9:7103", LatencyMicros: 1_200, Loss: 0.012},
+		{Name: path2, Views: views, Reason: v1alpha1.ReasonPending},
+	}
+	r := s.report(now)
+	if diff := cmp.Diff(want, r.Networks[0].Paths); diff != "" || len(r.Networks[1].Paths) != 2 || r.Networks[1].Paths[1].Gateway != "rome-2" {
+		t.Errorf("as a consumer: %s; as a provider: %+v", diff, r.Networks[1].Paths)
 	}
 }

@@ -2,6 +2,7 @@ package network
 
 import (
 	"encoding/json"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -84,6 +85,8 @@ func TestReceivedStatus(t *testing.T) {
 func FuzzReceived(f *testing.F) {
 	f.Add([]byte(`{"spec":{"pods":["10.0.0.0/8"],"port":7100,"endpoints":["a:1"]},"status":{"views":[{"real":"::/8","view":"::/8"}],"conditions":[{"type":"Ready"}]}}`))
 	f.Add([]byte(`{"spec":{"pods":[[],{},null,1.5],"port":1e99},"status":{"views":{},"conditions":[null],"observedGeneration":"x"},"metadata":5}`))
+	f.Add([]byte(`{"spec":{"pods":["10.0.0.0/8"],"port":7100,"consumerPaths":[{"name":"0123456789abcdef","prefixes":["10.60.0.0/16"],"publicKey":"x","endpoints":["a:1"],"until":"2026-11-25T06:00:00Z"}]}}`))
+	f.Add([]byte(`{"spec":{"pods":["10.0.0.0/8"],"port":7100,"consumerPaths":[{"name":"0123456789abcdef"},{"name":"0123456789abcdef","prefixes":[5,{}],"until":"9999-12-31T23:59:60Z"},null]}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var obj map[string]any
 		if utiljson.Unmarshal(text, &obj) != nil {
@@ -92,6 +95,19 @@ func FuzzReceived(f *testing.F) {
 		s, err := receivedSpec(obj)
 		if err == nil && (len(s.Pods) > 16 || len(s.External) > 2 || len(s.Endpoints) > 16 || s.Port < 0 || s.Port > 65535) {
 			t.Errorf("taken: %+v", s)
+		}
+		if len(s.ConsumerPaths) > v1alpha1.MaxNetworkPaths {
+			t.Errorf("taken are %d paths", len(s.ConsumerPaths))
+		}
+		for _, p := range s.ConsumerPaths {
+			if len(p.Name) != 16 || len(p.Prefixes) == 0 || len(p.Prefixes) > v1alpha1.MaxNetworkPathPrefixes || len(p.PublicKey) > 44 || p.Until.Year() > 9999 {
+				t.Errorf("taken is the path %+v", p)
+			}
+			for _, e := range p.Endpoints {
+				if host, port, err := net.SplitHostPort(e); err != nil || host == "" || port == "" {
+					t.Errorf("taken is the endpoint %q", e)
+				}
+			}
 		}
 		st := receivedStatus(obj, &v1alpha1.NetworkConfig{}, true)
 		if len(st.Views) > 18 || len(st.Conditions) > 1 || st.ObservedGeneration < 0 {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -15,6 +16,7 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/network/ipam"
 	"github.com/pelago-dev/pelago/network/plan"
+	"github.com/pelago-dev/pelago/network/tunnel"
 )
 
 const (
@@ -146,4 +148,55 @@ func TestPathOwner(t *testing.T) {
 	if got := trimmed(t, &n).Labels[v1alpha1.LabelOriginOwner]; got != oneOwner {
 		t.Errorf("agents do not keep whose a namespace is: %q", got)
 	}
+}
+
+// FuzzBehind holds the same as FuzzPath of what a provider writes of a path to this cluster.
+func FuzzBehind(f *testing.F) {
+	f.Add(onePath, "10.70.0.0/16", secret(32).Public().String(), "198.51.100.7:7103", "10.93.0.0/16", int64(2000))
+	f.Add("", "0.0.0.0/0", "", ":", "0.0.0.0/0", int64(-1))
+	f.Add(onePath+".x", "10.42.0.0/16", secret(31).Public().String(), "192.168.0.1:22", "10.70.0.0/16", int64(1<<62))
+	f.Add("../../00000000aa", "10.96.0.0/12", "x", "[::1%25x]:0", "::/0", int64(1001))
+	f.Fuzz(func(t *testing.T, name, prefix, key, endpoint, view string, until int64) {
+		facts := behindFacts()
+		own, milan := &facts.configs[0], &facts.configs[1]
+		spec, status := milan.Spec.ConsumerPaths, milan.Status.ConsumerPaths
+		milan.Spec.ConsumerPaths, milan.Status.ConsumerPaths = nil, nil
+		before := plan.Compute(input(facts).input)
+		spec[0].Prefixes, spec[0].PublicKey, spec[0].Endpoints, spec[0].Until = []string{prefix, prefix}, key, []string{endpoint, endpoint}, metav1.NewTime(time.Unix(until, 0))
+		again := *spec[0].DeepCopy()
+		again.Name = name
+		milan.Spec.ConsumerPaths, milan.Status.ConsumerPaths = append(spec, again), status
+		milan.Spec.Transit, milan.Spec.Pods = append(milan.Spec.Transit, prefix), append(milan.Spec.Pods, prefix)
+		own.Status.Views = append(own.Status.Views, v1alpha1.NetworkView{Real: "10.42.0.0/16", View: view})
+		facts.carrying = map[string]bool{behindKey: true}
+		k := input(facts)
+		p := plan.Compute(k.input)
+		if err := p.Config.Check(); err != nil {
+			t.Error(err)
+		}
+		theirs := func(p plan.Plan) (tunnels []plan.Tunnel) {
+			for _, t := range p.Tunnels {
+				if !isPath(t.Peering) && t.Peering != "peering-milan" {
+					tunnels = append(tunnels, t)
+				}
+			}
+			return tunnels
+		}
+		if d := cmp.Diff(theirs(before), theirs(p), cmp.Comparer(tunnel.Secret.Equal)); d != "" || len(theirs(p)) == 0 {
+			t.Errorf("the tunnels of others: %s", d)
+		}
+		for _, peering := range k.input.Peerings {
+			for _, path := range peering.Paths {
+				if path.Key != behindKey && !isPath(path.Key) {
+					t.Errorf("the key %q", path.Key)
+				}
+				for _, e := range path.Endpoints {
+					host, _, err := tunnel.SplitEndpoint(e)
+					if a, not := netip.ParseAddr(host); err != nil || not == nil && k.home(a) {
+						t.Errorf("the endpoint %q", e)
+					}
+				}
+			}
+		}
+	})
 }
