@@ -108,6 +108,14 @@ func (s *stage) rightsOfTheManager(manager client.Client) {
 	if err := manager.List(ctx, roles, client.InNamespace(v1alpha1.SystemNamespace)); err == nil {
 		s.t.Error("the manager lists all Roles")
 	}
+	theirs := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "again-rome", Labels: map[string]string{v1alpha1.LabelTenant: "rome"}}}
+	eventually(s.t, "a tenant's namespace made by an administrator is refused", func() bool {
+		err := s.c.Create(ctx, theirs.DeepCopy(), client.DryRunAll)
+		return err != nil && strings.Contains(err.Error(), "given by Pelago only")
+	})
+	if err := manager.Create(ctx, theirs, client.DryRunAll); err != nil {
+		s.t.Errorf("the manager makes a tenant's namespace: %v", err)
+	}
 	missing := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.AdmissionName}}
 	if err := s.c.Delete(ctx, missing.DeepCopy()); err != nil {
 		s.t.Fatal(err)

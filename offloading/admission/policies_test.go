@@ -216,6 +216,7 @@ func TestPolicies(t *testing.T) {
 	})
 	t.Run("labels", func(t *testing.T) { labelsOfTheManager(t, g, plain, offloaded) })
 	t.Run("labels of tenants", func(t *testing.T) { labelsOfTenants(t, g) })
+	t.Run("namespaces made", func(t *testing.T) { namespacesMade(t, g) })
 	t.Run("names", func(t *testing.T) { namesThatFit(t, g) })
 	t.Run("tenants", func(t *testing.T) { tenantsObjects(t, g) })
 	t.Run("manager", func(t *testing.T) { managerWithin(t, g, plain, offloaded) })
