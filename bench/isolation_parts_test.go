@@ -186,6 +186,8 @@ type attacker struct {
 	say   chan netnstest.Packet
 	peer  atomic.Uint32
 	heard chan struct{}
+	// hostile is its gateway.
+	hostile *netnstest.Hostile
 }
 
 // mode is what an attacker does, and over is closed when that is something else.
@@ -202,8 +204,8 @@ const (
 func playAttacker() {
 	a := &attacker{of: partOf[attackerOf](), at: os.NewFile(3, "attacker"), say: make(chan netnstest.Packet, 1), heard: make(chan struct{}, 1)}
 	a.set(resting)
-	h := &netnstest.Hostile{Feed: a.feed, Take: a.take}
-	_, err := h.Begin(a.at, a.of.Tunnel)
+	a.hostile = &netnstest.Hostile{Feed: a.feed, Take: a.take}
+	_, err := a.hostile.Begin(a.at, a.of.Tunnel)
 	must(err)
 	go a.outside()
 	go a.burn()
@@ -336,6 +338,10 @@ func (a *attacker) outside() {
 			b = data
 		case "what looks like data at its own port":
 			to, b = a.of.Own, data
+		case "what looks like data of its own session":
+			to, b = a.of.Own, ofSession(data, a.hostile.Session())
+		case "what looks like empty data of its own session":
+			to, b = a.of.Own, ofSession(data[:device.MessageKeepaliveSize], a.hostile.Session())
 		case "handshakes sealed for its own port, and replayed":
 			to, b = a.of.Own, recorded
 		case "handshakes sealed for its own port, each new":
@@ -351,6 +357,13 @@ func (a *attacker) outside() {
 			a.sent.Add(1)
 		}
 	}
+}
+
+// ofSession is what looks like data of a session.
+func ofSession(data []byte, session uint32) []byte {
+	b := slices.Clone(data)
+	binary.LittleEndian.PutUint32(b[4:], session)
+	return b
 }
 
 // sealed is a question for a handshake with the seal that says that its sender knows whom he asks.

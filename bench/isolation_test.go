@@ -40,6 +40,8 @@ var floods = []string{
 	"wrong handshakes at the other's port",
 	"what looks like data at the other's port",
 	"what looks like data at its own port",
+	"what looks like data of its own session",
+	"what looks like empty data of its own session",
 	"handshakes sealed for its own port, and replayed",
 	"handshakes sealed for its own port, each new",
 }
@@ -113,6 +115,9 @@ func newBesieged(t *testing.T) *besieged {
 		Forbidden: []netip.Addr{netnstest.PodAddr(43, g, 5, true), netnstest.PodAddr(43, 1-g, 5, true), netnstest.NodeAddr(g, true), out, netip.MustParseAddr("8.8.8.8")},
 	}, 0, place.File)
 	b.line.check(t)
+	if b.attacker.do(asking) == "not" { // it has a session from then on
+		t.Fatal("the attacker's own pod does not answer it")
+	}
 	return b
 }
 

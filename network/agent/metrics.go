@@ -26,6 +26,9 @@ var (
 		"Packets that the gateway of a peering has dropped, by reason.", []string{"peering", "reason"}, nil)
 )
 
+// dropGarbage is why a tunnel's sockets drop packets, beside the reasons of the data plane.
+const dropGarbage = "garbage"
+
 // collectLimit bounds the reading of counters for one scrape.
 const collectLimit = 5 * time.Second
 
@@ -98,6 +101,9 @@ func (m *meter) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(bytesDesc, prometheus.CounterValue, float64(s.Sent), peering, "sent")
 		if !s.Handshake.IsZero() {
 			out <- prometheus.MustNewConstMetric(handshakeDesc, prometheus.GaugeValue, float64(s.Handshake.Unix()), peering)
+		}
+		if !s.Kernel {
+			out <- prometheus.MustNewConstMetric(dropsDesc, prometheus.CounterValue, float64(s.Dropped), peering, dropGarbage)
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), collectLimit)

@@ -1,10 +1,12 @@
 package netnstest
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
@@ -22,8 +24,9 @@ type Hostile struct {
 	// Take is called with each packet that comes out, which is its only until it returns.
 	Take func([]byte)
 
-	events chan tun.Event
-	end    sync.Once
+	events  chan tun.Event
+	end     sync.Once
+	session atomic.Uint32
 }
 
 // Tunnel is what a Hostile has to know of its tunnel.
@@ -37,7 +40,7 @@ type Tunnel struct {
 // Begin has it speak from a namespace, until what it returns is called, after Feed has ended.
 func (h *Hostile) Begin(at *os.File, c Tunnel) (end func(), err error) {
 	h.events = make(chan tun.Event, 1)
-	d := device.NewDevice(h, conn.NewStdNetBind(), device.NewLogger(device.LogLevelSilent, ""))
+	d := device.NewDevice(h, &overheard{conn.NewStdNetBind(), &h.session}, device.NewLogger(device.LogLevelSilent, ""))
 	text := fmt.Sprintf("private_key=%x\nlisten_port=%d\npublic_key=%x\nallowed_ip=0.0.0.0/0\nallowed_ip=::/0\n", c.Private, c.Port, c.Peer)
 	if c.Endpoint.IsValid() {
 		text += "endpoint=" + c.Endpoint.String() + "\n"
@@ -52,6 +55,23 @@ func (h *Hostile) Begin(at *os.File, c Tunnel) (end func(), err error) {
 		return nil, err
 	}
 	return d.Close, nil
+}
+
+// Session is the number that the other side has given the session of the last packet of data.
+func (h *Hostile) Session() uint32 { return h.session.Load() }
+
+// overheard is a socket that notes of which session is what it sends.
+type overheard struct {
+	conn.Bind
+	session *atomic.Uint32
+}
+
+// Send sends packets to one address.
+func (o *overheard) Send(packets [][]byte, to conn.Endpoint) error {
+	if b := packets[0]; b[0] == device.MessageTransportType {
+		o.session.Store(binary.LittleEndian.Uint32(b[4:]))
+	}
+	return o.Bind.Send(packets, to)
 }
 
 // Read asks for packets.

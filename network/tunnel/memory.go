@@ -27,6 +27,9 @@ const (
 	// counted where they come in and where they leave, and nowhere between. On the way out that
 	// is when there is no session; on the way in strangers can cause it.
 	stallOut, stallIn = 20 * time.Millisecond, 5 * time.Millisecond
+	// After so long without any that came in, those from before have left, or never will: single ones
+	// that do not leave are not to narrow a window for ever.
+	silence = 100 * time.Millisecond
 	// trimEvery is how often buffers are given back at most, and trimAfter how many packets in
 	// that time are traffic.
 	trimEvery = time.Second
@@ -40,6 +43,7 @@ const (
 type window struct {
 	stall time.Duration
 	under atomic.Int64
+	last  atomic.Int64  // when some came in, in nanoseconds
 	freed chan struct{} // has room for one
 }
 
@@ -60,7 +64,13 @@ func (w *window) wait() {
 	}
 }
 
-func (w *window) add(n int) { w.under.Add(int64(n)) }
+// add takes that so many have come in at a time.
+func (w *window) add(n int, now time.Time) {
+	if at := now.UnixNano(); at-w.last.Swap(at) > int64(silence) {
+		w.under.Store(0)
+	}
+	w.under.Add(int64(n))
+}
 
 // done takes that so many have left. More may leave than came in, as the library has some of its own.
 func (w *window) done(n int) {
@@ -149,7 +159,7 @@ func (a *attached) Read(buffers [][]byte, sizes []int, offset int) (int, error) 
 	a.trimmer.trim(buffers)
 	n, err := a.Device.Read(buffers, sizes, offset)
 	a.trimmer.used += n
-	a.out.add(n)
+	a.out.add(n, time.Now())
 	return n, err
 }
 
@@ -170,7 +180,7 @@ func bounded(in *window, known *sessions, receive conn.ReceiveFunc) conn.Receive
 		t.trim(packets)
 		n, err := receive(packets, sizes, from)
 		t.used += n
-		in.add(known.sift(packets[:n], sizes[:n], from[:n]))
+		in.add(known.sift(packets[:n], sizes[:n], from[:n]), time.Now())
 		return n, err
 	}
 }
@@ -181,6 +191,7 @@ func (s *socket) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 	for i := range receive {
 		receive[i] = bounded(s.in, &s.sessions, receive[i])
 	}
+	s.sessions.opened(sockets(s.Bind))
 	return receive, port, err
 }
 

@@ -15,9 +15,10 @@ import (
 
 func TestWindow(t *testing.T) {
 	w := newWindow(time.Hour)
-	w.add(windowMost - 1)
+	now := time.Unix(1e9, 0)
+	w.add(windowMost-1, now)
 	w.wait() // has room
-	w.add(10)
+	w.add(10, now.Add(silence))
 	entered := make(chan struct{})
 	go func() { w.wait(); close(entered) }()
 	w.done(1)
@@ -37,10 +38,15 @@ func TestWindow(t *testing.T) {
 		t.Fatalf("%d under way, of none", n)
 	}
 	w.stall = time.Millisecond
-	w.add(windowMost)
+	w.add(windowMost, now)
 	w.wait() // dropped, all of them
 	if n := w.under.Load(); n != 0 {
 		t.Fatalf("%d under way, that were dropped", n)
+	}
+	w.add(windowMost-1, now)
+	w.add(1, now.Add(silence+time.Nanosecond)) // nobody waits for the others
+	if n := w.under.Load(); n != 1 {
+		t.Fatalf("%d under way, after a silence", n)
 	}
 }
 
@@ -80,7 +86,7 @@ func TestBounded(t *testing.T) {
 	}{
 		{"data, of its question", message(device.MessageTransportType, 71, 1400), 1, true},
 		{"data, of its answer", message(device.MessageTransportType, 72, 500), 1, true},
-		{"what keeps the tunnel open", message(device.MessageTransportType, 71, device.MessageKeepaliveSize), 0, true},
+		{"what keeps the tunnel open", message(device.MessageTransportType, 71, device.MessageKeepaliveSize), 1, true},
 		{"data of no session", message(device.MessageTransportType, 73, 1400), 0, false},
 		{"what is like it and empty", message(device.MessageTransportType, 73, device.MessageKeepaliveSize), 0, false},
 		{"a question", sealed(own, device.MessageInitiationType, 0, device.MessageInitiationSize), 0, true},

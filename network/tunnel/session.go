@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.zx2c4.com/wireguard/conn"
@@ -19,9 +20,10 @@ const sessionsMost = 1024
 // by these the peer says what a packet is for. What has none of them is a stranger's, who is to
 // cost the device nothing: the library would drop it too, but nobody would be told.
 type sessions struct {
-	mu sync.RWMutex
-	// known says of each whether it is that of a question, which waits for an answer.
-	known recent[uint32, bool]
+	mu    sync.RWMutex
+	known recent[uint32, number]
+	// sockets are where packets come in, which let pass what is of a number that is known.
+	sockets []syscall.RawConn
 	// own are the seals of who knows our key, as it is and as it was before.
 	own [2]*device.CookieChecker
 	key PublicKey
@@ -30,6 +32,13 @@ type sessions struct {
 	limits limits
 	// heard is where packets of a session went last: the library has them follow the peer.
 	heard atomic.Pointer[netip.Addr]
+}
+
+// number says of one whether it is that of a question, which waits for an answer, and since when
+// it is known.
+type number struct {
+	asks bool
+	at   time.Time
 }
 
 // is says by which key the device is known from now on.
@@ -54,7 +63,51 @@ func (s *sessions) note(packet []byte) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.known.add(binary.LittleEndian.Uint32(packet[4:]), kind == device.MessageInitiationType, sessionsMost)
+	n, now := binary.LittleEndian.Uint32(packet[4:]), time.Now()
+	if _, is := s.known.of[n]; !is { // the same question may go to several addresses
+		s.known.add(n, number{kind == device.MessageInitiationType, now}, sessionsMost)
+		s.admit(now)
+	}
+}
+
+// opened takes the sockets, all of them.
+func (s *sessions) opened(at []syscall.RawConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sockets = at
+	s.admit(time.Now())
+}
+
+// admit has the sockets let pass what is of a number that the peer may speak of.
+func (s *sessions) admit(now time.Time) {
+	if len(s.sockets) == 0 {
+		return
+	}
+	if program, err := filter(s.numbers(now)); err == nil {
+		for _, at := range s.sockets {
+			_ = screen(at, program) // sift drops the same
+		}
+	}
+}
+
+// numbers are those that the peer may speak of.
+func (s *sessions) numbers(now time.Time) (all []uint32) {
+	for n, known := range s.known.of {
+		if now.Sub(known.at) < numberFor {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// dropped is how many packets the sockets have not taken, since they were opened.
+func (s *sessions) dropped() (n uint64) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, at := range s.sockets {
+		n += droppedAt(at)
+	}
+	return n
 }
 
 // follow takes where something of a session is sent to, or an answer: there the peer was heard.
@@ -92,8 +145,8 @@ func (s *sessions) sealed(packet []byte) bool {
 }
 
 // sift makes packets empty that are a stranger's, which the library passes by, and returns how many of
-// the others will leave by the device: neither handshakes nor what only keeps a tunnel open.
-func (s *sessions) sift(packets [][]byte, sizes []int, from []conn.Endpoint) (carried int) {
+// the others are of a session: they leave by the device, but for what is forged, and a few that are empty.
+func (s *sessions) sift(packets [][]byte, sizes []int, from []conn.Endpoint) (of int) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for i, size := range sizes {
@@ -104,17 +157,17 @@ func (s *sessions) sift(packets [][]byte, sizes []int, from []conn.Endpoint) (ca
 		switch binary.LittleEndian.Uint32(packet) {
 		case device.MessageTransportType, device.MessageCookieReplyType:
 			_, passes = s.known.of[binary.LittleEndian.Uint32(packet[4:])]
-			if passes && packet[0] == device.MessageTransportType && size > device.MessageKeepaliveSize {
-				carried++
+			if passes && packet[0] == device.MessageTransportType {
+				of++
 			}
 		case device.MessageInitiationType:
 			passes = s.question(packet, from[i])
 		case device.MessageResponseType:
-			passes = size == device.MessageResponseSize && s.known.of[binary.LittleEndian.Uint32(packet[8:])] && s.sealed(packet)
+			passes = size == device.MessageResponseSize && s.known.of[binary.LittleEndian.Uint32(packet[8:])].asks && s.sealed(packet)
 		}
 		if !passes {
 			sizes[i] = 0
 		}
 	}
-	return carried
+	return of
 }

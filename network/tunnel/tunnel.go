@@ -52,6 +52,9 @@ type Stats struct {
 	Handshake time.Time
 	// Received and Sent are bytes on the wire since the device was made, or the peer renewed.
 	Received, Sent uint64
+	// Dropped is how many packets the tunnel's sockets have not taken since they were opened: what looks like
+	// data and is of no session, and what came faster than it was read. Of the kernel's WireGuard it is not known.
+	Dropped uint64
 	// Endpoint is where the peer was heard last, or before that where it is sought.
 	Endpoint netip.AddrPort
 	// Listed says that this is one of Config.Endpoints, where others than this device may find

@@ -269,7 +269,7 @@ func (u *userspace) stats() (Stats, error) {
 		}
 	}
 	s := peers[u.active]
-	s.Peer, s.ListenPort = u.active, port
+	s.Peer, s.ListenPort, s.Dropped = u.active, port, u.socket.sessions.dropped()
 	for k, p := range peers {
 		if k != u.active {
 			s.Received, s.Sent = s.Received+p.Received, s.Sent+p.Sent
