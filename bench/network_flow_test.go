@@ -147,7 +147,7 @@ func (l *line) piece(b []byte) (float64, error) {
 func (l *line) burst(b []byte) (rate float64, lost int, err error) {
 	begin := time.Now()
 	for range burstWindows {
-		before := l.server.datagrams.Load()
+		before, from := l.server.datagrams.Load(), time.Now()
 		for range burstWindow {
 			if _, err := l.datagrams.Write(b); err != nil {
 				return 0, 0, err
@@ -159,6 +159,9 @@ func (l *line) burst(b []byte) (rate float64, lost int, err error) {
 			missing = burstWindow - int(l.server.datagrams.Load()-before)
 		}
 		lost += missing
+		if missing == 0 {
+			l.windows = append(l.windows, time.Since(from))
+		}
 	}
 	n := burstWindows*burstWindow - lost
 	return float64(n*len(b)) * 8 / time.Since(begin).Seconds() / 1e9, lost, nil
