@@ -136,7 +136,7 @@ func TestFrontBegins(t *testing.T) {
 	m.restart()
 	w.settle()
 	if w.writes != writes {
-		t.Errorf("%d writes after a restart", w.writes-writes)
+		t.Errorf("after a restart there are the writes\n%s", w.since(writes))
 	}
 }
 

@@ -87,7 +87,7 @@ func TestHop(t *testing.T) {
 	w.milan.restart()
 	w.settle()
 	if w.writes != before {
-		t.Errorf("a new process writes %d times", w.writes-before)
+		t.Errorf("a new process writes\n%s", w.since(before))
 	}
 
 	// Ranges that nobody else has are not shown as they are, until they are not seen so.

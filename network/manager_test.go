@@ -18,9 +18,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -39,9 +42,16 @@ func TestManager(t *testing.T) {
 	w := newWorld(t)
 	w.rome.config.Network.Pods, w.rome.config.Network.Service = []string{"10.42.0.0/16"}, corev1.ServiceTypeNodePort
 	server := kubetest.Server(t)
+	// Others use the same server, and what nobody wants is removed.
+	mine := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{labelWorld: w.milan.peer})}
+	here := cache.ByObject{Namespaces: map[string]cache.Config{w.rome.namespace: {}, w.rome.sees[0]: {}, w.milan.sees[0]: {}, w.rome.sees[0] + "-oslo": {}, w.milan.sees[0] + "-oslo": {}}}
 	mgr, err := ctrl.NewManager(server.Config, ctrl.Options{
 		Scheme: kubetest.Scheme(), Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: new(true)},
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+			&v1alpha1.Peering{}: mine, &v1alpha1.Tenant{}: mine, &corev1.Node{}: mine,
+			&v1alpha1.NetworkConfig{}: here, &v1alpha1.NetworkPath{}: here, &v1alpha1.NetworkRules{}: here, &v1alpha1.NamespaceMap{}: here,
+		}},
 	})
 	if err != nil {
 		t.Fatal(err)

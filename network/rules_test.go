@@ -45,7 +45,7 @@ func offloaded(of *world) *ruled {
 	w.create(&v1alpha1.NamespaceMap{ObjectMeta: at(w.here(), v1alpha1.NamespaceMapName), Spec: v1alpha1.NamespaceMapSpec{
 		Namespaces: map[string]v1alpha1.NamespaceMapping{w.space: {Strategy: v1alpha1.MappingDefaultName}}}})
 	w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.rome.peer, Labels: map[string]string{
-		v1alpha1.LabelType: v1alpha1.TypeVirtualNode, v1alpha1.LabelPeering: w.rome.peer}}})
+		v1alpha1.LabelType: v1alpha1.TypeVirtualNode, v1alpha1.LabelPeering: w.rome.peer, labelWorld: w.milan.peer}}})
 	w.db, w.web = w.pod("db", w.rome.peer, "10.254.0.5"), w.pod("web", w.rome.nodes[0], "10.42.0.7")
 	w.again()
 	return w

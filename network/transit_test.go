@@ -317,7 +317,7 @@ func TestTransit(t *testing.T) {
 	w.rome.restart()
 	w.settle()
 	if w.writes != before {
-		t.Errorf("a new process writes %d times", w.writes-before)
+		t.Errorf("a new process writes\n%s", w.since(before))
 	}
 	for _, peering := range []string{oslo, milan} { // the younger one, and the older one
 		was := view(peering)

@@ -51,7 +51,8 @@ type world struct {
 	away        bool // milan does not answer rome
 
 	writes   int
-	dieAfter int // writes; -1 is never
+	wrote    []string // each of them
+	dieAfter int      // writes; -1 is never
 	died     bool
 }
 
@@ -102,13 +103,23 @@ func (p fakePeer) Reachable() (bool, time.Time, error) {
 	return true, time.Time{}, nil
 }
 
-func (w *world) write() error {
+func (w *world) write(what string, obj client.Object, patch client.Patch) error {
 	if w.dieAfter >= 0 && w.writes >= w.dieAfter {
 		w.died = true
 		return errDead
 	}
 	w.writes++
+	if patch != nil {
+		text, _ := patch.Data(obj)
+		what += " " + string(text)
+	}
+	w.wrote = append(w.wrote, fmt.Sprintf("%T %s/%s: %s", obj, obj.GetNamespace(), obj.GetName(), what))
 	return nil
+}
+
+// since is what was written after so many writes.
+func (w *world) since(writes int) string {
+	return strings.Join(w.wrote[len(w.wrote)-(w.writes-writes):], "\n")
 }
 
 // newWorld makes both sides, peered, with the same addresses, and their networks on.
@@ -129,13 +140,13 @@ func peeredBy(t *testing.T, consume *v1alpha1.Consume) *world {
 	on := &v1alpha1.ClusterInfo{ID: string(uuid.NewUUID()), Name: "x", Features: []string{v1alpha1.FeatureNetwork, v1alpha1.FeatureNetworkPolicy, v1alpha1.FeaturePeering}}
 	w.space(v1alpha1.PeeringNamespace(milan), map[string]string{v1alpha1.LabelPeering: milan})
 	w.space(v1alpha1.TenantNamespace(rome), map[string]string{v1alpha1.LabelTenant: rome})
-	p := w.create(&v1alpha1.Peering{ObjectMeta: metav1.ObjectMeta{Name: milan}, Spec: v1alpha1.PeeringSpec{ClusterID: string(uuid.NewUUID()),
+	p := w.create(&v1alpha1.Peering{ObjectMeta: w.named(milan), Spec: v1alpha1.PeeringSpec{ClusterID: string(uuid.NewUUID()),
 		Consume: consume}}).(*v1alpha1.Peering)
 	p.Status.Remote, p.Status.ServerURL = on, "https://192.0.2.77:6443"
 	w.status(p)
-	w.create(&v1alpha1.Peering{ObjectMeta: metav1.ObjectMeta{Name: rome}, Spec: v1alpha1.PeeringSpec{ClusterID: string(uuid.NewUUID()),
+	w.create(&v1alpha1.Peering{ObjectMeta: w.named(rome), Spec: v1alpha1.PeeringSpec{ClusterID: string(uuid.NewUUID()),
 		Provide: &v1alpha1.Provide{Tenant: rome}}})
-	tenant := w.create(&v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: rome}, Spec: v1alpha1.TenantSpec{
+	tenant := w.create(&v1alpha1.Tenant{ObjectMeta: w.named(rome), Spec: v1alpha1.TenantSpec{
 		ClusterID: string(uuid.NewUUID()), PeeringUID: string(uuid.NewUUID()), InBand: consume.InBand != nil}}).(*v1alpha1.Tenant)
 	tenant.Status.Cluster = on
 	tenant.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionNamespaceReady, Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: metav1.Now()}}
@@ -145,7 +156,7 @@ func peeredBy(t *testing.T, consume *v1alpha1.Consume) *world {
 		for j := range 2 {
 			name := fmt.Sprintf("%s-%d", s.peer, j)
 			s.nodes = append(s.nodes, name)
-			n := w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{PodCIDRs: []string{fmt.Sprintf("10.42.%d.0/24", j)}}}).(*corev1.Node)
+			n := w.create(&corev1.Node{ObjectMeta: w.named(name), Spec: corev1.NodeSpec{PodCIDRs: []string{fmt.Sprintf("10.42.%d.0/24", j)}}}).(*corev1.Node)
 			n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("198.18.%d.%d", i, j+1)}}
 			w.status(n)
 		}
@@ -185,31 +196,31 @@ func (s *side) intercepted() client.WithWatch {
 			return err
 		},
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
-			if err := w.write(); err != nil {
+			if err := w.write("create", obj, nil); err != nil {
 				return err
 			}
 			return s.keyed(c.Create(ctx, obj, opts...))
 		},
 		Update: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.UpdateOption) error {
-			if err := w.write(); err != nil {
+			if err := w.write("update", obj, nil); err != nil {
 				return err
 			}
 			return s.keyed(c.Update(ctx, obj, opts...))
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
-			if err := w.write(); err != nil {
+			if err := w.write("patch", obj, patch); err != nil {
 				return err
 			}
 			return s.keyed(c.Patch(ctx, obj, patch, opts...))
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
-			if err := w.write(); err != nil {
+			if err := w.write("delete", obj, nil); err != nil {
 				return err
 			}
 			return c.Delete(ctx, obj, opts...)
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
-			if err := w.write(); err != nil {
+			if err := w.write("patch", obj, patch); err != nil {
 				return err
 			}
 			return c.SubResource(sub).Patch(ctx, obj, patch, opts...)
@@ -417,6 +428,20 @@ func (s *side) renew(node string, annotations map[string]string) {
 	s.decider.agents.tell()
 }
 
+// renewed lets all agents renew their Leases: who begins anew takes every one for one that holds.
+func (w *world) renewed() {
+	w.t.Helper()
+	for _, s := range []*side{w.rome, w.milan} {
+		leases := &coordinationv1.LeaseList{}
+		if err := w.raw.List(ctx, leases, client.InNamespace(s.namespace)); err != nil {
+			w.t.Fatal(err)
+		}
+		for i := range leases.Items {
+			s.renew(*leases.Items[i].Spec.HolderIdentity, leases.Items[i].Annotations)
+		}
+	}
+}
+
 // tunnel is what is known of the tunnel.
 func (s *side) tunnel() string {
 	switch alive, known := s.network.Alive(s.peer); {
@@ -446,6 +471,14 @@ func at(namespace, name string) metav1.ObjectMeta {
 }
 
 func named(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
+
+// labelWorld tells the objects of a world from those of others at the same server.
+const labelWorld = "world"
+
+// named is the name of an object of this world, in no namespace.
+func (w *world) named(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, Labels: map[string]string{labelWorld: w.milan.peer}}
+}
 
 // lies is a reader that shows another spec of the provider's object.
 type lies struct {

@@ -293,10 +293,7 @@ func (a *Agent) step(ctx context.Context, all bool) time.Duration {
 	if left := time.Until(until); gateway && left > 0 {
 		next = min(next, left+time.Millisecond)
 	}
-	if left := time.Until(k.again); left > 0 {
-		next = min(next, left+time.Millisecond)
-	}
-	return next
+	return k.wait(next, time.Now())
 }
 
 // plan is what follows, whether others may have taken over the gateways here, and until when

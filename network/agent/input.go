@@ -60,6 +60,15 @@ func sooner(a, b time.Time) time.Time {
 	return a
 }
 
+// wait is how long to wait for what follows though nothing is heard, at most for a time: for nothing if
+// it was due meanwhile.
+func (k *known) wait(most time.Duration, now time.Time) time.Duration {
+	if k.again.IsZero() {
+		return most
+	}
+	return min(most, max(k.again.Sub(now), 0)+time.Millisecond)
+}
+
 func (k *known) wrong(object, format string, args ...any) {
 	k.problems = append(k.problems, plan.Problem{Object: object, Text: fmt.Sprintf(format, args...)})
 }

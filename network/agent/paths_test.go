@@ -445,10 +445,14 @@ func TestPathsAreRead(t *testing.T) {
 	if !c.wait(ctx) {
 		t.Fatal("the caches are not there")
 	}
+	var f facts
 	var k known
 	paths := func() []plan.Path {
 		c.rations.Begin(time.Now())
-		k = input(c.facts())
+		f = c.facts() // of the server's, which is that of other tests too
+		f.configs = slices.DeleteFunc(f.configs, func(n v1alpha1.NetworkConfig) bool { return n.Namespace != at })
+		f.paths = slices.DeleteFunc(f.paths, func(n v1alpha1.NetworkPath) bool { return n.Namespace != at })
+		k = input(f)
 		for _, p := range k.input.Peerings {
 			if p.Key == v1alpha1.NetworkKey(at) {
 				return p.Paths
@@ -460,13 +464,9 @@ func TestPathsAreRead(t *testing.T) {
 		t.Helper()
 		limit := time.After(20 * time.Second)
 		for !holds(paths()) {
-			var again <-chan time.Time // as an agent does
-			if left := time.Until(k.again); left > 0 {
-				again = time.After(left + time.Millisecond)
-			}
 			select {
 			case <-changed:
-			case <-again:
+			case <-time.After(k.wait(time.Minute, time.Now())): // as an agent does
 			case <-limit:
 				t.Fatalf("not within 20 s: %s; problems are %v", what, k.problems)
 			}
@@ -477,7 +477,7 @@ func TestPathsAreRead(t *testing.T) {
 	status := n.Status
 	status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now())
 	create(&n)
-	until("it is there, and the manager has said nothing yet", func(p []plan.Path) bool { return len(c.facts().paths) > 0 && len(p) == 0 })
+	until("it is there, and the manager has said nothing yet", func(p []plan.Path) bool { return len(f.paths) > 0 && len(p) == 0 })
 	n.Status = status
 	if err := api.Status().Update(t.Context(), &n); err != nil {
 		t.Fatal(err)
@@ -490,7 +490,7 @@ func TestPathsAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	until("its time has come", func(p []plan.Path) bool { return len(p) == 0 })
-	if time.Now().Before(n.Spec.Until.Time) || len(c.facts().paths) != 1 {
-		t.Error("it has ended before its time, or was removed")
+	if f.now.Before(n.Spec.Until.Time) || len(f.paths) != 1 {
+		t.Errorf("it has ended at %s, before its time, %s, or was removed: there are %v; problems are %v", f.now, n.Spec.Until, f.paths, k.problems)
 	}
 }

@@ -124,3 +124,23 @@ func TestSooner(t *testing.T) {
 		}
 	}
 }
+
+// TestWait holds that what was due before an agent came to wait for it is not waited for.
+func TestWait(t *testing.T) {
+	now := time.Unix(1800000000, 0)
+	for _, c := range []struct {
+		reason string
+		again  time.Time
+		want   time.Duration
+	}{
+		{"nothing is due", time.Time{}, paceMost},
+		{"later than it is looked anyway", now.Add(time.Hour), paceMost},
+		{"soon", now.Add(time.Second), time.Second + time.Millisecond},
+		{"it was due while a plan was applied", now.Add(-time.Second), time.Millisecond},
+	} {
+		k := known{again: c.again}
+		if got := k.wait(paceMost, now); got != c.want {
+			t.Errorf("%s: it waits for %s, want %s", c.reason, got, c.want)
+		}
+	}
+}

@@ -355,13 +355,15 @@ func TestWorlds(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	var all census
-	for range 100 {
+	least := func() int { return min(all.same, all.translated, all.changed, all.refused, all.lacking) }
+	worlds := 0
+	for ; worlds < 100 || least() < 100 && worlds < 1000; worlds++ { // the dice may show little of something
 		seen := live(t, r.IntN, 25)
 		all.same, all.translated, all.changed = all.same+seen.same, all.translated+seen.translated, all.changed+seen.changed
 		all.refused, all.lacking = all.refused+seen.refused, all.lacking+seen.lacking
 	}
-	if t.Logf("%+v", all); min(all.same, all.translated, all.changed, all.refused, all.lacking) < 100 {
-		t.Errorf("too little happened: %+v", all)
+	if t.Logf("%d worlds: %+v", worlds, all); least() < 100 {
+		t.Errorf("too little happened in %d worlds: %+v", worlds, all)
 	}
 }
 

@@ -35,8 +35,8 @@ func (r rotation) rotate(ownConfig, othersConfig *Config, passed func()) time.Du
 }
 
 // TestRotation changes the keys of both sides in turn under steady traffic both ways. Nothing
-// may be lost. Rotations during which this process got no processor are not judged: answers
-// then come after they were given up.
+// may be lost. What is lost in rotations during which this process got no processor is not
+// judged: answers then come after they were given up.
 func TestRotation(t *testing.T) {
 	rome, milan, romes, milans := pair(t, Options{})
 	romeConfig, milanConfig := rome.config(milan, milan.endpoint()), milan.config(rome)
@@ -59,7 +59,7 @@ func TestRotation(t *testing.T) {
 		starved := max(there.late(), back.late())
 		lostThere, sent, _ := there.lost()
 		lostBack, more, _ := back.lost()
-		if starved > 50*time.Millisecond {
+		if starved > 50*time.Millisecond && len(lostThere)+len(lostBack) > 0 {
 			t.Logf("rotation %d is not judged: this process got no processor for %s; lost %v and %v", i, starved, lostThere, lostBack)
 			continue
 		}
@@ -129,8 +129,24 @@ func TestPresharedKey(t *testing.T) {
 }
 
 // TestRotationOfBoth holds that two sides that change their keys in the same moment, each
-// having told the other, find each other again.
+// having told the other, find each other again. As above, who got no processor is not judged.
 func TestRotationOfBoth(t *testing.T) {
+	for range 5 {
+		lost, starved := rotationOfBoth(t)
+		if lost <= 400 { // what was asked for in the same moment is voided, and asked for again
+			return
+		}
+		if starved <= 50*time.Millisecond {
+			t.Fatalf("%d lost in a row, more than four seconds", lost)
+		}
+		t.Logf("not judged: this process got no processor for %s; lost %d in a row", starved, lost)
+	}
+	t.Error("no rotation can be judged")
+}
+
+// rotationOfBoth returns how many pings in a row are lost by one, and how long this process got no
+// processor.
+func rotationOfBoth(t *testing.T) (row int, starved time.Duration) {
 	rome, milan, romes, milans := pair(t, Options{})
 	romeConfig, milanConfig := rome.config(milan, milan.endpoint()), milan.config(rome)
 	romeNext, milanNext := newKey(t), newKey(t)
@@ -146,11 +162,10 @@ func TestRotationOfBoth(t *testing.T) {
 		return rome.stats(romes).Peer == milanNext.Public() && milan.stats(milans).Peer == romeNext.Public()
 	})
 	await(t, "pings with the new keys", patience, func() bool { return p.answeredAfter(changed.Add(100 * time.Millisecond)) })
+	starved = p.late()
 	missing, of, row := p.lost()
 	t.Logf("%d of %d lost, %d in a row", len(missing), of, row)
-	if row > 400 { // what was asked for in the same moment is voided, and asked for again
-		t.Errorf("%d lost in a row, more than four seconds", row)
-	}
+	return row, starved
 }
 
 // TestStranger holds that a key that nobody spoke of gets nowhere, and does not disturb.
