@@ -79,15 +79,14 @@ func TestTenantVerbs(t *testing.T) {
 
 // testCompletion asks as shells do.
 func (s *stage) testCompletion(t *testing.T) {
-	got := s.run("__complete", "cordon", "tenant", "")
-	if !strings.HasPrefix(got.out, "rome\n") {
-		t.Errorf("completing a tenant: %+v", got)
-	}
+	eventually(t, "it completes a tenant", func() bool { // nothing is said where a cluster is too slow
+		return strings.HasPrefix(s.run("__complete", "cordon", "tenant", "").out, "rome\n")
+	})
 	begin := time.Now()
 	dead := programWith(t.Context(), func(e *Env) {
 		e.Connect = func(Access) (*Cluster, error) { return Connect(Access{Kubeconfig: blackhole(t)}) }
 	}, "__complete", "unpeer", "")
-	if d := cmp.Diff(":4\n", dead.out); d != "" || time.Since(begin) > completeLimit+3*time.Second {
+	if d := cmp.Diff(":4\n", dead.out); d != "" || time.Since(begin) > limit {
 		t.Errorf("completing without a cluster took %s (-want +got):\n%s", time.Since(begin), d)
 	}
 }

@@ -114,7 +114,7 @@ func TestProgressOnATerminal(t *testing.T) {
 	c := clocktesting.NewFakeClock(time.Unix(0, 0))
 	p := Start(out, true, c)
 	p.Step("waiting for milan")
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !strings.Contains(out.String(), "⠙ waiting for milan") {
 		if time.Now().After(deadline) {
 			t.Fatalf("the spinner does not turn: %q", out.String())

@@ -31,7 +31,7 @@ import (
 	"github.com/pelago-dev/pelago/peering/tenant"
 )
 
-const waitLimit = 60 * time.Second
+const waitLimit = 2 * time.Minute
 
 func TestParse(t *testing.T) {
 	cases := []struct {

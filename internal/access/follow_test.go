@@ -103,7 +103,7 @@ func TestTokenOfTheCluster(t *testing.T) {
 
 func eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !done() {

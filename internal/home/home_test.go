@@ -24,7 +24,7 @@ import (
 	"github.com/pelago-dev/pelago/internal/kubetest"
 )
 
-const waitLimit = 30 * time.Second
+const waitLimit = 2 * time.Minute
 
 // place is a namespace with what the chart puts there.
 type place struct {

@@ -168,7 +168,7 @@ func TestEndlessAmount(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "tenant.limits.resources.cpu") {
 			t.Errorf("got %v, want an error that names the field", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("parsing does not end")
 	}
 }

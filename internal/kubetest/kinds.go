@@ -19,7 +19,7 @@ import (
 )
 
 // kindsLimit bounds the wait for Pelago's kinds to be served.
-const kindsLimit = 30 * time.Second
+const kindsLimit = 2 * time.Minute
 
 // Scheme returns a scheme with the kinds of Kubernetes and of Pelago.
 func Scheme() *runtime.Scheme {

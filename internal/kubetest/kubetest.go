@@ -21,7 +21,7 @@ import (
 
 // startLimit bounds the wait for an API server to be ready. It takes a few seconds;
 // the rest is for machines that are busy with other builds.
-const startLimit = 90 * time.Second
+const startLimit = 5 * time.Minute
 
 // APIServer is a real kube-apiserver with its etcd, shared by all tests of the run.
 // No controller runs beside it: what it stores is what tests and their code wrote.

@@ -18,8 +18,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// callLimit bounds each group of requests that prepares or clears a namespace.
-const callLimit = 30 * time.Second
+// callLimit bounds each group of requests that prepares or clears a namespace, on the
+// busiest machine.
+const callLimit = 2 * time.Minute
 
 // Namespace makes a namespace named after the test, different on every call, with its
 // default service account, and removes it with all it holds when the test ends.

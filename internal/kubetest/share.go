@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -123,10 +124,11 @@ func start(ctx context.Context, dir, program string, owner process) (server, err
 		ended <- cmd.Wait()
 		close(ended)
 	}()
-	kubeconfig, err := awaitReady(ctx, stdout.Name(), ended)
+	kubeconfig, err := awaitReady(ctx, stdout, ended)
 	if err != nil {
 		stop(cmd.Process.Pid, ended)
-		return server{}, fmt.Errorf("%w\n%s", err, tail(stderr.Name(), 40))
+		said, _ := whole(stderr)
+		return server{}, fmt.Errorf("%w\n%s", err, last(said, 40))
 	}
 	s := server{Kubeconfig: kubeconfig, startup: time.Since(begin)}
 	if s.Process, err = lookup(cmd.Process.Pid); err == nil {
@@ -139,7 +141,8 @@ func start(ctx context.Context, dir, program string, owner process) (server, err
 	return s, nil
 }
 
-// stop asks a server to end, and kills all of its session five seconds later.
+// stop asks a server to end, and kills all of its session five seconds later. When it
+// returns the server is gone: it removes nothing of what the next one makes there.
 func stop(pid int, ended <-chan error) {
 	syscall.Kill(pid, syscall.SIGTERM)
 	select {
@@ -147,17 +150,18 @@ func stop(pid int, ended <-chan error) {
 	case <-time.After(5 * time.Second):
 	}
 	syscall.Kill(-pid, syscall.SIGKILL)
+	<-ended // is closed by then, or soon
 }
 
 // awaitReady waits for the line that says the server is ready, and returns the path of
 // its kubeconfig.
-func awaitReady(ctx context.Context, output string, ended <-chan error) (string, error) {
+func awaitReady(ctx context.Context, output *os.File, ended <-chan error) (string, error) {
 	for {
-		text, err := os.ReadFile(output)
+		text, err := whole(output)
 		if err != nil {
 			return "", err
 		}
-		if line, _, whole := strings.Cut(string(text), "\n"); whole {
+		if line, _, complete := strings.Cut(string(text), "\n"); complete {
 			var ready struct{ Kubeconfig string }
 			if err := json.Unmarshal([]byte(line), &ready); err != nil || ready.Kubeconfig == "" {
 				return "", fmt.Errorf("its first line %q is not JSON with a kubeconfig", line)
@@ -235,12 +239,23 @@ func sweep(root string) {
 	}
 }
 
+// whole reads a file from its beginning, also when its name is gone: a server that ends
+// removes its directory.
+func whole(file *os.File) ([]byte, error) {
+	return io.ReadAll(io.NewSectionReader(file, 0, 1<<30))
+}
+
 // tail returns the last lines of a file, for errors.
 func tail(path string, lines int) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err.Error()
 	}
+	return last(text, lines)
+}
+
+// last returns the last lines of a text.
+func last(text []byte, lines int) string {
 	all := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }

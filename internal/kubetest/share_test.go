@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -88,6 +89,7 @@ func TestShareFails(t *testing.T) {
 		reason, program, want string
 	}{
 		{"what it said last is in the error", "#!/bin/sh\necho no memory left >&2; exit 3\n", "no memory left"},
+		{"also when it has removed its directory", "#!/bin/sh\necho no port left >&2; rm -r \"$3\"; exit 3\n", "no port left"},
 		{"output that is not ours is shown", "#!/bin/sh\necho hello; sleep 60\n", `"hello" is not JSON`},
 		{"a line without a kubeconfig is no server", "#!/bin/sh\necho '{}'; sleep 60\n", "with a kubeconfig"},
 		{"waiting ends", "#!/bin/sh\nsleep 60\n", "not ready: context deadline exceeded"},
@@ -96,13 +98,47 @@ func TestShareFails(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.reason, func(t *testing.T) {
 			owner, _ := sleeper(t)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			limit := patience
+			if strings.Contains(c.want, "deadline") {
+				limit = time.Second
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
 			_, err := share(ctx, t.TempDir(), script(t, c.program), owner)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want it to contain %q", err, c.want)
 			}
 		})
+	}
+}
+
+// TestStop holds that a server that does not end when it is asked is gone when stop returns:
+// it cannot remove what the next one has made.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command("/bin/sh", "-c", "trap '' TERM; echo; exec sleep 600")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	var gone atomic.Bool
+	ended := make(chan error, 1)
+	go func() {
+		err := cmd.Wait()
+		gone.Store(true)
+		ended <- err
+		close(ended)
+	}()
+	stop(cmd.Process.Pid, ended)
+	if !gone.Load() {
+		t.Error("it is not gone")
 	}
 }
 
@@ -154,7 +190,7 @@ func TestParseStat(t *testing.T) {
 
 func mustShare(t *testing.T, root, program string, owner process) server {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	s, err := share(ctx, root, program, owner)
 	if err != nil {
@@ -192,16 +228,19 @@ func script(t *testing.T, text string) string {
 	return path
 }
 
-// eventually waits until the condition holds, ten seconds at most.
+// patience bounds the wait for what comes at once unless the machine is busy.
+const patience = time.Minute
+
+// eventually waits until the condition holds.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(patience)
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for !condition() {
 		select {
 		case <-deadline:
-			t.Fatalf("waiting until %s: not so after 10 s", what)
+			t.Fatalf("waiting until %s: not so after %s", what, patience)
 		case <-tick.C:
 		}
 	}

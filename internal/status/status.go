@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,10 +51,11 @@ func (w *Writer) Commit(ctx context.Context, res *ctrl.Result, err *error) {
 
 // write patches status first: a finalizer that goes away may take the object with it.
 // Both patches hold only if nobody else wrote since Begin, for lists such as
-// conditions and finalizers are replaced whole.
+// conditions and finalizers are replaced whole. An empty list or map and none are the
+// same when they are written, so that is no change.
 func (w *Writer) write(ctx context.Context) error {
 	version := w.before.GetResourceVersion()
-	if !reflect.DeepEqual(statusOf(w.before), statusOf(w.after)) {
+	if !equality.Semantic.DeepEqual(statusOf(w.before), statusOf(w.after)) {
 		patched := w.after.DeepCopyObject().(client.Object)
 		if err := w.client.Status().Patch(ctx, patched, lock(w.before)); err != nil {
 			return err
@@ -92,10 +94,10 @@ func sameMain(a, b client.Object) bool {
 		}
 		return field.Interface()
 	}
-	return reflect.DeepEqual(a.GetFinalizers(), b.GetFinalizers()) &&
-		reflect.DeepEqual(a.GetLabels(), b.GetLabels()) &&
-		reflect.DeepEqual(a.GetAnnotations(), b.GetAnnotations()) &&
-		reflect.DeepEqual(spec(a), spec(b))
+	return equality.Semantic.DeepEqual(a.GetFinalizers(), b.GetFinalizers()) &&
+		equality.Semantic.DeepEqual(a.GetLabels(), b.GetLabels()) &&
+		equality.Semantic.DeepEqual(a.GetAnnotations(), b.GetAnnotations()) &&
+		equality.Semantic.DeepEqual(spec(a), spec(b))
 }
 
 // True, False and Unknown set a condition of an object's generation.

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/kubetest"
@@ -39,11 +41,35 @@ func TestDerive(t *testing.T) {
 	}
 }
 
+// TestEmptyIsNone: an empty map and none look the same when they are written, so nothing is.
+func TestEmptyIsNone(t *testing.T) {
+	written := 0
+	c := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+		SubResourcePatch: func(context.Context, client.Client, string, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+			written++
+			return nil
+		},
+		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+			written++
+			return nil
+		},
+	})
+	m := &v1alpha1.NamespaceMap{}
+	w := Begin(c, m)
+	m.Status.Namespaces, m.Spec.Namespaces, m.Finalizers = map[string]v1alpha1.MappedNamespace{}, map[string]v1alpha1.NamespaceMapping{}, []string{}
+	var res ctrl.Result
+	var err error
+	w.Commit(t.Context(), &res, &err)
+	if err != nil || written != 0 {
+		t.Errorf("%d writes, %v", written, err)
+	}
+}
+
 // TestCommit writes through a real API server, for it decides what a conflict is.
 func TestCommit(t *testing.T) {
 	server := kubetest.Server(t)
 	c := server.Client(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	namespace := server.Namespace(t)
 

@@ -116,7 +116,7 @@ func TestMetricsNeedRights(t *testing.T) {
 	// remembered by token, so each attempt takes a new one.
 	next := tokens(t, server, c, true)
 	allowed, status, text := "", 0, ""
-	for end := time.Now().Add(30 * time.Second); status != http.StatusOK && time.Now().Before(end); {
+	for end := time.Now().Add(2 * time.Minute); status != http.StatusOK && time.Now().Before(end); {
 		allowed = next()
 		status, text = get("/metrics", allowed)
 	}

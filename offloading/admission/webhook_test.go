@@ -320,7 +320,7 @@ func FuzzHandler(f *testing.F) {
 		}
 		begun := time.Now()
 		w := post(h, body)
-		if took := time.Since(begun); took > 5*time.Second {
+		if took := time.Since(begun); took > time.Minute {
 			t.Fatalf("the answer took %s", took)
 		}
 		if w.Code != http.StatusOK {

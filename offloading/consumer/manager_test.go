@@ -26,14 +26,14 @@ import (
 // await polls until the condition holds.
 func (w *world) await(what string, condition func() bool) {
 	w.t.Helper()
-	deadline := time.NewTimer(30 * time.Second)
+	deadline := time.NewTimer(2 * time.Minute)
 	defer deadline.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !condition() {
 		select {
 		case <-deadline.C:
-			w.t.Fatalf("waiting until %s: not so after 30 s", what)
+			w.t.Fatalf("waiting until %s: not so after two minutes", what)
 		case <-tick.C:
 		}
 	}

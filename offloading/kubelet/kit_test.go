@@ -249,7 +249,7 @@ func newStage(t testing.TB, provider http.Handler) *stage {
 		cancel()
 		select {
 		case <-ended:
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Error("the ports do not close")
 		}
 	})
@@ -331,7 +331,7 @@ func freePort(t testing.TB) int32 {
 
 func eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for !done() {

@@ -253,11 +253,17 @@ func TestOnwardPodsThatStay(t *testing.T) {
 	}
 }
 
-// TestOnwardCrash lets all processes die at their writes while the consent is taken back.
+// TestOnwardCrash lets all processes die at their writes while the consent is taken back,
+// which is given again each time.
 func TestOnwardCrash(t *testing.T) {
 	t.Parallel()
+	c := newChain(t, v1alpha1.OnwardAllow)
 	kubetest.CrashPoints(t, func(after int) (int, bool) {
-		c := newChain(t, v1alpha1.OnwardAllow)
+		c.let(v1alpha1.OnwardAllow)
+		c.settle()
+		if !there(get(c.world, "", c.last, &corev1.Namespace{})) {
+			t.Fatalf("before dying at write %d: %s", after, c.stalled())
+		}
 		c.let(v1alpha1.OnwardDeny)
 		c.writes, c.dieAfter, c.died = 0, after, false
 		for quiet := 0; quiet < 2 && !c.died; quiet++ {
@@ -277,6 +283,7 @@ func TestOnwardCrash(t *testing.T) {
 		if here != nil || there(get(c.world, "", c.last, &corev1.Namespace{})) || len(c.labels(c.middle)) > 0 {
 			t.Fatalf("died before write %d: %v %v", after, here, c.labels(c.middle))
 		}
+		c.end(c.last)
 		return writes, died
 	})
 }

@@ -215,7 +215,7 @@ func TestHostileMap(t *testing.T) {
 		Finalizers: nil, Labels: map[string]string{v1alpha1.LabelTenant: "somebody"}}, Spec: v1alpha1.NamespaceMapSpec{Namespaces: entries}})
 	for range 3 {
 		w.clock.Step(writeEvery)
-		if _, err := w.provider.Reconcile(ctx, mapOfTenant(milan)); err != nil {
+		if err := once(w.provider, mapOfTenant(milan)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -111,7 +111,7 @@ func (b *bench) account() {
 }
 
 func (b *bench) clean() {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	off := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 	shadows, pods := &v1alpha1.ShadowPodList{}, &corev1.PodList{}

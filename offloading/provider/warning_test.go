@@ -308,7 +308,7 @@ func TestEar(t *testing.T) {
 	select {
 	case uid := <-woken:
 		b.want("who is woken", uid, b.uid)
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("nobody is woken")
 	}
 	first.Message, first.Count = "again", 2

@@ -72,7 +72,7 @@ func TestQuantities(t *testing.T) {
 		if (err == nil) != ok {
 			t.Errorf("%s: %v", text, err)
 		}
-		if took := time.Since(start); took > time.Second {
+		if took := time.Since(start); took > time.Minute {
 			t.Errorf("%s took %s", text, took)
 		}
 	}

@@ -124,7 +124,7 @@ func TestHostileShadowPods(t *testing.T) {
 					t.Errorf("level %q: %q does not name %s, or is too long", level, err, c.field)
 				}
 			}
-			if took := time.Since(start); took > 5*time.Second {
+			if took := time.Since(start); took > time.Minute {
 				t.Errorf("took %s", took)
 			}
 		})

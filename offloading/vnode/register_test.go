@@ -95,13 +95,13 @@ func TestRegister(t *testing.T) {
 
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for !so() {
 		select {
 		case <-deadline:
-			t.Fatalf("waiting until %s: not so after 30 s", what)
+			t.Fatalf("waiting until %s: not so after two minutes", what)
 		case <-tick.C:
 		}
 	}

@@ -313,9 +313,7 @@ func TestWaiting(t *testing.T) {
 	w.mu.Lock()
 	w.still = true
 	w.mu.Unlock()
-	short, cancel := context.WithTimeoutCause(w.ctx, time.Second, errLate)
-	defer cancel()
-	if _, err := w.shake.run(short, rome.applicant(t, token)); reasonOf(err) != v1alpha1.ReasonWaiting || !strings.Contains(err.Error(), v1alpha1.ConditionNamespaceReady) {
+	if _, err := w.shake.run(w.ctx, rome.applicant(t, token)); reasonOf(err) != v1alpha1.ReasonWaiting || !strings.Contains(err.Error(), v1alpha1.ConditionNamespaceReady) {
 		t.Errorf("a Tenant that nobody looks after: %v", err)
 	}
 	w.mu.Lock()

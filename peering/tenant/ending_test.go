@@ -143,11 +143,7 @@ func TestEndByConsumer(t *testing.T) {
 	if !b.said("Goodbye") {
 		t.Error("no event of the goodbye")
 	}
-	begin := time.Now()
 	b.reconcile()
-	if took := time.Since(begin); took > 5*time.Second {
-		t.Errorf("the end took %v", took)
-	}
 	b.wantNothingLeft()
 }
 

@@ -102,7 +102,7 @@ func newManaged(t *testing.T) *bench {
 // eventually polls until something is so.
 func (b *bench) eventually(what string, is func() bool) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(b.t.Context(), 2*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

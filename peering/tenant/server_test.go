@@ -69,7 +69,7 @@ func (b *bench) restart(c client.Client) {
 
 // clean removes what the test has left.
 func (b *bench) clean() {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	tenant := &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: b.name}}
 	objects := []client.Object{b.peering(), &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: flowName(b.name)}}, tenant,

@@ -18,7 +18,7 @@ import (
 	"github.com/pelago-dev/pelago/sandbox/machine"
 )
 
-const startLimit = 60 * time.Second
+const startLimit = 4 * time.Minute
 
 // addonValues is what manifests of add-ons are filled with.
 func (c *Cluster) addonValues() (addon.Values, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -96,27 +97,28 @@ func (c *Cluster) awaitAPI(ctx context.Context) error {
 		return err
 	}
 	return within(ctx, startLimit, "the API server of "+c.Name, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		_, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
 		return err
 	})
 }
 
-// freePorts finds free TCP ports of loopback.
+// freePorts finds free TCP ports of loopback. They are below those that the kernel gives
+// to whoever asks for any: one of those may be somebody else's before it is listened on.
 func freePorts(count int) ([]string, error) {
-	var listeners []net.Listener
 	var addresses []string
-	for range count {
-		listener, err := net.Listen("tcp4", "127.0.0.1:0")
-		if err != nil {
+	for tries := 0; len(addresses) < count; tries++ {
+		address := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000))
+		listener, err := net.Listen("tcp4", address)
+		if err != nil && tries > 100 {
 			return nil, fmt.Errorf("finding a free port: %w", err)
 		}
-		listeners = append(listeners, listener)
-		addresses = append(addresses, listener.Addr().String())
-	}
-	for _, listener := range listeners {
-		listener.Close()
+		if err != nil {
+			continue
+		}
+		defer listener.Close()
+		addresses = append(addresses, address)
 	}
 	return addresses, nil
 }

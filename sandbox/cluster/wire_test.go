@@ -125,7 +125,7 @@ func TestDownLeavesNothing(t *testing.T) {
 		if c.atOnce && w.hostHas(t) {
 			t.Errorf("%s: the host's interface outlives down", c.reason)
 		}
-		if took := time.Since(start); took > 10*time.Second {
+		if took := time.Since(start); took > time.Minute {
 			t.Errorf("%s: it took %s", c.reason, took)
 		}
 		if left := machine.Remaining(w.Name); len(left) > 0 {
@@ -134,7 +134,7 @@ func TestDownLeavesNothing(t *testing.T) {
 		if _, err := os.Stat(w.Dir()); err == nil {
 			t.Errorf("%s: %s remains", c.reason, w.Dir())
 		}
-		err := within(context.Background(), 10*time.Second, "the host's interface to go", func(context.Context) error {
+		err := within(context.Background(), time.Minute, "the host's interface to go", func(context.Context) error {
 			if w.hostHas(t) {
 				return errors.New("it is there")
 			}

@@ -148,7 +148,7 @@ func (w *wires) from(t *testing.T, name, address string) (string, error) {
 		t.Fatal(err)
 	}
 	var exit int
-	err := within(ctx, 10*time.Second, "the dialler", func(ctx context.Context) error {
+	err := within(ctx, time.Minute, "the dialler", func(ctx context.Context) error {
 		all, err := m.Units(ctx)
 		for _, u := range all {
 			if u.Name == unit.Name && u.PID != 0 {
@@ -205,7 +205,7 @@ func (w *wires) check(t *testing.T, reason, from, to, want string) {
 			continue
 		}
 		var got string
-		err := within(context.Background(), 10*time.Second, "an answer", func(context.Context) (err error) {
+		err := within(context.Background(), time.Minute, "an answer", func(context.Context) (err error) {
 			got, err = w.from(t, from, address)
 			return err
 		})

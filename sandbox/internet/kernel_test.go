@@ -66,9 +66,9 @@ func testStats(t *testing.T, w *world) {
 	} {
 		w.set(c.link)
 		before := flow("rome", "milan")
-		w.rome.send(at(milanAt[0], 11), count, size, 10)
+		w.rome.send(at(milanAt[0], 11), 1, count, size, 10)
 		var after Flow
-		w.await(c.reason+": all packets are counted", 2*time.Second, func() bool {
+		w.await(c.reason+": all packets are counted", func() bool {
 			after = flow("rome", "milan")
 			return after.Packets+after.Drops >= before.Packets+before.Drops+count
 		})
@@ -81,9 +81,7 @@ func testStats(t *testing.T, w *world) {
 	if f := flow("rome", "milan"); f.Drops < 2*count || f.Packets < 2*count {
 		t.Errorf("counters do not outlive a change: %+v", f)
 	}
-	if got.last.Load() != count {
-		t.Errorf("the last packet received is %d", got.last.Load())
-	}
+	w.await("the last packet is received", func() bool { return got.last.Load() == count })
 }
 
 func testLeftovers(t *testing.T, w *world) {

@@ -106,7 +106,7 @@ func testSpoof(t *testing.T, w *world) {
 				before := got.packets.Load()
 				probe(at(c.from, 4000), to)
 				probe(at(romeAt[family], 4001), to)
-				w.await("the lawful packet arrives", 2*time.Second, func() bool {
+				w.await("the lawful packet arrives", func() bool {
 					from := got.from.Load()
 					return from != nil && strings.HasSuffix((*from).String(), ":4001") && got.packets.Load() > before
 				})
@@ -114,7 +114,7 @@ func testSpoof(t *testing.T, w *world) {
 					t.Errorf("%s, %s to %s: %d arrived", setting.reason, c.reason, to, n)
 				}
 				probe(at(romeAt[family], 4002), to) // so that the next wait sees a change
-				w.await("the last packet arrives", 2*time.Second, func() bool {
+				w.await("the last packet arrives", func() bool {
 					return strings.HasSuffix((*got.from.Load()).String(), ":4002")
 				})
 			}
@@ -151,7 +151,7 @@ func testCut(t *testing.T, w *world) {
 				}
 			}
 			write()
-			if err := say(2 * time.Second); err != nil {
+			if err := say(patience); err != nil {
 				t.Errorf("%s: before the cut: %v", c.reason, err)
 			}
 			w.set(cut)
@@ -163,7 +163,7 @@ func testCut(t *testing.T, w *world) {
 				t.Errorf("%s: the cut is not between rome and milan alone", c.reason)
 			}
 			w.set(c.link)
-			if err := say(10 * time.Second); err != nil {
+			if err := say(patience); err != nil {
 				t.Errorf("%s: an open connection to %s after the heal: %v", c.reason, to, err)
 			}
 			_ = conn.Close()
@@ -191,7 +191,7 @@ func testTooBig(t *testing.T, w *world) {
 				t.Fatal(err)
 			}
 			forbidFragments(t, c, to)
-			w.await(setting.reason+": the sender hears that packets to "+to.String()+" are too big", 3*time.Second, func() bool {
+			w.await(setting.reason+": the sender hears that packets to "+to.String()+" are too big", func() bool {
 				_, err := c.Write(make([]byte, 1430))
 				return errors.Is(err, unix.EMSGSIZE)
 			})

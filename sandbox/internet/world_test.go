@@ -141,7 +141,7 @@ func (w *world) serve() {
 	if _, err := w.internet.orders.Write(append(line, '\n')); err != nil {
 		w.t.Fatal(err)
 	}
-	w.await("the internet answers", 20*time.Second, func() bool {
+	w.await("the internet answers", func() bool {
 		_, err := w.client.Get(w.t.Context())
 		return err == nil
 	})
@@ -151,7 +151,7 @@ func (w *world) serve() {
 func (w *world) set(links ...Link) {
 	w.t.Helper()
 	w.config.Links = links
-	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
 	if err := w.client.Set(ctx, w.config); err != nil {
 		w.t.Fatal(err)
@@ -159,15 +159,15 @@ func (w *world) set(links ...Link) {
 }
 
 // await polls until a condition holds.
-func (w *world) await(what string, limit time.Duration, holds func() bool) {
+func (w *world) await(what string, holds func() bool) {
 	w.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	end := time.After(limit)
+	end := time.After(patience)
 	for !holds() {
 		select {
 		case <-end:
-			w.t.Fatalf("not within %s: %s", limit, what)
+			w.t.Fatalf("not within %s: %s", patience, what)
 		case <-tick.C:
 		}
 	}

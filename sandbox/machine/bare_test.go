@@ -7,7 +7,6 @@ import (
 	"slices"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // bare starts a machine without namespaces, which needs no root.
@@ -78,7 +77,7 @@ func TestBareMachineComesBackAfterItsInit(t *testing.T) {
 // awaitProcesses waits until a machine has so many processes.
 func awaitProcesses(t *testing.T, m *Machine, want int) (pids []int) {
 	t.Helper()
-	eventually(t, 10*time.Second, "processes", func() (err error) {
+	eventually(t, "processes", func() (err error) {
 		if pids, err = m.Processes(); err == nil && len(pids) != want {
 			err = fmt.Errorf("they are %v, want %d", pids, want)
 		}

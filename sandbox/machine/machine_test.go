@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -160,7 +159,7 @@ func TestKillEndsEverything(t *testing.T) {
 	other := w.start(t, w.spec("two", nil))
 	put(t, m, shell("clinging", clinging))
 	var pids []int
-	eventually(t, 10*time.Second, "all processes run", func() error {
+	eventually(t, "all processes run", func() error {
 		var err error
 		if pids, err = m.Processes(); err == nil && len(pids) < 5 { // the init, the unit and its three sleepers
 			err = fmt.Errorf("there are %v", pids)

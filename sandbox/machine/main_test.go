@@ -115,10 +115,13 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
+// patience bounds the wait for what comes at once unless the machine is busy.
+const patience = time.Minute
+
 // eventually waits until check returns nil.
-func eventually(t *testing.T, limit time.Duration, what string, check func() error) {
+func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
-	deadline := time.After(limit)
+	deadline := time.After(patience)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -128,7 +131,7 @@ func eventually(t *testing.T, limit time.Duration, what string, check func() err
 		}
 		select {
 		case <-deadline:
-			t.Fatalf("%s, after %s: %v", what, limit, err)
+			t.Fatalf("%s, after %s: %v", what, patience, err)
 		case <-tick.C:
 		}
 	}
@@ -202,7 +205,7 @@ func runUnit(t *testing.T, m *Machine, args ...string) string {
 		t.Fatalf("running %q on %s: %v", args, m.Name, err)
 	}
 	var last UnitStatus
-	eventually(t, 30*time.Second, fmt.Sprintf("%q on %s", args, m.Name), func() error {
+	eventually(t, fmt.Sprintf("%q on %s", args, m.Name), func() error {
 		if last = unitOf(t, m, name); last.PID != 0 {
 			return errors.New("still runs")
 		}

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
@@ -175,7 +174,7 @@ func TestKillTakesInterfacesAlong(t *testing.T) {
 	if err := m.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 10*time.Second, "the router loses its end of the wire", func() error {
+	eventually(t, "the router loses its end of the wire", func() error {
 		links, err := outer.LinkList()
 		for _, link := range links {
 			if strings.HasPrefix(link.Attrs().Name, "port") {
