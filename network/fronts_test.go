@@ -328,6 +328,7 @@ func TestFrontRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	within(t, "its rights are in force", func() bool { return limited.List(ctx, &corev1.ServiceList{}, client.InNamespace(m.namespace)) == nil })
 	m.decider.near = limited
 	mine := func(o client.Object) bool { return o.GetNamespace() == m.namespace }
 	m.decider.client = interceptor.NewClient(m.client, interceptor.Funcs{

@@ -411,7 +411,6 @@ func TestLater(t *testing.T) {
 func TestCrash(t *testing.T) {
 	for _, way := range []string{"begin", "rotate", "front"} {
 		t.Run(way, func(t *testing.T) {
-			t.Parallel()
 			var w *world
 			kubetest.CrashPoints(t, func(after int) (int, bool) {
 				if w == nil || way != "rotate" { // keys are replaced again and again
