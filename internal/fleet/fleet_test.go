@@ -330,6 +330,9 @@ func TestLink(t *testing.T) {
 	await(t, "what happened meanwhile is here", func() bool {
 		return p.Reader().Get(t.Context(), client.ObjectKey{Name: "meanwhile"}, &v1alpha1.ResourceOffer{}) == nil
 	})
+	if down > 10*time.Second || healed > 5*time.Second {
+		t.Errorf("the cut was known after %s, the healing after %s", down, healed)
+	}
 	t.Logf("cut known after %s, healed after %s", down, healed)
 }
 

@@ -212,13 +212,14 @@ func (w *world) offload(spec v1alpha1.NamespaceOffloadingSpec) {
 	})
 }
 
-// once lets one part look, and again if a busy machine left it too little time.
-func once(r reconcile.Reconciler, what reconcile.Request) error {
-	for {
-		if _, err := r.Reconcile(ctx, what); !errors.Is(err, context.DeadlineExceeded) {
+// once lets one part look, and again, a few times, if a busy machine left it too little time.
+func once(r reconcile.Reconciler, what reconcile.Request) (err error) {
+	for range 5 {
+		if _, err = r.Reconcile(ctx, what); !errors.Is(err, context.DeadlineExceeded) {
 			return err
 		}
 	}
+	return err
 }
 
 // look lets every part look once. It returns what failed.
