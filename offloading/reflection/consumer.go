@@ -51,6 +51,7 @@ type consumer struct {
 type note struct {
 	read     time.Time
 	unwanted time.Time
+	missing  time.Time
 	renew    time.Time // of tokens that were sent
 	minted   minted
 	told     string
@@ -195,7 +196,15 @@ func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind c
 	if f.tokens {
 		return f, r.tokens(ctx, f, want.pods[0], n)
 	}
-	if err := r.read(ctx, f, peering, kind, home, want.ruled); err != nil || f.there != nil || f.text == "" {
+	err = r.read(ctx, f, peering, kind, home, want.ruled)
+	switch {
+	case f.found != absent || !kind.Referred:
+		n.missing = time.Time{}
+	case n.missing.IsZero() || n.missing.After(f.now):
+		n.missing = f.now
+	}
+	f.missing = n.missing
+	if err != nil || f.there != nil || f.text == "" {
 		return f, err
 	}
 	crowded, err := r.crowded(ctx, peer, home.Namespace)

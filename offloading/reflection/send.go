@@ -48,6 +48,7 @@ type facts struct {
 	home      *metav1.PartialObjectMetadata // a present one, without content
 	there     *v1alpha1.ShadowObject
 	unwanted  time.Time // since when no pod needs it
+	missing   time.Time // since when one that only who looks for it finds is not there
 	// tokens: the object is the tokens of a pod, which are minted here. Fresh ones are
 	// there and stay; the others were minted now. Both are due at renew.
 	tokens, fresh bool
@@ -74,7 +75,7 @@ func decide(f facts) plan {
 	case !f.offloaded || f.found == unread: // what is there stays
 		return plan{again: rightsRetry}
 	case f.found == absent:
-		return plan{remove: f.there != nil, told: "there is no such " + f.kind + " in this namespace", again: rereadEvery}
+		return plan{remove: f.there != nil, told: "there is no such " + f.kind + " in this namespace", again: f.sought()}
 	case f.wrong != "":
 		return plan{remove: f.there != nil, told: f.wrong, again: rereadEvery}
 	case f.empty:
@@ -94,6 +95,15 @@ func (f facts) again() time.Duration {
 		return max(f.renew.Sub(f.now), soon)
 	}
 	return rereadEvery
+}
+
+// sought is when to look for an object again that is not there: soon at first, as it may be made beside the pod
+// that needs it, and ever later.
+func (f facts) sought() time.Duration {
+	if f.missing.IsZero() {
+		return rereadEvery
+	}
+	return min(max(f.now.Sub(f.missing), soon), rereadEvery)
 }
 
 // annotations are what a ShadowObject says of its content.

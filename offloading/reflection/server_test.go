@@ -112,6 +112,35 @@ func TestStays(t *testing.T) {
 	}
 }
 
+// TestMadeLater: what is made beside the pod that needs it, or a moment after, is found soon, and what stays
+// away is looked for ever more seldom.
+func TestMadeLater(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.pod("one", "made", "never")
+	for _, least := range []time.Duration{soon, soon, 2 * soon, 3 * soon} { // send lets a second go by
+		if res := w.send("made"); res.RequeueAfter < least || res.RequeueAfter > 2*least {
+			t.Errorf("looked for again after %s, want %s", res.RequeueAfter, least)
+		}
+	}
+	w.create(pullSecret(w.home, "made", "s3cret"))
+	if w.send("made"); w.shadow("made") == nil {
+		t.Error("it is there, and does not travel")
+	}
+	w.send("never")
+	w.clock.Step(time.Hour)
+	if res := w.send("never"); res.RequeueAfter < rereadEvery/2 {
+		t.Errorf("after an hour it is looked for again after %s", res.RequeueAfter)
+	}
+	if err := w.raw.Delete(ctx, &corev1.Secret{ObjectMeta: objectMeta(w.home, "made")}); err != nil {
+		t.Fatal(err)
+	}
+	w.send("made")
+	if res := w.send("made"); res.RequeueAfter > 2*soon {
+		t.Errorf("it is missing anew, and is looked for again after %s", res.RequeueAfter)
+	}
+}
+
 // TestOnlyOffloaded: nothing is read of a namespace that is not offloaded, of pods that
 // run here or at another provider.
 func TestOnlyOffloaded(t *testing.T) {
