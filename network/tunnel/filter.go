@@ -26,6 +26,12 @@ const (
 	// kindAt and numberAt are where a socket sees what a packet of WireGuard is and which session it is
 	// of: after the header of UDP.
 	kindAt, numberAt = 8, 12
+	// joined is from where on, in bytes, a socket may see several packets that the kernel has joined to one: what
+	// the first of these is says nothing of the others, which sift looks at one by one.
+	joined = 2048
+	// admitted is of how many numbers a filter knows, the latest: the kernel keeps two filters of a socket, the old
+	// one and the new, within 20 KiB.
+	admitted = 256
 	// jumpMost is how far a test of a filter can lead.
 	jumpMost = 250
 	// whole is of each packet as much as there is.
@@ -38,6 +44,7 @@ func filter(numbers []uint32) ([]bpf.RawInstruction, error) {
 		return bpf.JumpIf{Cond: bpf.JumpEqual, Val: bits.ReverseBytes32(wire), SkipTrue: uint8(skip), SkipFalse: uint8(otherwise)}
 	}
 	program := []bpf.Instruction{
+		bpf.LoadExtension{Num: bpf.ExtLen}, bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: joined, SkipFalse: 1}, bpf.RetConstant{Val: whole},
 		bpf.LoadAbsolute{Off: kindAt, Size: 4}, is(device.MessageTransportType, 1, 0), bpf.RetConstant{Val: whole},
 		bpf.LoadAbsolute{Off: numberAt, Size: 4},
 	}
@@ -67,9 +74,14 @@ func sockets(bind any) (all []syscall.RawConn) {
 	return all
 }
 
-// screen has a socket drop what a filter does not let pass. Where that cannot be it has no filter: sift
-// drops the same.
+// screen has a socket drop what a filter does not let pass. Where that cannot be, or there is none, it has no
+// filter: sift drops the same.
 func screen(at syscall.RawConn, program []bpf.RawInstruction) (err error) {
+	if len(program) == 0 {
+		return at.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0) // or there was none
+		})
+	}
 	code := make([]unix.SockFilter, len(program))
 	for i, r := range program {
 		code[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}

@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/device"
 
 	"github.com/pelago-dev/pelago/network/netns"
@@ -41,6 +43,7 @@ func TestFilter(t *testing.T) {
 			{"an answer", message(device.MessageResponseType, other, device.MessageResponseSize), true},
 			{"that somebody is busy", message(device.MessageCookieReplyType, other, device.MessageCookieReplySize), true},
 			{"an unknown kind", message(4<<24, other, 100), true},
+			{"several, joined to one, of which the first is of no session", message(device.MessageTransportType, other, 2*1452), true},
 			{"data without a number", []byte{4, 0, 0, 0, 4, 3, 2}, false},
 			{"hardly anything", []byte{1, 0}, false},
 			{"nothing", nil, false},
@@ -67,6 +70,12 @@ func TestNumbers(t *testing.T) {
 			t.Errorf("after %s: %v", after, got)
 		}
 	}
+	for n := range uint32(2 * admitted) { // more than fit, each later than the one before
+		s.known.add(10+n, number{at: asked.Add(time.Duration(n) * time.Millisecond)}, sessionsMost)
+	}
+	if got := s.numbers(asked.Add(time.Second)); len(got) != admitted || got[0] != 10+2*admitted-1 || slices.Contains(got, 1) {
+		t.Errorf("%d numbers, the latest %d", len(got), got[0])
+	}
 }
 
 // TestNoise has somebody send what looks like data to a tunnel: the kernel drops what is of none of its sessions,
@@ -84,6 +93,15 @@ func TestNoise(t *testing.T) {
 				return err
 			}
 			defer func() { _ = c.Close() }()
+			raw, err := c.SyscallConn()
+			if err != nil {
+				return err
+			}
+			// What is longer than a packet leaves as several, and comes as one: as what the kernel joins.
+			var set error
+			if err := errors.Join(raw.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, 1200) }), set); err != nil {
+				return err
+			}
 			for range count {
 				if _, err := c.Write(packet); err != nil {
 					return err
@@ -119,6 +137,7 @@ func TestNoise(t *testing.T) {
 				{"empty data of none", message(device.MessageTransportType, another, device.MessageKeepaliveSize), count},
 				{"data of its session", message(device.MessageTransportType, own(), 1200), 0},
 				{"a question", message(device.MessageInitiationType, another, device.MessageInitiationSize), 0},
+				{"data of no session, and of one", append(message(device.MessageTransportType, another, 1200), message(device.MessageTransportType, own(), 1200)...), 0},
 			} {
 				before := dropped(milan, milans)
 				marked := func(more uint64) { // all that was sent before has come, too, and who is at an address is known

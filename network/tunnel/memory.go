@@ -66,6 +66,9 @@ func (w *window) wait() {
 
 // add takes that so many have come in at a time.
 func (w *window) add(n int, now time.Time) {
+	if n == 0 { // handshakes alone, say
+		return
+	}
 	if at := now.UnixNano(); at-w.last.Swap(at) > int64(silence) {
 		w.under.Store(0)
 	}

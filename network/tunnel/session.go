@@ -3,6 +3,7 @@ package tunnel
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -83,21 +84,24 @@ func (s *sessions) admit(now time.Time) {
 	if len(s.sockets) == 0 {
 		return
 	}
-	if program, err := filter(s.numbers(now)); err == nil {
-		for _, at := range s.sockets {
-			_ = screen(at, program) // sift drops the same
-		}
+	program, err := filter(s.numbers(now))
+	if err != nil {
+		program = nil // rather than one that does not know the latest
+	}
+	for _, at := range s.sockets {
+		_ = screen(at, program) // sift drops the same
 	}
 }
 
-// numbers are those that the peer may speak of.
+// numbers are those that the peer may speak of, the latest first.
 func (s *sessions) numbers(now time.Time) (all []uint32) {
 	for n, known := range s.known.of {
 		if now.Sub(known.at) < numberFor {
 			all = append(all, n)
 		}
 	}
-	return all
+	slices.SortFunc(all, func(a, b uint32) int { return s.known.of[b].at.Compare(s.known.of[a].at) })
+	return all[:min(len(all), admitted)]
 }
 
 // dropped is how many packets the sockets have not taken, since they were opened.
