@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,7 +42,9 @@ type consumer struct {
 	addresses Addresses
 	tunnels   Tunnels // likewise
 	// share is how many objects of one tenant go onward to one provider.
-	share  int
+	share int
+	// sooner is how many may be looked for soon that were not there, of all tenants and kinds.
+	sooner *rate.Limiter
 	events events.EventRecorder
 	meter  *meter
 	notes  *notes[note]
@@ -203,7 +206,9 @@ func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind c
 	case n.missing.IsZero() || n.missing.After(f.now):
 		n.missing = f.now
 	}
-	f.missing = n.missing
+	if !n.missing.IsZero() && r.sooner.AllowN(f.now, 1) {
+		f.missing = n.missing
+	}
 	if err != nil || f.there != nil || f.text == "" {
 		return f, err
 	}

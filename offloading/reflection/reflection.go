@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -100,7 +101,7 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 	}
 	r := &consumer{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), fleet: o.Fleet, clock: o.Clock,
-		pods: indexedPods(mgr.GetClient()), spaces: indexedSpaces(mgr.GetClient()), addresses: o.Addresses, tunnels: o.Tunnels, share: maxOnward, events: mgr.GetEventRecorder(component), meter: m, notes: newNotes[note](),
+		pods: indexedPods(mgr.GetClient()), spaces: indexedSpaces(mgr.GetClient()), addresses: o.Addresses, tunnels: o.Tunnels, share: maxOnward, sooner: rate.NewLimiter(soonerRate, soonerBurst), events: mgr.GetEventRecorder(component), meter: m, notes: newNotes[note](),
 	}
 	w := wakers{cache: mgr.GetClient(), fleet: o.Fleet, spaces: r.spaces, addresses: o.Addresses != nil}
 	chosen := make(chan event.TypedGenericEvent[reconcile.Request])

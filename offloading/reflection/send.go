@@ -21,6 +21,9 @@ const (
 	watchedEvery = 10 * time.Minute
 	// rightsRetry is when is tried again what this cluster did not let us read yet.
 	rightsRetry = 5 * time.Second
+	// At most soonerBurst objects that are not there are looked for again soon at once, and soonerRate
+	// a second; others with the next look, so that pods which need what is nowhere cost no more.
+	soonerBurst, soonerRate = 100, 20
 	// soon is when something is looked at again that is about to change.
 	soon = time.Second
 )
@@ -48,7 +51,7 @@ type facts struct {
 	home      *metav1.PartialObjectMetadata // a present one, without content
 	there     *v1alpha1.ShadowObject
 	unwanted  time.Time // since when no pod needs it
-	missing   time.Time // since when one that only who looks for it finds is not there
+	missing   time.Time // since when one is not there that only who looks for it finds, if it may be looked for soon
 	// tokens: the object is the tokens of a pod, which are minted here. Fresh ones are
 	// there and stay; the others were minted now. Both are due at renew.
 	tokens, fresh bool

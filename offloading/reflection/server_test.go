@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -138,6 +139,10 @@ func TestMadeLater(t *testing.T) {
 	w.send("made")
 	if res := w.send("made"); res.RequeueAfter > 2*soon {
 		t.Errorf("it is missing anew, and is looked for again after %s", res.RequeueAfter)
+	}
+	w.consumer.sooner = rate.NewLimiter(0, 0)
+	if res := w.send("made"); res.RequeueAfter < rereadEvery/2 {
+		t.Errorf("too many are looked for, and this one again after %s", res.RequeueAfter)
 	}
 }
 
