@@ -109,7 +109,7 @@ func (c *Cluster) awaitAPI(ctx context.Context) error {
 func freePorts(count int) ([]string, error) {
 	var addresses []string
 	for tries := 0; len(addresses) < count; tries++ {
-		address := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000))
+		address := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000))
 		listener, err := net.Listen("tcp4", address)
 		if err != nil && tries > 100 {
 			return nil, fmt.Errorf("finding a free port: %w", err)

@@ -101,7 +101,7 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 	for _, s := range chosen {
 		ended := runStep(ctx, s, done, logs, out)
 		done = append(done, ended)
-		if o.results == "" || !ended.ran {
+		if o.results == "" || !ended.ran || ctx.Err() != nil { // one that was broken off says nothing
 			continue
 		}
 		if err := keep(o.results, o.list, ended, describeMachine(), commit, time.Now()); err != nil {

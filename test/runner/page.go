@@ -21,6 +21,9 @@ func recordOf(o outcome, commit string, when time.Time) record {
 	r := record{step: o.step.name, commit: commit, when: when.UTC().Format("2006-01-02 15:04"), took: short(o.took),
 		passed: fmt.Sprint(o.counts.passed), failed: fmt.Sprint(len(o.counts.failed)), skipped: fmt.Sprint(len(o.counts.skipped)),
 		notes: slices.Clone(o.shown)}
+	if o.err != nil {
+		r.notes = append(r.notes, "the step: "+oneLine(o.err.Error()))
+	}
 	for _, name := range o.counts.failed {
 		r.notes = append(r.notes, "failed: "+oneLine(name))
 	}

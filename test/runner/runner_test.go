@@ -215,6 +215,9 @@ func TestSteps(t *testing.T) {
 		if s.name == "" || s.proves == "" || s.kind == "" || s.limit == 0 || len(s.command) == 0 || len(s.lists) == 0 {
 			t.Errorf("step %q lacks a name, a reason, a kind, a limit, a command or a list", s.name)
 		}
+		if strings.Contains(s.name+s.proves, "|") {
+			t.Errorf("step %s cannot be in a table", s.name)
+		}
 		if seen[s.name] {
 			t.Errorf("two steps are called %s", s.name)
 		}
