@@ -285,6 +285,14 @@ func (o *offload) wait(ctx context.Context, e *Env, c *Cluster, stored *v1alpha1
 	progress.Step("Offloading namespace %s", stored.Namespace)
 	generation, state := stored.Generation, ""
 	last := stored
+	if turnedDown(stored) { // it may have been changed a moment ago what it was refused for
+		progress.Step("%s: refused so far, waiting whether that holds", stored.Namespace)
+		brief, cancel := context.WithTimeout(ctx, refusalHolds)
+		defer cancel()
+		_ = await(brief, e, c.Client, &v1alpha1.NamespaceOffloadingList{}, client.ObjectKeyFromObject(stored), func(now *v1alpha1.NamespaceOffloading) (bool, error) {
+			return now == nil || !turnedDown(now), nil
+		})
+	}
 	err := await(ctx, e, c.Client, &v1alpha1.NamespaceOffloadingList{}, client.ObjectKeyFromObject(stored), func(now *v1alpha1.NamespaceOffloading) (bool, error) {
 		switch {
 		case now == nil || now.UID != stored.UID || !now.DeletionTimestamp.IsZero():

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -10,7 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/cli/chain"
@@ -223,6 +226,48 @@ func TestOffloadFails(t *testing.T) {
 	s.space(long, nil)
 	if got := s.run("offload", "namespace", long); got.code != 1 || !strings.Contains(got.err, "which has 65 characters, at most 63; choose a name that the provider allows: --namespace-mapping-strategy SelectedName") {
 		t.Errorf("a name that is too long there: %+v", got)
+	}
+}
+
+// TestOffloadOldRefusal holds that a refusal from before is not told as long as pelago-manager is about to look
+// again, and is told if it holds.
+func TestOffloadOldRefusal(t *testing.T) {
+	s := newStage(t, 0)
+	s.install("rome", id2)
+	const name = "once-refused-shop"
+	s.space(name, nil)
+	o := &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: v1alpha1.OffloadingName}}
+	s.create(o)
+	t.Cleanup(func() { s.drop(o) })
+	say := func(phase v1alpha1.OffloadingPhase, condition metav1.Condition) {
+		o = s.offloading(name)
+		o.Status.Conditions = nil
+		conditions(&o.Status.Conditions, o.Generation, condition)
+		o.Status.ObservedGeneration, o.Status.Phase = o.Generation, phase
+		if err := s.c.Status().Update(t.Context(), o); err != nil {
+			t.Error(err)
+		}
+	}
+	stalled := is(v1alpha1.ConditionStalled)
+	stalled.Reason, stalled.Message = v1alpha1.ReasonInvalid, "its owner does not let it"
+	say(v1alpha1.OffloadingPhaseAllFailed, stalled)
+	if got := s.run("offload", "namespace", name); got.code != 1 || !strings.Contains(got.err, "cannot be offloaded: its owner does not let it") {
+		t.Errorf("refused still: %+v", got)
+	}
+	var once sync.Once
+	connect := func(Access) (*Cluster, error) {
+		c, err := Connect(s.access)
+		if err == nil { // who waits sees the manager look
+			c.Client = interceptor.NewClient(c.Client, interceptor.Funcs{Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) (watch.Interface, error) {
+				w, err := c.Watch(ctx, list, options...)
+				once.Do(func() { say(v1alpha1.OffloadingPhaseReady, is(v1alpha1.ConditionReady)) })
+				return w, err
+			}})
+		}
+		return c, err
+	}
+	if got := programWith(t.Context(), func(e *Env) { e.Connect = connect }, "offload", "namespace", name); got.code != 0 {
+		t.Errorf("refused a moment ago: %+v", got)
 	}
 }
 

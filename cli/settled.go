@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +20,15 @@ func unanswered(at v1alpha1.ClusterOffloading) bool {
 	}
 	ready := meta.FindStatusCondition(at.Conditions, v1alpha1.ConditionReady)
 	return ready == nil || ready.Status != metav1.ConditionTrue && (ready.Reason == v1alpha1.ReasonPending || ready.Reason == v1alpha1.ReasonWaiting)
+}
+
+// refusalHolds is how long a refusal that was there before has to hold to be believed: who asks again may have just
+// changed what it is for, and pelago-manager looks a moment later.
+const refusalHolds = 2 * time.Second
+
+// turnedDown reports whether an offloading as it is was refused.
+func turnedDown(o *v1alpha1.NamespaceOffloading) bool {
+	return o.Status.ObservedGeneration == o.Generation && meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionStalled)
 }
 
 // settled reports whether waiting on changes nothing, and how the offloading is.
