@@ -13,7 +13,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -430,21 +429,7 @@ func TestPathsAreRead(t *testing.T) {
 	create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: at, Name: v1alpha1.NetworkKeysName}, Data: map[string][]byte{
 		v1alpha1.NetworkKey(at): encoded(secret(1)), key: encoded(secret(31)),
 	}})
-	changed := make(chan struct{}, 1)
-	c, err := newCluster(Options{Config: server.Config, Node: "a", Namespace: at, Log: logr.Discard()}, func() { signal(changed) }, func() {}, func(string, *coordinationv1.Lease) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- c.run(ctx) }()
-	defer func() {
-		stop()
-		<-ended
-	}()
-	if !c.wait(ctx) {
-		t.Fatal("the caches are not there")
-	}
+	c, changed := begun(t, server.Config, at)
 	var f facts
 	var k known
 	paths := func() []plan.Path {

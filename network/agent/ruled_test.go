@@ -11,6 +11,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -38,21 +39,7 @@ func TestRulesAreRead(t *testing.T) {
 		c := networkConfig(at, name, byte(i+1), "10.42.0.0/16")
 		create(&c)
 	}
-	changed := make(chan struct{}, 1)
-	c, err := newCluster(Options{Config: server.Config, Node: "a", Namespace: at, Log: logr.Discard()}, func() { signal(changed) }, func() {}, func(string, *coordinationv1.Lease) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- c.run(ctx) }()
-	defer func() {
-		stop()
-		<-ended
-	}()
-	if !c.wait(ctx) {
-		t.Fatal("the caches are not there")
-	}
+	c, changed := begun(t, server.Config, at)
 	until := func(what string, holds func(*ruleset) bool) {
 		t.Helper()
 		limit := time.After(20 * time.Second)
@@ -90,4 +77,26 @@ func TestRulesAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	until("they are gone", func(s *ruleset) bool { return s == nil })
+}
+
+// begun is what an agent knows of the cluster at a server, from when it knows it until the test ends, and is told
+// of changes by.
+func begun(t *testing.T, config *rest.Config, namespace string) (*cluster, chan struct{}) {
+	t.Helper()
+	changed := make(chan struct{}, 1)
+	c, err := newCluster(Options{Config: config, Node: "a", Namespace: namespace, Log: logr.Discard()}, func() { signal(changed) }, func() {}, func(string, *coordinationv1.Lease) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- c.run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		<-ended
+	})
+	if !c.wait(ctx) {
+		t.Fatal("the caches are not there")
+	}
+	return c, changed
 }

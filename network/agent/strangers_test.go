@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -63,21 +61,7 @@ func TestStrangersAreExpelled(t *testing.T) {
 		create(&corev1.Pod{ObjectMeta: labelled(namespace, "web", v1alpha1.LabelTenant, tenant, v1alpha1.LabelHomeUID, "u"),
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}})
 	}
-	changed := make(chan struct{}, 1)
-	c, err := newCluster(Options{Config: server.Config, Node: "a", Namespace: system, Log: logr.Discard()}, func() { signal(changed) }, func() {}, func(string, *coordinationv1.Lease) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- c.run(ctx) }()
-	defer func() {
-		stop()
-		<-ended
-	}()
-	if !c.wait(ctx) {
-		t.Fatal("the caches are not there")
-	}
+	c, changed := begun(t, server.Config, system)
 	limit := time.After(30 * time.Second)
 	for {
 		known := map[string]bool{}
