@@ -34,6 +34,14 @@ func (r *reconciler) connect(ctx context.Context, v *visit) (bool, error) {
 	return v.reach(peer.State()), nil
 }
 
+// shown tells of what a provider shows beyond what is kept of it.
+func shown(beyond error) string {
+	if beyond == nil {
+		return ""
+	}
+	return "the provider shows more than this cluster keeps (" + printable(beyond.Error()) + "): the rest is slow, and nothing is added; delete what is not needed"
+}
+
 // reach takes over the state of a connection, and says whether the peer answers.
 func (v *visit) reach(s fleet.State) bool {
 	switch {
@@ -44,7 +52,7 @@ func (v *visit) reach(s fleet.State) bool {
 			"the provider answers and refuses this cluster's identity; if it has ended the peering: pelago unpeer %s", v.Name))
 	case s.Reachable:
 		v.contact = v.now
-		v.yes(v1alpha1.ConditionReachable, v1alpha1.ReasonPeerReachable, "")
+		v.yes(v1alpha1.ConditionReachable, v1alpha1.ReasonPeerReachable, shown(s.Beyond))
 	case s.Reason == v1alpha1.ReasonPending:
 		if !isTrue(v.Peering, v1alpha1.ConditionReachable) { // a restart is no interruption
 			v.no(v1alpha1.ConditionReachable, v1alpha1.ReasonPending, "connecting to the provider's API server")

@@ -31,8 +31,9 @@ const (
 )
 
 // ownersReader holds that a provider whose owner decides by a program of his own offers
-// what that grants, and goes on when the program hangs, lies, ends or is away: with its
-// last good answer, and what is in use stays. It says so, and heals by itself.
+// what that grants: nothing before the program has ever answered. When it hangs, lies, ends or
+// is away later, the provider goes on with its last good answer, and what is in use stays. It
+// says so, and heals by itself.
 func ownersReader(t *testing.T, c *continuum) {
 	c.Run(t, "image", "build", readerImage, "--go", "./reader")
 	c.Run(t, "image", "load", readerImage, "milan")
@@ -41,7 +42,21 @@ func ownersReader(t *testing.T, c *continuum) {
 	t.Cleanup(func() {
 		c.Pelago(t, "milan", "install", "--set", "resourceReader.address=", "--set", "resourceReader.secret=")
 	})
-	c.peer(t, "rome", "milan")
+	scale := func(replicas int32) {
+		t.Helper()
+		before := deployment.DeepCopy()
+		deployment.Spec.Replicas = &replicas
+		if err := c.Clients["milan"].Patch(t.Context(), deployment, client.MergeFrom(before)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { c.part(t, "rome", "milan") })
+	if r := c.Shell(t, "rome", c.Invite(t, "milan")+" --default-request=false"); r.Code != 0 { // nothing will be offered yet
+		t.Fatalf("peering: exit %d\n%s%s", r.Code, r.Out, r.Errs)
+	}
+	c.Kubectl(t, "rome", "patch", "peering", "milan", "--type=merge", "-p", `{"spec":{"consume":{"defaultRequest":true}}}`)
+	c.nothingGranted(t)
+	scale(1)
 
 	is := func(what, said string) {
 		t.Helper()
@@ -78,28 +93,55 @@ func ownersReader(t *testing.T, c *continuum) {
 		does("well")
 		is("it is well again after: "+wrong, "True")
 	}
-	scale := func(replicas int32) {
-		t.Helper()
-		before := deployment.DeepCopy()
-		deployment.Spec.Replicas = &replicas
-		if err := c.Clients["milan"].Patch(t.Context(), deployment, client.MergeFrom(before)); err != nil {
-			t.Fatal(err)
-		}
-	}
 	scale(0)
 	is("the last good answer holds: away", "False(LastAnswer)")
 	scale(1)
 	is("it is back", "True")
 }
 
-// runReader runs the resource reader in a cluster, with a Secret that both sides use, and
-// removes it when the test ends.
+// nothingGranted waits until milan says that the program has never answered for rome, and holds
+// that it offers nothing then.
+func (c *continuum) nothingGranted(t *testing.T) {
+	t.Helper()
+	eventually(t, time.Minute, "nothing is offered while the program was never there", func() error {
+		tenant, err := get[v1alpha1.Tenant](c, "milan", "", "rome")
+		if err != nil {
+			return err
+		}
+		request, err := get[v1alpha1.ResourceRequest](c, "milan", v1alpha1.TenantNamespace("rome"), v1alpha1.DefaultRequestName)
+		if err != nil {
+			return err
+		}
+		got, offered := condition(tenant.Status.Conditions, v1alpha1.ConditionReaderAnswering), condition(request.Status.Conditions, v1alpha1.ConditionOffered)
+		if got != v1alpha1.ConditionReaderAnswering+"=False(OnlyUsed)" || !strings.HasPrefix(offered, v1alpha1.ConditionOffered+"=False") {
+			return fmt.Errorf("%s, %s", got, offered)
+		}
+		return nil
+	})
+	// A manager from before the installation may have made one in its last seconds, which is emptied then.
+	offer, err := get[v1alpha1.ResourceOffer](c, "milan", v1alpha1.TenantNamespace("rome"), v1alpha1.DefaultRequestName)
+	if client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	for name, amount := range offer.Spec.Resources {
+		if !amount.IsZero() {
+			t.Errorf("nothing is granted, and %s %s are offered", amount.String(), name)
+		}
+	}
+	if status := c.TryPelago(t, "milan", "status").Out; !strings.Contains(status, "resource reader") {
+		t.Errorf("the program was never there, and status in milan says:\n%s", status)
+	}
+}
+
+// runReader lets the resource reader be run in a cluster, with a Secret that both sides use, and
+// removes it when the test ends. It does not run yet.
 func (c *continuum) runReader(t *testing.T, cluster string) *appsv1.Deployment {
 	t.Helper()
 	labels := map[string]string{"app": readerName}
 	about := metav1.ObjectMeta{Name: readerName, Namespace: v1alpha1.SystemNamespace}
-	yes, no, user, moment := true, false, int64(65532), int64(1)
+	yes, no, user, moment, none := true, false, int64(65532), int64(1), int32(0)
 	deployment := &appsv1.Deployment{ObjectMeta: about, Spec: appsv1.DeploymentSpec{
+		Replicas: &none,
 		Selector: &metav1.LabelSelector{MatchLabels: labels},
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
 			AutomountServiceAccountToken:  &no,

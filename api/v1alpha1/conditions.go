@@ -123,6 +123,9 @@ const (
 	// ReasonWithdrawn: the provider has taken the offer back.
 	ReasonWithdrawn = "Withdrawn"
 
+	// ReasonCapped: spec.objects of a Tenant allows more than consumers read; what they read
+	// is the bound.
+	ReasonCapped = "Capped"
 	// ReasonBounded: the resource reader grants more than there is; that is offered.
 	ReasonBounded = "Bounded"
 	// ReasonLastAnswer: the resource reader fails; its last good answer holds for a while.
@@ -165,6 +168,14 @@ const (
 	// ReasonFamilyMissing: the Service is there, but of another IP family, as the provider's cluster
 	// has none of those that it asks for.
 	ReasonFamilyMissing = "FamilyMissing"
+	// ReasonTypeNotAllowed: the Service is there, but of the type ClusterIP, as the provider's
+	// owner allows this tenant no other.
+	ReasonTypeNotAllowed = "TypeNotAllowed"
+	// ReasonSecretMissing: the Ingress is there, but not a Secret that it names for TLS.
+	ReasonSecretMissing = "SecretMissing"
+	// ReasonEndpointsMissing: the Service is there, but without endpoints that have no address in
+	// the network between the clusters.
+	ReasonEndpointsMissing = "EndpointsMissing"
 	// ReasonNotAdmitted: the provider's API server does not admit the pod.
 	ReasonNotAdmitted = "NotAdmitted"
 	// ReasonUnschedulable: no node of the provider had room in time.
@@ -183,6 +194,8 @@ const (
 	ReasonRangesRefused = "RangesRefused"
 	// ReasonPoolExhausted: no pool has a prefix left for a range; the message names it.
 	ReasonPoolExhausted = "PoolExhausted"
+	// ReasonTooMany: there are more of them than are taken; the message says where.
+	ReasonTooMany = "TooMany"
 	// ReasonRangesUnknown: the ranges of the pods here are not known, or not all of them; the
 	// message says what to set.
 	ReasonRangesUnknown = "RangesUnknown"

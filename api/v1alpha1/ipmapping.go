@@ -1,6 +1,9 @@
 package v1alpha1
 
 import (
+	"cmp"
+
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -92,6 +95,22 @@ type IPMappingStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// MaxIPMappings is how many mappings of the namespaces that are offloaded to one provider its pods
+// reach, the oldest ones.
+const MaxIPMappings = 256
+
+// Right says whether the mapping, as it is now, was found to lead where it may. One that is too many for
+// gateways to one provider is right for those to others, and for pods at home.
+func (m *IPMapping) Right() bool {
+	c := meta.FindStatusCondition(m.Status.Conditions, ConditionReady)
+	return c != nil && c.ObservedGeneration == m.Generation && (c.Status == metav1.ConditionTrue || c.Reason == ReasonTooMany)
+}
+
+// CompareIPMappings orders mappings, the older ones first.
+func CompareIPMappings(a, b *IPMapping) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 // IPMappingList is a list of IPMapping.

@@ -68,7 +68,9 @@ const (
 	// goes onward, these stay behind.
 	AnnotationNameServers = "pelago.dev/name-servers"
 
-	// AnnotationReflect on an object of an offloaded namespace keeps it home if it is "false".
+	// AnnotationReflect on an object of an offloaded namespace keeps it home if it is "false". A
+	// Secret or ConfigMap travels without a pod that refers to it if it is "true", and no rule of
+	// the namespace denies that.
 	AnnotationReflect = "pelago.dev/reflect"
 	// AnnotationReflected on objects that a provider makes for a tenant names the labels and
 	// annotations that came from home, as label:KEY and annotation:KEY.

@@ -122,12 +122,56 @@ type NamespaceMapStatus struct {
 	// +kubebuilder:validation:MaxItems=256
 	Refusals []Refusal `json:"refusals,omitempty"`
 
+	// Objects are, at the consumer only, those of its namespaces that the provider refuses, has
+	// otherwise than home, or gives addresses. At most 64, in this order.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Objects []ReflectedObject `json:"objects,omitempty"`
+	// MoreObjects counts those that there was no room for in Objects.
+	//
+	// +optional
+	MoreObjects int32 `json:"moreObjects,omitempty"`
+
 	// Conditions: Ready.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// ReflectedObject is what is to be said at home of an object at a provider.
+type ReflectedObject struct {
+	// Kind of the object.
+	Kind string `json:"kind"`
+	// Namespace of the object at home.
+	Namespace string `json:"namespace"`
+	// Name of the object.
+	Name string `json:"name"`
+	// Refused says that it is not there.
+	//
+	// +optional
+	Refused bool `json:"refused,omitempty"`
+	// Reason is a word of the condition Accepted of ShadowObjects; empty if it is there as it
+	// is wanted.
+	//
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// Message says more, and what to do.
+	//
+	// +optional
+	Message string `json:"message,omitempty"`
+	// Addresses are those by which the provider says that others reach it there, of a load
+	// balancer or an Ingress: IP addresses and names of hosts.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:Pattern=`^[0-9a-z:][0-9a-z.:-]*$`
+	Addresses []string `json:"addresses,omitempty"`
 }
 
 // Refusal is that pods of one owner were sent home.

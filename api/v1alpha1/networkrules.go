@@ -99,7 +99,7 @@ func (s *NetworkRulesSpec) Size() (size int) {
 // NetworkRulesSpec is one shard of the policies of a namespace.
 //
 // +kubebuilder:validation:XValidation:rule="self.shard < self.shards",message="spec.shard: must be less than spec.shards"
-// +kubebuilder:validation:XValidation:rule="self.shard == 0 || (!has(self.rules) && !has(self.guarded))",message="spec.rules and spec.guarded: must be in shard 0"
+// +kubebuilder:validation:XValidation:rule="self.shard == 0 || (!has(self.rules) && !has(self.guarded) && !has(self.guardedThere))",message="spec.rules, spec.guarded and spec.guardedThere: must be in shard 0"
 type NetworkRulesSpec struct {
 	// Namespace at home that the policies are of.
 	//
@@ -128,6 +128,13 @@ type NetworkRulesSpec struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=2
 	Guarded []NetworkDirection `json:"guarded,omitempty"`
+	// GuardedThere is the same for such pods at the other end of the tunnel: home's gateways
+	// guard those at the provider as well. In shard 0 only, and only at home.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=2
+	GuardedThere []NetworkDirection `json:"guardedThere,omitempty"`
 	// Rules say what is allowed to and from isolated pods. In shard 0 only; pods of all shards
 	// name them by their index.
 	//
@@ -136,7 +143,7 @@ type NetworkRulesSpec struct {
 	// +kubebuilder:validation:MaxItems=256
 	Rules []NetworkRule `json:"rules,omitempty"`
 	// Pods are the pods of the namespace on the guarded side, and the peers of rules on the
-	// other one.
+	// other one; at home those of both sides, of which one that is a peer as well is there twice.
 	//
 	// +optional
 	// +listType=atomic

@@ -87,6 +87,16 @@ type ShadowObjectStatus struct {
 	// +optional
 	Ref *ObjectRef `json:"ref,omitempty"`
 
+	// Addresses are those by which others reach the object, of a load balancer or an Ingress:
+	// IP addresses and names of hosts.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:Pattern=`^[0-9a-z:][0-9a-z.:-]*$`
+	Addresses []string `json:"addresses,omitempty"`
+
 	// Conditions: Accepted, the object is there as it is wanted, or the reason why not.
 	//
 	// +optional

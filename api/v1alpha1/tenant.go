@@ -27,6 +27,15 @@ type Tenant struct {
 	Status TenantStatus `json:"status,omitempty"`
 }
 
+// Bounds of a tenant namespace: consumers read no more of what is there.
+const (
+	MaxShadowPods     = 10_000
+	MaxShadowObjects  = 2000
+	MaxNetworkConfigs = 100
+	MaxNetworkRuleSet = 256  // NetworkRules of all namespaces
+	MaxTenantObjects  = 2000 // of every other kind
+)
+
 // TenantSpec says who the tenant is, and on which terms it is here.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.inBand) && self.inBand) == (has(oldSelf.inBand) && oldSelf.inBand)",message="spec.inBand cannot be changed; unpeer and peer again"
@@ -91,7 +100,8 @@ type TenantTerms struct {
 
 	// Objects bounds how many objects the tenant may have in its tenant namespace, by
 	// resource, as in ResourceQuota without the prefix count/, e.g. "secrets" or
-	// "resourcerequests.pelago.dev". What is not named keeps its default.
+	// "resourcerequests.pelago.dev". What is not named keeps its default. Of Pelago's own
+	// kinds there are never more than consumers read: 10000 ShadowPods, 2000 ShadowObjects.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32

@@ -21,11 +21,16 @@ const AnnotationNetworks = "pelago.dev/networks"
 // MaxNetworks is how many prefixes of AnnotationNetworks count.
 const MaxNetworks = 64
 
+// AnnotationMTU on the Lease of an agent holds the largest packet that the device carries by which
+// other nodes reach its node, in bytes: tunnels and the ways to them carry no more than the node that
+// carries least. Without it that is not known, and the node does not count. It stays while the agent is away.
+const AnnotationMTU = "pelago.dev/mtu"
+
 // MaxThrough bounds TunnelReport.Through.
 const MaxThrough = 16
 
 // TunnelReport is what an agent has measured of a tunnel. It is told at once when Alive,
-// Peer, Knows or Through change, and else at most every half minute.
+// Peer, Knows or Through change or Unreached comes and goes, and else at most every half minute.
 type TunnelReport struct {
 	// Alive says that probes are answered. Without Since it is not known yet.
 	Alive bool `json:"alive"`
@@ -51,6 +56,9 @@ type TunnelReport struct {
 	Through []string `json:"through,omitempty"`
 	// Used is when a direct path carried something of pods last, to the minute.
 	Used *metav1.Time `json:"used,omitempty"`
+	// Unreached is how many addresses more may be reached on a side of the peering than a gateway
+	// knows of: these are not.
+	Unreached int `json:"unreached,omitempty"`
 	// Problem says why there is no tunnel, where there should be one.
 	Problem string `json:"problem,omitempty"`
 }

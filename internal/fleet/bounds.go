@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
 // Bounds on what a peer may show of one kind, and how much work it may cause here by
@@ -16,6 +18,9 @@ type Bounds struct {
 	// Optional says that a provider may refuse the kind, as those do that are too old to know
 	// it, and still not refuse this cluster.
 	Optional bool
+	// Beyond says that what there is beyond these bounds is not held against the provider:
+	// it is left out of the watch set, and read from the provider each time.
+	Beyond bool
 	// Objects at most.
 	Objects int
 	// Bytes of memory they may take, about, after Trim.
@@ -36,7 +41,7 @@ type Pace struct {
 
 // Bounds on what a peer may show of a kind that has none of its own.
 const (
-	maxObjects = 2000
+	maxObjects = v1alpha1.MaxTenantObjects
 	maxKept    = 16 << 20 // bytes in memory, about
 )
 
@@ -54,9 +59,12 @@ func (b Bounds) bytes() int {
 	return b.Bytes
 }
 
+// large says whether honest objects may be larger on their way than they are here.
+func (b Bounds) large() bool { return b.Trim != nil }
+
 // pages bounds a list, whatever is on its pages. Large objects come on small pages.
 func (b Bounds) pages() int {
-	if b.bytes() > maxKept {
+	if b.large() {
 		return b.objects()
 	}
 	return 2 * b.objects() / pageSize

@@ -7,12 +7,14 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -40,6 +42,8 @@ type mirror struct {
 	kept    int    // what they weigh
 	version string // to watch from; "" to list first
 	synced  bool
+	beyond  error     // what was left out, nil if all is kept
+	silent  time.Time // until when the peer is not asked for what may have been left out
 	health  health
 	err     error
 }
@@ -92,8 +96,14 @@ func (m *mirror) apply(kind string, u *unstructured.Unstructured) (bool, error) 
 		count++
 	}
 	kept := m.kept - m.weight(u.GetName()) + weigh(u.Object)
-	if err := m.fits(count, kept); err != nil {
+	switch err := m.fits(count, kept); {
+	case err != nil && !m.bounds.Beyond:
 		return false, err
+	case err != nil:
+		m.kept -= m.weight(u.GetName())
+		delete(m.objects, u.GetName())
+		m.beyond = err
+		return true, nil
 	}
 	m.objects[u.GetName()], m.kept = u, kept
 	return true, nil
@@ -133,12 +143,12 @@ func weigh(value any) int {
 // adopt takes over the copy of the connection before, until the first list.
 func (m *mirror) adopt(old *mirror) {
 	old.mu.RLock()
-	objects, kept, synced := maps.Clone(old.objects), old.kept, old.synced
+	objects, kept, synced, beyond := maps.Clone(old.objects), old.kept, old.synced, old.beyond
 	old.mu.RUnlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.synced {
-		m.objects, m.kept, m.synced = objects, kept, synced
+		m.objects, m.kept, m.synced, m.beyond = objects, kept, synced, beyond
 	}
 }
 
@@ -203,19 +213,24 @@ func (m *mirror) forget() {
 type reader struct {
 	mirrors map[schema.GroupVersionKind]*mirror
 	scheme  *runtime.Scheme
+	live    client.Reader // the peer itself
+	clock   clock.PassiveClock
 }
 
-// Get reads an object from the watch set.
-func (r reader) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+// Get reads an object from the watch set, or from the peer if that shows more than is kept.
+func (r reader) Get(ctx context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
 	m, err := r.mirror(obj, false)
 	if err != nil {
 		return err
 	}
-	u := m.get(key.Name)
-	if u == nil || (key.Namespace != "" && key.Namespace != m.namespace) {
-		return apierrors.NewNotFound(m.resource.GroupResource(), key.Name)
+	u, ours := m.get(key.Name), key.Namespace == "" || key.Namespace == m.namespace
+	switch {
+	case ours && u != nil:
+		return into(u, obj)
+	case ours && m.leftOut() != nil && ctx.Value(keptKey{}) == nil:
+		return r.ask(ctx, m, key.Name, obj)
 	}
-	return into(u, obj)
+	return apierrors.NewNotFound(m.resource.GroupResource(), key.Name)
 }
 
 // List reads objects from the watch set, in order of their names. It knows label

@@ -24,6 +24,8 @@ type State struct {
 	Since time.Time
 	// Err says why, unless all is well.
 	Err error
+	// Beyond says of what the provider shows more than is kept, if it does; see [Bounds].
+	Beyond error
 }
 
 // Peer is the connection to one provider. It stays the same while credentials and

@@ -54,7 +54,7 @@ func newSession(c Connection, kinds []watched, o *Options) (*session, error) {
 	if s.client, err = newClient(c.ServerURL, t.client(callTimeout), o.Scheme); err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	s.reader = reader{mirrors: map[schema.GroupVersionKind]*mirror{}, scheme: o.Scheme}
+	s.reader = reader{mirrors: map[schema.GroupVersionKind]*mirror{}, scheme: o.Scheme, live: s.client, clock: o.Clock}
 	for _, k := range kinds {
 		s.reader.mirrors[k.gvk] = &mirror{
 			watched: k, namespace: c.TenantNamespace, objects: map[string]*unstructured.Unstructured{},
@@ -109,7 +109,11 @@ func (s *session) synced() bool {
 func (s *session) state() State {
 	worst, state := up, State{Reachable: true, Reason: v1alpha1.ReasonPeerReachable}
 	rank := map[health]int{up: 0, unknown: 0, forbidden: 1, connecting: 2, down: 3}
+	var beyond error
 	for _, m := range s.reader.mirrors {
+		if more := m.leftOut(); more != nil && (beyond == nil || more.Error() < beyond.Error()) {
+			beyond = more
+		}
 		h, _, err := m.getHealth()
 		if h == forbidden && m.bounds.Optional {
 			continue
@@ -127,6 +131,7 @@ func (s *session) state() State {
 			state = State{Reason: v1alpha1.ReasonPeerUnreachable, Err: err}
 		}
 	}
+	state.Beyond = beyond
 	return state
 }
 

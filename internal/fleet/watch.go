@@ -59,6 +59,9 @@ func (s *session) follow(ctx context.Context, m *mirror) {
 			if retry.attempts == 1 {
 				wait = 0
 			}
+			if m.leftOut() != nil {
+				m.forget()
+			}
 		default:
 			s.setHealth(m, down, err)
 		}
@@ -117,6 +120,9 @@ func (s *session) watch(ctx context.Context, m *mirror) (bool, error) {
 		}
 	}
 	life := watchFor/2 + time.Duration(s.options.Jitter()*float64(watchFor/2))
+	if m.leftOut() != nil {
+		life = beyondFor
+	}
 	query := url.Values{
 		"watch":               {"true"},
 		"allowWatchBookmarks": {"true"},
@@ -153,7 +159,16 @@ var errNoAnswer = errors.New("the peer does not answer in time")
 func (s *session) events(ctx context.Context, r io.Reader, m *mirror) error {
 	limited := &eventReader{r: r}
 	decoder := json.NewDecoder(limited)
+	var beyond time.Time // since when something is left out
 	for s.settle(ctx, m) {
+		switch now := s.options.Clock.Now(); {
+		case m.leftOut() == nil:
+			beyond = time.Time{}
+		case beyond.IsZero():
+			beyond = now
+		case now.Sub(beyond) >= beyondFor: // bookmarks come by at least
+			return nil
+		}
 		limited.left = maxEvent
 		var event struct {
 			Type   string          `json:"type"`
@@ -205,27 +220,33 @@ func (s *session) list(ctx context.Context, m *mirror) error {
 	kept, next, size := 0, "", pageSize
 	for range m.bounds.pages() {
 		page, err := s.page(ctx, m, next, size)
-		if errors.Is(err, ErrTooLarge) && m.bounds.Bytes > maxKept && size > 1 {
+		if errors.Is(err, ErrTooLarge) && m.bounds.large() && size > 1 {
 			size = 1 + size/8 // honest objects of a large kind may be too much for one page
 			continue
 		}
 		if err != nil {
 			return err
 		}
+		var beyond error
 		for i := range page.Items {
 			m.tidy(&page.Items[i])
+			more := weigh(page.Items[i].Object)
+			if beyond = m.fits(len(items)+1, kept+more); beyond != nil {
+				break
+			}
 			items = append(items, &page.Items[i])
-			kept += weigh(page.Items[i].Object)
+			kept += more
 		}
-		if err := m.fits(len(items), kept); err != nil {
-			return err
+		if beyond != nil && !m.bounds.Beyond {
+			return beyond
 		}
-		if next = page.GetContinue(); next != "" {
+		if next = page.GetContinue(); next != "" && beyond == nil {
 			continue
 		}
 		if page.GetResourceVersion() == "" {
 			return errors.New("the peer's list has no version")
 		}
+		m.leaveOut(beyond)
 		for _, u := range m.replace(items, page.GetResourceVersion()) {
 			s.changed(s, u)
 		}

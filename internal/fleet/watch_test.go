@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/kubetest"
@@ -26,7 +27,7 @@ func standing() (*session, *mirror, *[]string) {
 	gvk := v1alpha1.GroupVersion.WithKind("ResourceOffer")
 	m := &mirror{watched: watched{gvk: gvk}, namespace: "ns", objects: map[string]*unstructured.Unstructured{}, version: "1", synced: true}
 	var told []string
-	s := &session{changed: func(_ *session, u *unstructured.Unstructured) { told = append(told, u.GetName()) }}
+	s := &session{options: &Options{Clock: clock.RealClock{}}, changed: func(_ *session, u *unstructured.Unstructured) { told = append(told, u.GetName()) }}
 	s.reader = reader{mirrors: map[schema.GroupVersionKind]*mirror{gvk: m}, scheme: scheme()}
 	return s, m, &told
 }

@@ -26,6 +26,8 @@ const (
 	readEvery = 30 * time.Second
 	// readAgain is the same while it fails.
 	readAgain = 5 * time.Second
+	// maxSilent is for how many consumers on end it may be too slow before all wait.
+	maxSilent = 8
 )
 
 // External is the connection to a program of this cluster's owner that decides within
@@ -54,7 +56,13 @@ type external struct {
 	mu    sync.Mutex
 	known map[string]granted
 	began time.Time // when it was first asked
-	rest  time.Time // until then it is not asked: it was too slow
+	// rests are until when it is not asked for a consumer for whom it was too slow, at most
+	// maxRemembered. The others do not wait for that one.
+	rests map[string]time.Time
+	// silent are those for whom it was too slow since it has answered anybody, at most
+	// maxSilent: then it hangs for all, and rest is until when nobody asks.
+	silent map[string]bool
+	rest   time.Time
 }
 
 // granted is what is remembered of a program's answers for one consumer.
@@ -65,7 +73,8 @@ type granted struct {
 }
 
 func newExternal(inner ResourceReader, program External, c clock.PassiveClock, failure func(string)) *external {
-	return &external{inner: inner, program: program, clock: c, failure: failure, known: map[string]granted{}}
+	return &external{inner: inner, program: program, clock: c, failure: failure, known: map[string]granted{},
+		rests: map[string]time.Time{}, silent: map[string]bool{}}
 }
 
 // Read asks the reader before it, then the program, and cuts the answer of the one to
@@ -86,12 +95,41 @@ func (e *external) Read(ctx context.Context, c Consumer) (Resources, error) {
 // errResting stands for the slowness that was found before.
 var errResting = errors.New("it does not answer within a second")
 
+// resting says whether the program was too slow a moment ago, for a consumer or for all.
+func (e *external) resting(clusterID string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := e.clock.Now()
+	return now.Before(e.rest) || now.Before(e.rests[clusterID])
+}
+
+// answered notes that the program has answered for a consumer, well or not.
+func (e *external) answered(clusterID string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.rests, clusterID)
+	clear(e.silent)
+}
+
+// tooSlow notes that the program has not answered for a consumer in time.
+func (e *external) tooSlow(clusterID string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	until := e.clock.Now().Add(readAgain)
+	if _, known := e.rests[clusterID]; known || len(e.rests) < maxRemembered {
+		e.rests[clusterID] = until
+	}
+	if len(e.silent) < maxSilent {
+		e.silent[clusterID] = true
+	}
+	if len(e.silent) == maxSilent {
+		e.rest = until
+	}
+}
+
 // ask calls the program, unless it was too slow a moment ago.
 func (e *external) ask(ctx context.Context, c Consumer, r Resources) (amounts, error) {
-	e.mu.Lock()
-	resting := e.clock.Now().Before(e.rest)
-	e.mu.Unlock()
-	if resting {
+	if e.resting(c.ClusterID) {
 		return nil, errResting
 	}
 	bounded, cancel := context.WithTimeout(ctx, wire.AnswerLimit)
@@ -101,11 +139,10 @@ func (e *external) ask(ctx context.Context, c Consumer, r Resources) (amounts, e
 		Used:    r.usedByAll().texts(), Free: amountsOf(r.Free).texts(),
 	})
 	if err != nil && bounded.Err() != nil {
-		e.mu.Lock()
-		e.rest = e.clock.Now().Add(readAgain)
-		e.mu.Unlock()
+		e.tooSlow(c.ClusterID)
 		return nil, errResting
 	}
+	e.answered(c.ClusterID)
 	if err != nil {
 		return nil, err
 	}
@@ -141,6 +178,8 @@ func (e *external) Notify(changed func(clusterID string)) {
 func (e *external) Remove(clusterID string) {
 	e.mu.Lock()
 	delete(e.known, clusterID)
+	delete(e.rests, clusterID)
+	delete(e.silent, clusterID)
 	e.mu.Unlock()
 	e.inner.Remove(clusterID)
 	e.program.Remove(clusterID)

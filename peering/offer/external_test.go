@@ -3,8 +3,10 @@ package offer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -114,6 +116,7 @@ func TestAllow(t *testing.T) {
 // saying is a program that says as it is told, in this process.
 type saying struct {
 	answer  map[string]string
+	hangs   string // for this consumer, or "all"
 	err     error
 	calls   int
 	last    *wire.ReadResourcesRequest
@@ -122,8 +125,9 @@ type saying struct {
 
 func (s *saying) ReadResources(ctx context.Context, r *wire.ReadResourcesRequest) (*wire.ReadResourcesResponse, error) {
 	s.calls, s.last = s.calls+1, r
-	if errors.Is(s.err, context.DeadlineExceeded) {
+	if s.hangs == "all" || s.hangs != "" && s.hangs == r.GetCluster().GetId() {
 		<-ctx.Done()
+		return nil, ctx.Err()
 	}
 	return &wire.ReadResourcesResponse{Resources: s.answer}, s.err
 }
@@ -131,10 +135,10 @@ func (s *saying) Notify(func(string)) {}
 func (s *saying) Remove(id string)    { s.removed = append(s.removed, id) }
 
 func TestExternalAsks(t *testing.T) {
-	clock := testingclock.NewFakeClock(time.Now())
+	now := testingclock.NewFakeClock(time.Now())
 	failures := 0
 	program := &saying{answer: map[string]string{"cpu": "2", "memory": "30"}}
-	e := newExternal(&fakeReader{answer: inUse()}, program, clock, func(string) { failures++ })
+	e := newExternal(&fakeReader{answer: inUse()}, program, now, func(string) { failures++ })
 	rome := Consumer{ClusterID: "id-1", Tenant: "rome", Labels: map[string]string{"plan": "small"}}
 	reads := func(who Consumer, want int64, reason string) {
 		t.Helper()
@@ -150,22 +154,22 @@ func TestExternalAsks(t *testing.T) {
 	if c := program.last.GetCluster(); c.GetId() != "id-1" || c.GetTenant() != "rome" || c.GetLabels()["plan"] != "small" || program.last.GetFree()[cpu] != "8" {
 		t.Errorf("asked %v", program.last)
 	}
-	clock.Step(startLimit)
+	now.Step(startLimit)
 	program.err = errors.New("no")
 	reads(rome, 500, v1alpha1.ReasonLastAnswer)
 	reads(Consumer{ClusterID: "id-2"}, 0, v1alpha1.ReasonOnlyUsed)
 	program.err, program.answer = nil, map[string]string{"cpu": "-1"}
 	reads(rome, 500, v1alpha1.ReasonLastAnswer)
 	calls := program.calls
-	program.err = context.DeadlineExceeded
+	program.hangs = "all"
 	for range 5 {
 		reads(rome, 500, v1alpha1.ReasonLastAnswer)
 	}
 	if program.calls != calls+1 || failures != 8 {
 		t.Errorf("a slow program was asked %d times, want once; %d failures, want 8", program.calls-calls, failures)
 	}
-	clock.Step(readAgain)
-	program.err, program.answer = nil, map[string]string{"cpu": "3", "memory": "30"}
+	now.Step(readAgain)
+	program.hangs, program.answer = "", map[string]string{"cpu": "3", "memory": "30"}
 	reads(rome, 1500, v1alpha1.ReasonReady)
 	e.Remove("id-1")
 	program.err = errors.New("no")
@@ -173,6 +177,69 @@ func TestExternalAsks(t *testing.T) {
 	if len(program.removed) != 1 {
 		t.Errorf("removed %v", program.removed)
 	}
+}
+
+// TestExternalHangsForOne holds that nobody else waits for a consumer for whom a program
+// hangs, and that a program which hangs for all is asked no more than a few times on end.
+func TestExternalHangsForOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		program := &saying{answer: map[string]string{"cpu": "2", "memory": "30"}, hangs: "id-0"}
+		now := testingclock.NewFakeClock(time.Now())
+		e := newExternal(&fakeReader{answer: inUse()}, program, now, func(string) {})
+		reason := func(i int) string {
+			t.Helper()
+			r, err := e.Read(t.Context(), Consumer{ClusterID: fmt.Sprint("id-", i)})
+			if errors.Is(err, errUnknown) {
+				return ""
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r.External.Reason
+		}
+		for range 2 * maxSilent { // longer than all would rest, if this one counted more than once
+			reason(0)
+			if got := reason(1); got != v1alpha1.ReasonReady {
+				t.Fatalf("one waits for another: %q", got)
+			}
+			now.Step(readAgain)
+		}
+		for i := range maxSilent { // nor does it if it is the only one that asks
+			if i > 0 {
+				now.Step(readAgain)
+			}
+			reason(0)
+		}
+		if got := reason(1); got != v1alpha1.ReasonReady {
+			t.Fatalf("one waits for another that asks again and again: %q", got)
+		}
+		calls := program.calls
+		program.hangs = "all"
+		for i := range 100 {
+			reason(i)
+		}
+		if asked := program.calls - calls; asked != maxSilent && asked != maxSilent+1 { // id-0 may rest still
+			t.Errorf("a program that hangs was asked %d times on end", asked)
+		}
+		now.Step(readAgain)
+		calls = program.calls
+		for i := range 100 {
+			reason(i)
+		}
+		if asked := program.calls - calls; asked != 1 {
+			t.Errorf("then %d times, want once", asked)
+		}
+		program.hangs = ""
+		now.Step(readAgain)
+		for i := range 100 {
+			if got := reason(i); got != v1alpha1.ReasonReady {
+				t.Errorf("it has healed, and number %d hears %q", i, got)
+			}
+		}
+		if len(e.rests) > 0 || len(e.silent) > 0 {
+			t.Errorf("%d and %d are remembered for nothing", len(e.rests), len(e.silent))
+		}
+	})
 }
 
 // Whatever a program answers, what is offered is not below zero, not above what is
@@ -183,8 +250,8 @@ func FuzzExternal(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, a, b, name string, failing bool) {
 		program := &saying{answer: map[string]string{cpu: a, memory: b, name: b}}
-		clock := testingclock.NewFakeClock(time.Now())
-		e := newExternal(&fakeReader{answer: inUse()}, program, clock, func(string) {})
+		now := testingclock.NewFakeClock(time.Now())
+		e := newExternal(&fakeReader{answer: inUse()}, program, now, func(string) {})
 		for range 2 {
 			r, err := e.Read(context.Background(), Consumer{ClusterID: "x"})
 			if err != nil && !errors.Is(err, errUnknown) {
@@ -199,7 +266,7 @@ func FuzzExternal(f *testing.F) {
 			if err == nil && (sane(r) != nil || r.External.Status == metav1.ConditionFalse && r.Problem == "") {
 				t.Errorf("%v: %+v", sane(r), r.External)
 			}
-			if clock.Step(time.Minute); failing {
+			if now.Step(time.Minute); failing {
 				program.err = errors.New("no")
 			}
 		}

@@ -144,7 +144,11 @@ func (r *reconciler) ensureQuota(ctx context.Context, t *v1alpha1.Tenant, f *fac
 		ready = true
 	}
 	if ready {
-		status.True(&t.Status.Conditions, t.Generation, v1alpha1.ConditionNamespaceReady, v1alpha1.ReasonReady, "")
+		reason, told := v1alpha1.ReasonReady, capped(t)
+		if told != "" {
+			reason = v1alpha1.ReasonCapped
+		}
+		status.True(&t.Status.Conditions, t.Generation, v1alpha1.ConditionNamespaceReady, reason, told)
 		return nil
 	}
 	status.False(&t.Status.Conditions, t.Generation, v1alpha1.ConditionNamespaceReady, v1alpha1.ReasonPending,

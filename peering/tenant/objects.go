@@ -63,6 +63,32 @@ var objectNeeds = map[string]int32{
 	"serviceaccounts":                        2,
 }
 
+// objectMost are the most objects that a consumer reads of a resource: one more, and it would
+// not take what else there is.
+var objectMost = map[string]int32{
+	"identities.pelago.dev":       v1alpha1.MaxTenantObjects,
+	"resourcerequests.pelago.dev": v1alpha1.MaxTenantObjects,
+	"resourceoffers.pelago.dev":   v1alpha1.MaxTenantObjects,
+	"namespacemaps.pelago.dev":    v1alpha1.MaxTenantObjects,
+	"shadowpods.pelago.dev":       v1alpha1.MaxShadowPods,
+	"shadowobjects.pelago.dev":    v1alpha1.MaxShadowObjects,
+	"networkconfigs.pelago.dev":   v1alpha1.MaxNetworkConfigs,
+	"networkrules.pelago.dev":     v1alpha1.MaxNetworkRuleSet,
+	"networkpaths.pelago.dev":     4 * v1alpha1.MaxNetworkPaths,
+}
+
+// capped names the entries of spec.objects that are cut to what a consumer reads, and what to
+// do about them; "" if there are none.
+func capped(t *v1alpha1.Tenant) string {
+	var told []string
+	for _, name := range slices.Sorted(maps.Keys(t.Spec.Objects)) {
+		if most, is := objectMost[name]; is && t.Spec.Objects[name] > most {
+			told = append(told, fmt.Sprintf("spec.objects[%s] is %d, and consumers read at most %d, which holds; set it to %d or less", name, t.Spec.Objects[name], most, most))
+		}
+	}
+	return strings.Join(told, "; ")
+}
+
 // ownKind reports whether a resource is named as one of Pelago's.
 func ownKind(resource string) bool {
 	return strings.HasSuffix(resource, "."+v1alpha1.GroupVersion.Group)
@@ -96,8 +122,8 @@ func tenantNamespace(t *v1alpha1.Tenant) *corev1.Namespace {
 	}}
 }
 
-// quota bounds how many objects there can be in a tenant namespace. The error names
-// the entry of spec.objects that is wrong.
+// quota bounds how many objects there can be in a tenant namespace, never more than a
+// consumer reads. The error names the entry of spec.objects that is wrong.
 func quota(t *v1alpha1.Tenant) (*corev1.ResourceQuota, error) {
 	bounds := maps.Clone(objectBounds)
 	for _, name := range slices.Sorted(maps.Keys(t.Spec.Objects)) {
@@ -114,6 +140,9 @@ func quota(t *v1alpha1.Tenant) (*corev1.ResourceQuota, error) {
 		}
 		if _, known := objectBounds[name]; ownKind(name) && !known {
 			return nil, fmt.Errorf("spec.objects[%.60s] is not a resource of a tenant namespace; write resourcerequests.pelago.dev, resourceoffers.pelago.dev, namespacemaps.pelago.dev, shadowpods.pelago.dev, shadowobjects.pelago.dev, networkconfigs.pelago.dev, networkrules.pelago.dev, networkpaths.pelago.dev or identities.pelago.dev", name)
+		}
+		if most, is := objectMost[name]; is {
+			bound = min(bound, most)
 		}
 		bounds[name] = bound
 	}

@@ -1,6 +1,7 @@
 package tenant
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -77,6 +78,35 @@ func TestQuota(t *testing.T) {
 		tenant.Spec.Objects = map[string]int32{name: bound}
 		if _, err := quota(tenant); err == nil || !strings.Contains(err.Error(), "spec.objects") {
 			t.Errorf("%q %d: %v, want an error that names the field", name, bound, err)
+		}
+	}
+}
+
+// TestQuotaMost holds that an owner cannot allow more than consumers read, and is told.
+func TestQuotaMost(t *testing.T) {
+	for name := range objectBounds {
+		if _, is := objectMost[name]; ownKind(name) && !is {
+			t.Errorf("nothing bounds what an owner may set for %s", name)
+		}
+	}
+	for name, most := range objectMost {
+		if objectBounds[name] > most {
+			t.Errorf("by default there are %d %s, and consumers read %d", objectBounds[name], name, most)
+		}
+		for _, c := range []struct{ set, hard int32 }{{most, most}, {most + 1, most}} {
+			tenant := rome()
+			tenant.Spec.Objects = map[string]int32{name: c.set}
+			q, err := quota(tenant)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, told := q.Spec.Hard[corev1.ResourceName("count/"+name)], capped(tenant)
+			if got.Value() != int64(c.hard) || (told != "") != (c.set > most) {
+				t.Errorf("%d %s are allowed where %d are set, and the owner is told %q", got.Value(), name, c.set, told)
+			}
+			if told != "" && (!strings.Contains(told, "spec.objects["+name+"]") || !strings.Contains(told, fmt.Sprintf("set it to %d or less", most))) {
+				t.Errorf("the owner is told %q, want the field and the remedy", told)
+			}
 		}
 	}
 }

@@ -269,20 +269,6 @@ func TestPeeringInBothDirections(t *testing.T) {
 	}
 }
 
-func TestObjectBoundsAreChecked(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, func(t *v1alpha1.Tenant) { t.Spec.Objects = map[string]int32{"Secrets!": 1} })
-	b.settle()
-	b.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonInvalid)
-	b.patch(`{"spec":{"objects":{"Secrets!":null,"secrets":2}}}`)
-	b.settle()
-	b.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
-	hard := get(b, b.space(), quotaName, &corev1.ResourceQuota{}).Spec.Hard
-	if got := hard["count/secrets"]; got.Value() != 2 {
-		t.Errorf("secrets are bounded to %s, want 2", got.String())
-	}
-}
-
 func TestNamespaceWaitsForQuota(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
