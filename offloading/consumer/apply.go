@@ -188,8 +188,14 @@ func (r *reconciler) remote(ctx context.Context, f *facts, peer Peer, p *plan) (
 	return false, nil
 }
 
+// errFull says that another ShadowPod could not be watched.
+var errFull = errors.New("this cluster has as many pods at that provider as it keeps, and no more can run there; delete some, or peer with another provider")
+
 // create makes the ShadowPod.
 func (r *reconciler) create(ctx, remote context.Context, f *facts, peer Peer, p *plan) error {
+	if peer.Full(p.create) {
+		return r.turnedDown(ctx, f, p, v1alpha1.ReasonLimitExceeded, errFull)
+	}
 	s := p.create.DeepCopy()
 	s.Namespace = peer.TenantNamespace()
 	r.meter.calls.WithLabelValues("create").Inc()

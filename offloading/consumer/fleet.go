@@ -21,6 +21,8 @@ type Peer interface {
 	Reader() client.Reader
 	// State says whether it answers, since when, and why not.
 	State() fleet.State
+	// Full says whether it shows as many objects of a kind as this cluster reads.
+	Full(kind client.Object) bool
 }
 
 // Fleet is the connections to all providers.
@@ -46,7 +48,7 @@ var statePace = fleet.Pace{Rate: 500, Burst: 10_000}
 
 // bounds are what a provider may show of ShadowPods: as many as a tenant may have, and
 // what it may write of each without the pod that we wrote ourselves.
-var bounds = fleet.Bounds{Objects: 10_000, Bytes: 256 << 20, Pace: pace, Trim: trim}
+var bounds = fleet.Bounds{Beyond: true, Objects: v1alpha1.MaxShadowPods, Bytes: 256 << 20, Pace: pace, Trim: trim}
 
 // annotationAsked on ShadowPods in the mirror, and nowhere else, is the hash of what they
 // ask for.

@@ -146,6 +146,34 @@ func TestRefusedHere(t *testing.T) {
 	}
 }
 
+// TestFull holds that no pod is asked for beyond what is read of a provider, that its owner is
+// told, and that what is there still ends, and makes room.
+func TestFull(t *testing.T) {
+	w := newWorld(t)
+	old := w.pod("old")
+	w.reconcile(old)
+	w.peer.full = true
+	p := w.pod("web")
+	w.reconcile(p)
+	if got := w.now(p); w.shadow(p) != nil || got.Status.Reason != v1alpha1.ReasonLimitExceeded || !strings.Contains(condition(got, corev1.PodReady).Message, "as many pods at that provider as it keeps") {
+		t.Errorf("with a full provider: %+v", got.Status)
+	}
+	if err := w.admin.Delete(t.Context(), w.now(old)); err != nil {
+		t.Fatal(err)
+	}
+	w.reconcile(old)
+	w.release(string(old.UID))
+	w.reconcile(old)
+	if w.now(old) != nil || w.shadow(old) != nil {
+		t.Error("what is there does not end")
+	}
+	w.peer.full = false
+	w.reconcile(p)
+	if w.shadow(p) == nil {
+		t.Error("the pod does not go where there is room again")
+	}
+}
+
 // TestBudget holds that an eviction waits for a PodDisruptionBudget.
 func TestBudget(t *testing.T) {
 	w := newWorld(t)

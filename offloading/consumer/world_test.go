@@ -64,6 +64,7 @@ type fakePeer struct {
 	state     fleet.State
 	missing   bool
 	blind     bool
+	full      bool
 	hidden    map[string]bool // not in the mirror yet
 }
 
@@ -71,6 +72,7 @@ func (p *fakePeer) TenantNamespace() string { return p.namespace }
 func (p *fakePeer) Client() client.Client   { return p.client }
 func (p *fakePeer) Reader() client.Reader   { return mirror{p} }
 func (p *fakePeer) State() fleet.State      { return p.state }
+func (p *fakePeer) Full(client.Object) bool { return p.full }
 
 func (p *fakePeer) WatchWithin(client.Object, fleet.Bounds) error { return nil }
 func (p *fakePeer) Peer(string) (Peer, bool)                      { return p, !p.missing }

@@ -7,6 +7,7 @@
 package content
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -45,12 +46,16 @@ type Kind struct {
 	// Encode is the text that carries a home object; wrong, if not empty, is why it does
 	// not travel, for the owner of the object.
 	Encode func(obj client.Object) (text, wrong string)
+	// Cut says what of a home object's labels and annotations there is no room for, for its
+	// owner; "" if there is nothing.
+	Cut func(obj client.Object) string
 	// Decode is the object that a text asks for, without name and namespace; wrong, if not
 	// empty, is why there is none, for its writer. It repeats nothing of Secrets.
 	Decode func(text string, rules Rules) (obj client.Object, wrong string)
 	// Lacks says what the provider's cluster cannot give of what a text asks for, so that its
-	// object is another one; "" if nothing is missing, or it is no text of this kind.
-	Lacks func(text string, rules Rules) string
+	// object is another one, in a word of conditions and a sentence; "" if nothing is missing, or
+	// it is no text of this kind.
+	Lacks func(text string, rules Rules) (reason, message string)
 	// Merge puts what is wanted into a copy of what is there, and leaves what others own.
 	// Changed says whether the copy differs; replace, that the API server would not take
 	// the change, so the object has to be made anew.
@@ -104,7 +109,7 @@ type form[O client.Object, C any] struct {
 	// unpack puts content into an empty object, as far as the rules allow.
 	unpack func(*C, Rules, O) string
 	// lacks, if any, says what is asked for in vain.
-	lacks func(*C, Rules) string
+	lacks func(*C, Rules) (reason, message string)
 	// put changes what is there into what is wanted; true if that takes a new object.
 	put func(next, want O) bool
 }
@@ -113,7 +118,7 @@ func (f form[O, C]) kind() Kind {
 	return Kind{
 		Name: f.name, Referred: f.referred, Secret: f.secret, Never: f.never,
 		New: func() client.Object { return f.empty() }, NewList: f.list,
-		Encode: f.encode, Decode: f.decode, Lacks: f.missing, Merge: f.merge,
+		Encode: f.encode, Cut: f.cut, Decode: f.decode, Lacks: f.missing, Merge: f.merge,
 	}
 }
 
@@ -137,6 +142,17 @@ func (f form[O, C]) encode(obj client.Object) (string, string) {
 		e.Annotations = annotationsOf(o)
 	}
 	return e.text()
+}
+
+// cut says what encode leaves out.
+func (f form[O, C]) cut(obj client.Object) string {
+	switch {
+	case f.plain:
+		return ""
+	case f.bare:
+		return cut(obj.GetLabels(), labelTravels, labelsOf(obj), "labels")
+	}
+	return cmp.Or(cut(obj.GetLabels(), labelTravels, labelsOf(obj), "labels"), cut(obj.GetAnnotations(), annotationTravels, annotationsOf(obj), "annotations"))
 }
 
 // text is what travels.
@@ -174,13 +190,13 @@ func (f form[O, C]) decode(text string, rules Rules) (client.Object, string) {
 	return o, ""
 }
 
-func (f form[O, C]) missing(text string, rules Rules) string {
+func (f form[O, C]) missing(text string, rules Rules) (reason, message string) {
 	if f.lacks == nil {
-		return ""
+		return "", ""
 	}
 	e, wrong := f.read(text)
 	if wrong != "" {
-		return ""
+		return "", ""
 	}
 	return f.lacks(&e.Content, rules)
 }

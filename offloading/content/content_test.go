@@ -108,6 +108,32 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
+// TestCut: of labels and annotations for which there is no room the owner is told, of those that
+// never travel not.
+func TestCut(t *testing.T) {
+	o := &corev1.Service{}
+	o.Labels, o.Annotations = map[string]string{"pelago.dev/x": "", "a.k8s.io/x": ""}, map[string]string{"example.org/x": strings.Repeat("x", maxAnnotations)}
+	for i := range maxLabels {
+		o.Labels[fmt.Sprint("l", i)], o.Annotations[fmt.Sprint("a", i)] = "", ""
+	}
+	k := Kinds["Service"]
+	if told := k.Cut(o); told != "" {
+		t.Errorf("all travel that can, and the owner hears %q", told)
+	}
+	o.Annotations["zz"] = ""
+	if told := k.Cut(o); !strings.Contains(told, "1 of its 65 annotations stay home") {
+		t.Errorf("an annotation more: %q", told)
+	}
+	o.Labels["zz"] = ""
+	if told := k.Cut(o); !strings.Contains(told, "1 of its 65 labels stay home, as at most 64 travel") {
+		t.Errorf("a label more: %q", told)
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Labels: o.Labels}}
+	if told := Kinds["Secret"].Cut(secret); told != "" {
+		t.Errorf("no label of a Secret travels, and its owner hears %q", told)
+	}
+}
+
 // TestMergeMetadata: home's labels and annotations come and go, others' stay.
 func TestMergeMetadata(t *testing.T) {
 	k := Kinds["Service"]

@@ -9,6 +9,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
 const (
@@ -57,6 +59,14 @@ var ingresses = form[*networkingv1.Ingress, ingressContent]{
 	pack:   packIngress,
 	check:  checkIngress,
 	unpack: unpackIngress,
+	lacks: func(c *ingressContent, rules Rules) (reason, message string) {
+		for i, t := range c.TLS {
+			if slices.Contains(rules.NoSecrets, t.Secret) {
+				return v1alpha1.ReasonSecretMissing, fmt.Sprintf("tls[%d].secret: there is no Secret %s here; let it travel", i, quote(t.Secret))
+			}
+		}
+		return "", ""
+	},
 	put: func(next, want *networkingv1.Ingress) bool {
 		next.Spec = want.Spec
 		return false

@@ -61,6 +61,24 @@ func annotationsOf(o client.Object) map[string]string {
 	return left
 }
 
+// cut says of labels or annotations that not all of them are among those that were taken.
+func cut(all map[string]string, travels func(string) bool, taken map[string]string, what string) string {
+	could := 0
+	for key := range all {
+		if travels(key) {
+			could++
+		}
+	}
+	if could == len(taken) {
+		return ""
+	}
+	most := fmt.Sprintf("%d", maxLabels)
+	if what == "annotations" {
+		most += fmt.Sprintf(" with %d bytes", maxAnnotations)
+	}
+	return fmt.Sprintf("%d of its %d %s stay home, as at most %s travel, in order of their names; take some away", could-len(taken), could, what, most)
+}
+
 // checkMetadata says what is wrong with labels and annotations that somebody has sent.
 // The API server judges their characters.
 func (e *envelope[C]) checkMetadata(bare bool) string {

@@ -19,6 +19,8 @@ type Rules struct {
 	// and all names below it. IngressClass is the class of every one.
 	IngressHosts []string
 	IngressClass string
+	// NoSecrets are Secrets that are known not to be there where the object belongs.
+	NoSecrets []string
 	// Families are those that the provider's cluster has for Services, the first one first;
 	// none if that is not known.
 	Families []corev1.IPFamily

@@ -6,6 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
 const (
@@ -50,7 +52,7 @@ var services = form[*corev1.Service, serviceContent]{
 	pack:   packService,
 	check:  checkService,
 	unpack: unpackService,
-	lacks:  lacksFamilies,
+	lacks:  lacksOfService,
 	put:    putService,
 }
 
@@ -105,6 +107,11 @@ func unpackService(c *serviceContent, rules Rules, s *corev1.Service) string {
 	s.Spec.IPFamilies, s.Spec.IPFamilyPolicy = families(c.IPFamilies, c.IPFamilyPolicy, rules.Families)
 	if c.Type == corev1.ServiceTypeNodePort && rules.NodePorts || c.Type == corev1.ServiceTypeLoadBalancer && rules.LoadBalancers {
 		s.Spec.Type = c.Type
+		if rules.Allows != nil {
+			// Who comes from outside to a node without a pod leaves it as that node, and nodes are let
+			// through to nobody's home: so each node gives them pods of its own, which home's never are.
+			s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+		}
 	}
 	if c.Headless {
 		s.Spec.ClusterIP = corev1.ClusterIPNone
@@ -120,6 +127,19 @@ func unpackService(c *serviceContent, rules Rules, s *corev1.Service) string {
 		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &c.Sticky}}
 	}
 	return ""
+}
+
+// lacksOfService says that a Service is another one here: of another family, which it is reached
+// by from fewer pods, or else of another type than it asks for.
+func lacksOfService(c *serviceContent, rules Rules) (reason, message string) {
+	if message := lacksFamilies(c, rules); message != "" {
+		return v1alpha1.ReasonFamilyMissing, message
+	}
+	field := map[corev1.ServiceType]string{corev1.ServiceTypeNodePort: "nodePorts", corev1.ServiceTypeLoadBalancer: "loadBalancers"}[c.Type]
+	if field == "" || c.Type == corev1.ServiceTypeNodePort && rules.NodePorts || c.Type == corev1.ServiceTypeLoadBalancer && rules.LoadBalancers {
+		return "", ""
+	}
+	return v1alpha1.ReasonTypeNotAllowed, fmt.Sprintf("it is a ClusterIP here and no %s; the provider's owner allows that with spec.services.%s of the Tenant", c.Type, field)
 }
 
 // putService keeps what the provider's API server and load balancers have given. A
@@ -140,6 +160,9 @@ func putService(next, want *corev1.Service) bool {
 	next.Spec.Type, next.Spec.Selector = want.Spec.Type, want.Spec.Selector
 	next.Spec.SessionAffinity, next.Spec.SessionAffinityConfig = want.Spec.SessionAffinity, want.Spec.SessionAffinityConfig
 	next.Spec.PublishNotReadyAddresses = want.Spec.PublishNotReadyAddresses
+	if want.Spec.ExternalTrafficPolicy != "" {
+		next.Spec.ExternalTrafficPolicy = want.Spec.ExternalTrafficPolicy
+	}
 	anew := putFamilies(next, want)
 	return anew || had != wanted
 }

@@ -2,12 +2,15 @@ package content
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
 func serviceText(fields string) string { return `{"content":{` + fields + `}}` }
@@ -67,6 +70,23 @@ func TestService(t *testing.T) {
 	} {
 		if got := decoded(c.kind, c.rules).Spec.Type; got != c.want {
 			t.Errorf("%q under %+v becomes %s", c.kind, c.rules, got)
+		}
+		reason, message := Kinds["Service"].Lacks(serviceText(webPort+`,"type":"`+c.kind+`"`), c.rules)
+		if (reason == v1alpha1.ReasonTypeNotAllowed) != (c.kind != "" && c.kind != string(c.want)) || (message == "") != (reason == "") {
+			t.Errorf("%q under %+v: it says %q %q", c.kind, c.rules, reason, message)
+		}
+	}
+	all := func(netip.Addr) bool { return true }
+	for _, c := range []struct {
+		kind  string
+		rules Rules
+		want  corev1.ServiceExternalTrafficPolicy
+	}{
+		{"NodePort", Rules{NodePorts: true, Allows: all}, "Local"}, {"LoadBalancer", Rules{LoadBalancers: true, Allows: all}, "Local"},
+		{"NodePort", Rules{NodePorts: true}, ""}, {"NodePort", Rules{Allows: all}, ""}, {"ClusterIP", Rules{NodePorts: true, Allows: all}, ""},
+	} {
+		if got := decoded(c.kind, c.rules).Spec.ExternalTrafficPolicy; got != c.want {
+			t.Errorf("%s, with a network %v: who comes from outside is sent by %q, want %q", c.kind, c.rules.Allows != nil, got, c.want)
 		}
 	}
 }

@@ -17,20 +17,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/fleet"
 	"github.com/pelago-dev/pelago/offloading/content"
 )
 
 // Secrets and ConfigMaps that no pod refers to travel if a rule of their namespace says
-// All. They are in no cache: those that match are found by a list of metadata, in that
-// namespace alone.
+// All, or their annotation. They are in no cache: they are found by a list of metadata, in
+// namespaces that are offloaded alone.
 
-// listEvery is when the names in a namespace that has such a rule are listed again.
+// listEvery is when the names in a namespace are listed again.
 const listEvery = time.Minute
 
-// chosen says whether a rule alone sends an object of a namespace with a pod there.
+// chosen says whether a rule, or the object's annotation, alone sends an object of a namespace
+// with a pod there.
 func (r *consumer) chosen(ctx context.Context, kind content.Kind, home v1alpha1.HomeObject) (want, error) {
 	rules, err := r.rules(ctx, home.Namespace)
-	if err != nil || !sendsAll(rules, kind.Name) || slices.Contains(kind.Never, home.Name) {
+	if err != nil || slices.Contains(kind.Never, home.Name) {
 		return want{}, err
 	}
 	if in, err := offloaded(ctx, r.client, home.Namespace); err != nil || !in {
@@ -68,8 +70,8 @@ func (r *consumer) metadata(kind content.Kind) (*metav1.PartialObjectMetadata, e
 	return m, nil
 }
 
-// lister finds what rules send and is not at its providers yet. Its requests are
-// NamespaceOffloadings.
+// lister finds what rules and annotations send and is not at its providers yet. Its requests
+// are NamespaceOffloadings.
 type lister struct {
 	client client.Client
 	live   client.Reader
@@ -80,7 +82,7 @@ type lister struct {
 	wake func(context.Context, reconcile.Request)
 }
 
-// Reconcile looks at one namespace, which is listed only if a rule asks for it.
+// Reconcile looks at one namespace, which is listed unless a rule keeps all of a kind home.
 func (r *lister) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -90,7 +92,7 @@ func (r *lister) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	}
 	var kinds []content.Kind
 	for _, name := range carried {
-		if kind, _ := kindOf(name); kind.Referred && sendsAll(o.Spec.Reflection, name) {
+		if kind, _ := kindOf(name); kind.Referred && !keepsAll(o.Spec.Reflection, name) {
 			kinds = append(kinds, kind)
 		}
 	}
@@ -145,7 +147,9 @@ func (r *lister) list(ctx context.Context, o *v1alpha1.NamespaceOffloading, kind
 	if err != nil {
 		return fmt.Errorf("finding the kind of lists of %s: %w", kind.Name, err)
 	}
-	r.warn(o, kind.Name)
+	if sendsAll(o.Spec.Reflection, kind.Name) {
+		r.warn(o, kind.Name)
+	}
 	for next, page := "", 0; page < sweepPages; page++ {
 		list := metadataList(gvk)
 		if err := r.live.List(ctx, list, client.InNamespace(o.Namespace), client.Limit(sweepPage), client.Continue(next)); err != nil {
@@ -158,7 +162,7 @@ func (r *lister) list(ctx context.Context, o *v1alpha1.NamespaceOffloading, kind
 				continue
 			}
 			for peering, peer := range peers {
-				err := peer.Reader().Get(ctx, client.ObjectKey{Namespace: peer.TenantNamespace(), Name: v1alpha1.ShadowObjectName(home)}, &v1alpha1.ShadowObject{})
+				err := peer.Reader().Get(fleet.Kept(ctx), client.ObjectKey{Namespace: peer.TenantNamespace(), Name: v1alpha1.ShadowObjectName(home)}, &v1alpha1.ShadowObject{})
 				if apierrors.IsNotFound(err) {
 					r.wake(ctx, at(peering, home))
 				}

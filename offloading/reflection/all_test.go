@@ -73,7 +73,7 @@ func TestAllTravels(t *testing.T) {
 		t.Fatalf("%q is to travel, after %d lists, before a pod is there", got, w.lists)
 	}
 	pod := w.pod("web")
-	if got := w.list(); got != "Secret/registry" || w.password("registry") != "s3cret-1" || w.lists != 1 || w.reads != 1 {
+	if got := w.list(); got != "Secret/registry" || w.password("registry") != "s3cret-1" || w.lists != 2 || w.reads != 1 {
 		t.Fatalf("%q, %q after %d lists, %d reads", got, w.password("registry"), w.lists, w.reads)
 	}
 	w.both("other")
@@ -128,8 +128,8 @@ func TestAllTravels(t *testing.T) {
 		lists := w.lists
 		w.later("registry")
 		gone("no rule")
-		if got := w.list(); got != "" || w.lists != lists {
-			t.Errorf("%q, %d lists without a rule", got, w.lists-lists)
+		if got := w.list(); got != "" || w.lists != lists+2 {
+			t.Errorf("%q, %d lists without a rule, want one of each kind", got, w.lists-lists)
 		}
 		w.rules(all)
 		back()
@@ -187,28 +187,36 @@ func TestAllTravels(t *testing.T) {
 	gone("the last pod")
 }
 
-// TestAllOnlyWhereAsked: names are listed only where a rule asks for it, a pod is at a
-// provider that answers, and the namespace is offloaded; and of the kind of the rule only.
+// TestAllOnlyWhereAsked: names are listed only where a pod is at a provider that answers, and
+// the namespace is offloaded; not of a kind of which a rule keeps all home. Content is not read.
 func TestAllOnlyWhereAsked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.create(pullSecret(w.home, "registry", "s3cret"))
 	w.create(configMap(w.home, "app", nil))
 	w.pod("web")
-	for reason, rules := range map[string][]v1alpha1.ReflectionRule{
-		"no rule":                   nil,
-		"only what is referred to":  {ruleOf(kindSecret, v1alpha1.ReflectReferred), ruleOf(kindConfigMap, v1alpha1.ReflectReferred)},
-		"nothing":                   {ruleOf(kindSecret, v1alpha1.ReflectDeny), ruleOf(kindConfigMap, v1alpha1.ReflectDeny)},
-		"all that travels together": {ruleOf(kindService, v1alpha1.ReflectAll)},
+	deny, may := v1alpha1.ReflectDeny, v1alpha1.ReflectReferred
+	for _, c := range []struct {
+		reason string
+		lists  int
+		rules  []v1alpha1.ReflectionRule
+	}{
+		{"no rule", 2, nil},
+		{"only what is referred to", 2, []v1alpha1.ReflectionRule{ruleOf(kindSecret, may), ruleOf(kindConfigMap, may)}},
+		{"nothing of one kind", 1, []v1alpha1.ReflectionRule{ruleOf(kindSecret, deny), ruleOf(kindConfigMap, deny, "app", "web")}},
+		{"nothing", 0, []v1alpha1.ReflectionRule{ruleOf(kindSecret, deny), ruleOf(kindConfigMap, deny)}},
+		{"all that travels together", 2, []v1alpha1.ReflectionRule{ruleOf(kindService, v1alpha1.ReflectAll)}},
 	} {
-		w.rules(rules...)
-		w.list()
+		w.rules(c.rules...)
+		w.lists = 0
+		woken := w.list()
 		w.as(kindConfigMap, "app")
 		w.as(kindSecret, "registry")
-		if w.lists != 0 || w.reads != 0 || w.shadow("registry") != nil {
-			t.Errorf("%s: %d lists, %d reads", reason, w.lists, w.reads)
+		if woken != "" || w.lists != c.lists || w.reads != 0 || w.shadow("registry") != nil {
+			t.Errorf("%s: %q is woken, %d lists, %d reads", c.reason, woken, w.lists, w.reads)
 		}
 	}
+	w.lists = 0
 	w.rules(ruleOf(kindSecret, v1alpha1.ReflectAll))
 	w.label(w.home, nil)
 	w.list()
@@ -219,12 +227,50 @@ func TestAllOnlyWhereAsked(t *testing.T) {
 	if w.lists != 0 {
 		t.Error("listed though not offloaded, or the provider is away")
 	}
-	if got := w.list(); got != "Secret/registry" || w.lists != 1 {
+	if got := w.list(); got != "Secret/registry" || w.lists != 2 {
 		t.Errorf("%q after %d lists", got, w.lists)
 	}
 	w.label(w.home, nil) // unoffloaded; the pods are still leaving
 	if w.later("registry"); w.made("registry") == nil {
 		t.Error("gone before its pods")
+	}
+}
+
+// TestAllByHand: what is annotated goes without a rule and without a pod that refers to it, stays
+// home where a rule says so, and goes away with the annotation.
+func TestAllByHand(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	secret := pullSecret(w.home, "registry", "s3cret")
+	w.create(secret)
+	w.create(pullSecret(w.home, "other", "s3cret"))
+	w.rules()
+	annotate := func(value string) {
+		t.Helper()
+		secret.Annotations = map[string]string{v1alpha1.AnnotationReflect: value}
+		w.update(secret)
+	}
+	annotate("true")
+	if got := w.list(); got != "" {
+		t.Errorf("%q is to travel before a pod is there", got)
+	}
+	w.pod("web")
+	if got := w.list(); got != "Secret/registry" || w.made("registry") == nil {
+		t.Fatalf("%q is woken, and it is not there", got)
+	}
+	w.rules(ruleOf(kindSecret, v1alpha1.ReflectDeny))
+	w.both("registry")
+	if got := w.list(); got != "" || w.made("registry") != nil {
+		t.Error("it goes in spite of a rule")
+	}
+	w.rules(ruleOf(kindSecret, v1alpha1.ReflectReferred))
+	if w.list(); w.made("registry") == nil {
+		t.Fatal("it does not come back")
+	}
+	annotate("yes")
+	w.later("registry")
+	if got := w.list(); got != "" || w.made("registry") != nil {
+		t.Error("it stays without the annotation")
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/offloading/content"
@@ -48,6 +50,8 @@ type consumer struct {
 	events events.EventRecorder
 	meter  *meter
 	notes  *notes[note]
+	// show asks for what a peering's NamespaceMap says of objects.
+	show func(context.Context, reconcile.Request)
 }
 
 // note is what is remembered of one object and one provider.
@@ -58,7 +62,13 @@ type note struct {
 	renew    time.Time // of tokens that were sent
 	minted   minted
 	told     string
+	toldAt   time.Time
 	tellings map[types.UID]bool
+	// located are the addresses that were told last, at locatedAt.
+	located   []string
+	locatedAt time.Time
+	// shown is what the NamespaceMap says of it; nothing if it is empty.
+	shown v1alpha1.ReflectedObject
 }
 
 // +kubebuilder:rbac:groups="",resources=pods;nodes;namespaces,verbs=get;list;watch
@@ -113,12 +123,22 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	if err == nil && p.told == "" && (p.create || p.change) {
 		n.renew = f.renew
 	}
-	r.tell(peering, home, f, p.told, want.pods, &n)
+	about := home
+	if f.bereft != "" && p.told == "" && err == nil {
+		about.Kind, about.Name, p.verdict = kindService, f.bereft, verdict{told: toldBereft, reason: v1alpha1.ReasonEndpointsMissing}
+	}
+	r.tell(peering, about, f, p.verdict, want.pods, &n)
+	before := n.shown
+	n.shown = shownOf(about, p, f.there)
+	p.again = r.tellAddresses(peering, home, f, &n, p.again)
 	if !f.wanted && (f.there == nil || p.remove && err == nil) && !(want.is && n.minted.early(now) > 0) {
 		r.notes.forget(req.NamespacedName)
 	} else {
 		r.notes.set(req.NamespacedName, n)
 		r.left(peering) // meanwhile, perhaps
+	}
+	if !equality.Semantic.DeepEqual(n.shown, before) {
+		r.show(ctx, reconcile.Request{NamespacedName: mapKey(peering)})
 	}
 	if err != nil {
 		return ctrl.Result{}, err
@@ -212,9 +232,13 @@ func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind c
 	if err != nil || f.there != nil || f.text == "" {
 		return f, err
 	}
+	if peer.Full(&v1alpha1.ShadowObject{}) {
+		f.text, f.reason, f.wrong = "", v1alpha1.ReasonLimitExceeded, toldFull
+		return f, nil
+	}
 	crowded, err := r.crowded(ctx, peer, home.Namespace)
 	if crowded {
-		f.text, f.wrong = "", fmt.Sprintf("%d objects of this tenant are there, and no more go onward; so that others have room", r.share)
+		f.text, f.reason, f.wrong = "", v1alpha1.ReasonLimitExceeded, fmt.Sprintf("%d objects of this tenant are there, and no more go onward; so that others have room", r.share)
 	}
 	return f, err
 }
@@ -260,16 +284,20 @@ func (r *consumer) read(ctx context.Context, f *facts, peering string, kind cont
 
 // encode puts into the facts the text that carries an object, or why there is none.
 func (r *consumer) encode(ctx context.Context, f *facts, peering string, there v1alpha1.ClusterInfo, kind content.Kind, obj client.Object) error {
-	told, err := r.abroad(ctx, peering, obj)
+	told, err := r.abroad(ctx, peering, obj, f)
 	if err != nil {
 		return err
 	}
 	if f.empty = told == nil; f.empty {
 		return nil
 	}
-	if f.wrong = unknown(there, kind.Name); f.wrong == "" {
-		f.text, f.wrong = kind.Encode(without(there, told))
+	if f.wrong = unknown(there, kind.Name); f.wrong != "" {
+		f.reason = v1alpha1.ReasonUnsupported
+		return nil
 	}
+	sent := without(there, told)
+	f.text, f.wrong = kind.Encode(sent)
+	f.cut = kind.Cut(sent)
 	return nil
 }
 
@@ -300,10 +328,12 @@ func (r *consumer) apply(ctx context.Context, peer Peer, home v1alpha1.HomeObjec
 		p.create, p.change, p.remove, p.again = false, false, false, soon // the mirror is behind
 		return p, nil
 	case outgrown(err):
+		p.reason, p.refused = v1alpha1.ReasonUnsupported, true
 		p.told, p.again = "the provider's build does not know all that this one sends of it; ask its owner to upgrade: pelago install", rereadEvery
 		return p, nil
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err),
 		apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
+		p.reason, p.refused = v1alpha1.ReasonForbidden, true
 		p.told, p.again, p.remove = fmt.Sprintf("the provider's API server does not take the ShadowObject (%s); ask the provider's owner", code(err)), rereadEvery, false
 		return p, nil
 	}
@@ -330,35 +360,6 @@ func (r *consumer) nameOf(kind content.Kind, obj client.Object) *metav1.PartialO
 		o.SetGroupVersionKind(gvk)
 	}
 	return o
-}
-
-// tell makes one event on the object, and one on every pod that needs it and has not been
-// told the same yet.
-func (r *consumer) tell(peering string, home v1alpha1.HomeObject, f *facts, message string, pods []*corev1.Pod, n *note) {
-	how := ""
-	if message == toldFamily {
-		how = " as it is"
-	}
-	warn := func(about client.Object) {
-		r.events.Eventf(about, nil, corev1.EventTypeWarning, "NotReflected", "Reflect", "%s %s is not carried to %s%s: %s", home.Kind, home.Name, peering, how, message)
-	}
-	if n.told != message {
-		n.told, n.tellings = message, nil
-		if message != "" && f.home != nil {
-			warn(f.home)
-		}
-	}
-	if message == "" {
-		return
-	}
-	before := n.tellings
-	n.tellings = make(map[types.UID]bool, len(pods))
-	for _, pod := range pods {
-		n.tellings[pod.UID] = true
-		if !before[pod.UID] && !(f.found == absent && optional(pod, home)) {
-			warn(pod)
-		}
-	}
 }
 
 // spread is about d, so that not all come at once; 0 if it is 0.

@@ -73,8 +73,8 @@ func TestDecide(t *testing.T) {
 		c.facts.now, c.facts.kind = now, kindSecret
 		got := decide(c.facts)
 		told := got.told
-		got.told = ""
-		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(plan{})); diff != "" {
+		got.verdict = verdict{}
+		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(plan{}, verdict{})); diff != "" {
 			t.Errorf("%s: %s", c.reason, diff)
 		}
 		if (told == "") != (c.told == "") || !strings.Contains(told, c.told) || strings.Contains(told, "s3cret") {

@@ -6,6 +6,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/fleet"
 )
 
@@ -19,6 +20,8 @@ type Peer interface {
 	Reader() client.Reader
 	// State says whether it answers, since when, and why not.
 	State() fleet.State
+	// Full says whether it shows as many objects of a kind as this cluster reads.
+	Full(kind client.Object) bool
 }
 
 // Fleet is the connections to all providers.
@@ -43,7 +46,7 @@ var pace = fleet.Pace{Rate: 100, Burst: 1000}
 
 // bounds are what a provider may show of ShadowObjects: as many as a tenant may have,
 // without the content that we wrote ourselves.
-var bounds = fleet.Bounds{Objects: 2000, Bytes: 16 << 20, Pace: pace, Trim: trim}
+var bounds = fleet.Bounds{Beyond: true, Objects: v1alpha1.MaxShadowObjects, Bytes: 16 << 20, Pace: pace, Trim: trim}
 
 // trim takes out of a ShadowObject what came from here and is not read back.
 func trim(u *unstructured.Unstructured) {

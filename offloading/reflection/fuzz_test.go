@@ -94,8 +94,8 @@ func FuzzAnswer(f *testing.F) {
 		s.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: observed}}
 		got := answer("Secret", s)
 		s.Status.Conditions[0].Message = ""
-		if got != answer("Secret", s) || len(got) > 300 || observed != 0 && got != "" {
-			t.Fatalf("says %q", got)
+		if got != answer("Secret", s) || len(got.told) > 300 || observed != 0 && got.told != "" {
+			t.Fatalf("says %q", got.told)
 		}
 	})
 }

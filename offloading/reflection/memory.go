@@ -50,6 +50,15 @@ func (n *notes[V]) find(pick func(V) bool) []types.NamespacedName {
 	return all
 }
 
+// each calls with all that is remembered. It must not come back here.
+func (n *notes[V]) each(call func(types.NamespacedName, V)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for key, v := range n.of {
+		call(key, v)
+	}
+}
+
 // forgetAll forgets all requests that are picked.
 func (n *notes[V]) forgetAll(pick func(types.NamespacedName) bool) {
 	n.mu.Lock()

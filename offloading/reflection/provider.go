@@ -44,6 +44,10 @@ type made struct {
 	service types.NamespacedName
 	// refused counts refusals of the API server in a row.
 	refused int
+	// waits counts the looks in a row at which it had no address yet.
+	waits int
+	// bare counts the looks in a row at which a Secret was missing that it names.
+	bare int
 }
 
 // knownAgain is when a slice is looked at again that nobody can judge yet.
@@ -113,6 +117,10 @@ func (r *provider) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Re
 		return ctrl.Result{}, err
 	}
 	r.report(s, d, &n, before)
+	again = r.located(s, c, d, &n, again)
+	if n.bare > 0 {
+		again = min(again, soon<<min(n.bare, 20))
+	}
 	return ctrl.Result{RequeueAfter: spread(again)}, nil
 }
 
@@ -163,6 +171,11 @@ func (r *provider) gather(ctx context.Context, s *v1alpha1.ShadowObject, tenant 
 	}
 	if c.kind.Name == kindService {
 		if c.rules.Families, err = r.families(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if c.kind.Name == kindIngress {
+		if err = r.secrets(ctx, c, n); err != nil {
 			return nil, err
 		}
 	}
@@ -323,6 +336,26 @@ func (r *provider) remove(ctx context.Context, tenant, kindName string, ref *v1a
 	return plain("removing the object", client.IgnoreNotFound(err))
 }
 
+// located writes by which addresses others reach the object, and says when to look again:
+// soon at first while a controller is to give it one.
+func (r *provider) located(s *v1alpha1.ShadowObject, c *claim, d deed, n *made, again time.Duration) time.Duration {
+	s.Status.Addresses = nil
+	if d.reason != v1alpha1.ReasonReady || !content.Addressed(d.want) {
+		n.waits = 0
+		return again
+	}
+	if c.have != nil && !d.replace {
+		s.Status.Addresses = content.Addresses(c.have)
+	}
+	if len(s.Status.Addresses) > 0 {
+		n.waits = 0
+		return again
+	}
+	wait := min(soon<<min(n.waits, 20), again)
+	n.waits++
+	return wait
+}
+
 // report writes the answer into the status.
 func (r *provider) report(s *v1alpha1.ShadowObject, d deed, n *made, before bool) {
 	s.Status.ObservedGeneration, s.Status.Ref = s.Generation, n.ref
@@ -330,7 +363,7 @@ func (r *provider) report(s *v1alpha1.ShadowObject, d deed, n *made, before bool
 	switch {
 	case d.reason != v1alpha1.ReasonReady:
 	case d.lacks != "":
-		status.True(conditions, s.Generation, v1alpha1.ConditionAccepted, v1alpha1.ReasonFamilyMissing, d.lacks)
+		status.True(conditions, s.Generation, v1alpha1.ConditionAccepted, d.lacks, d.lacking)
 		return
 	default:
 		status.True(conditions, s.Generation, v1alpha1.ConditionAccepted, d.reason, "")

@@ -49,7 +49,7 @@ type deed struct {
 	create, replace, patch bool
 	want, next             client.Object
 	reason, message        string // of Accepted; True if the reason is Ready
-	lacks                  string // what the one that is wanted should have, and has not
+	lacks, lacking         string // what the one that is wanted should have, and has not: a word, and a sentence
 }
 
 // judge says what to do for a ShadowObject, whoever wrote it.
@@ -86,7 +86,8 @@ func judge(c claim) deed {
 	mark(want, c.tenant, home.Namespace)
 	want.SetNamespace(c.place.name)
 	want.SetName(home.Name)
-	d.want, d.reason, d.lacks = want, v1alpha1.ReasonReady, c.kind.Lacks(c.shadow.Spec.Object, c.rules)
+	d.want, d.reason = want, v1alpha1.ReasonReady
+	d.lacks, d.lacking = c.kind.Lacks(c.shadow.Spec.Object, c.rules)
 	switch {
 	case c.have == nil:
 		d.create = true

@@ -34,6 +34,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -108,6 +109,9 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 	if err := registerLister(mgr, r, chosen); err != nil {
 		return err
 	}
+	if err := registerShower(mgr, r); err != nil {
+		return err
+	}
 	state := func(peering string) []reconcile.Request {
 		r.left(peering)
 		return append(w.ofPeer(peering), w.beyond(peering)...)
@@ -142,6 +146,19 @@ func registerLister(mgr ctrl.Manager, r *consumer, to chan<- event.TypedGenericE
 		For(&v1alpha1.NamespaceOffloading{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(controller.Options{RateLimiter: newLimiter()}).
 		Complete(l)
+}
+
+// registerShower adds who writes what is to be seen of objects at providers.
+func registerShower(mgr ctrl.Manager, r *consumer) error {
+	wake := make(chan event.TypedGenericEvent[reconcile.Request])
+	r.show = wakeBy(wake)
+	return ctrl.NewControllerManagedBy(mgr).Named("shadow-object-shower").
+		Watches(&v1alpha1.Peering{}, handler.Funcs{CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
+			q.Add(reconcile.Request{NamespacedName: mapKey(e.Object.GetName())})
+		}}).
+		WatchesRawSource(source.TypedChannel(wake, passOn)).
+		WithOptions(controller.Options{RateLimiter: newLimiter()}).
+		Complete(newShower(r))
 }
 
 func registerProvider(mgr ctrl.Manager, o Options, m *meter) error {

@@ -18,9 +18,19 @@ import (
 
 // +kubebuilder:rbac:groups=pelago.dev,resources=namespaceoffloadings,verbs=get;list;watch
 
-// ruled is what the owner of a namespace has decided about an object: the policy of the
-// first rule of its kind that matches it, "" without one; and if that is Deny, why.
+// ruled is what the owner of a namespace has decided about an object: All if its annotation
+// says so and no rule keeps it home, else the policy of the first rule of its kind that matches
+// it, "" without one; and if that is Deny, why.
 func ruled(rules []v1alpha1.ReflectionRule, kind string, obj client.Object) (policy v1alpha1.ReflectionPolicy, kept string) {
+	policy, kept = byRule(rules, kind, obj)
+	if policy != v1alpha1.ReflectDeny && obj.GetAnnotations()[v1alpha1.AnnotationReflect] == "true" {
+		return v1alpha1.ReflectAll, ""
+	}
+	return policy, kept
+}
+
+// byRule is the same without what sends an object by hand.
+func byRule(rules []v1alpha1.ReflectionRule, kind string, obj client.Object) (policy v1alpha1.ReflectionPolicy, kept string) {
 	if obj.GetAnnotations()[v1alpha1.AnnotationReflect] == "false" {
 		return v1alpha1.ReflectDeny, "its annotation " + v1alpha1.AnnotationReflect + " keeps it home"
 	}
@@ -49,6 +59,12 @@ func ruled(rules []v1alpha1.ReflectionRule, kind string, obj client.Object) (pol
 // sendsAll says whether a rule may send objects of a kind that nothing refers to.
 func sendsAll(rules []v1alpha1.ReflectionRule, kind string) bool {
 	return slices.ContainsFunc(rules, func(r v1alpha1.ReflectionRule) bool { return r.Kind == kind && r.Policy == v1alpha1.ReflectAll })
+}
+
+// keepsAll says whether the first rule of a kind keeps all of it home.
+func keepsAll(rules []v1alpha1.ReflectionRule, kind string) bool {
+	i := slices.IndexFunc(rules, func(r v1alpha1.ReflectionRule) bool { return r.Kind == kind })
+	return i >= 0 && rules[i].Policy == v1alpha1.ReflectDeny && rules[i].Selector == nil
 }
 
 // rules are those of a namespace at home.

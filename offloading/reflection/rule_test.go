@@ -44,6 +44,11 @@ func TestRuled(t *testing.T) {
 		{"All before Deny", []v1alpha1.ReflectionRule{ruleOf("Secret", all, "app", "web"), ruleOf("Secret", deny)}, "", all, ""},
 		{"Referred before All", []v1alpha1.ReflectionRule{ruleOf("Secret", may), ruleOf("Secret", all)}, "", may, ""},
 		{"kept by hand in spite of All", []v1alpha1.ReflectionRule{ruleOf("Secret", all)}, "false", deny, "annotation"},
+		{"sent by hand", nil, "true", all, ""},
+		{"sent by hand, and not only with a pod", []v1alpha1.ReflectionRule{ruleOf("Secret", may)}, "true", all, ""},
+		{"denied in spite of the hand", []v1alpha1.ReflectionRule{ruleOf("Secret", deny)}, "true", deny, "spec.reflection[0]"},
+		{"in doubt in spite of the hand", []v1alpha1.ReflectionRule{ruleOf("Secret", may, "app", "?")}, "true", deny, "cannot be read"},
+		{"nothing that is known", nil, "yes", "", ""},
 		{"in doubt before All", []v1alpha1.ReflectionRule{ruleOf("Secret", may, "app", "?"), ruleOf("Secret", all)}, "", deny, "cannot be read"},
 	} {
 		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}, Annotations: map[string]string{v1alpha1.AnnotationReflect: c.annotation}}}

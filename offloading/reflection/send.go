@@ -1,6 +1,7 @@
 package reflection
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"time"
@@ -47,7 +48,10 @@ type facts struct {
 	found     found
 	text      string                        // of a present one
 	wrong     string                        // why a present one does not travel
+	reason    string                        // of that, if the provider is what it is about
+	cut       string                        // what of a present one stays, though it travels
 	empty     bool                          // a present one has nothing to tell this provider
+	bereft    string                        // of a slice, the Service that lacks endpoints there as they have no address
 	home      *metav1.PartialObjectMetadata // a present one, without content
 	there     *v1alpha1.ShadowObject
 	unwanted  time.Time // since when no pod needs it
@@ -62,8 +66,17 @@ type facts struct {
 // plan is what to do at the provider, and what to tell the owner of the object and the pods.
 type plan struct {
 	create, change, remove bool
-	told                   string
-	again                  time.Duration
+	verdict
+	again time.Duration
+}
+
+// verdict is what a provider makes of an object, in our words.
+type verdict struct {
+	told string
+	// reason is the word for it, empty if it is no matter of the provider's.
+	reason string
+	// refused: the object is not there, or not as it is at home now.
+	refused bool
 }
 
 // decide says what to do about one object at one provider.
@@ -78,18 +91,20 @@ func decide(f facts) plan {
 	case !f.offloaded || f.found == unread: // what is there stays
 		return plan{again: rightsRetry}
 	case f.found == absent:
-		return plan{remove: f.there != nil, told: "there is no such " + f.kind + " in this namespace", again: f.sought()}
+		return plan{remove: f.there != nil, verdict: verdict{told: "there is no such " + f.kind + " in this namespace"}, again: f.sought()}
 	case f.wrong != "":
-		return plan{remove: f.there != nil, told: f.wrong, again: rereadEvery}
+		return plan{remove: f.there != nil, verdict: verdict{f.wrong, f.reason, f.reason != ""}, again: rereadEvery}
 	case f.empty:
 		return plan{remove: f.there != nil, again: rereadEvery}
 	case f.there == nil:
-		return plan{create: true, again: f.again()}
+		return plan{create: true, verdict: verdict{told: f.cut}, again: f.again()}
 	case f.there.DeletionTimestamp != nil:
 		return plan{again: soon}
 	}
 	change := !f.fresh && f.there.Annotations[v1alpha1.AnnotationApplied] != hash(f.text)
-	return plan{change: change, told: answer(f.kind, f.there), again: f.again()}
+	verdict := answer(f.kind, f.there)
+	verdict.told = cmp.Or(verdict.told, f.cut)
+	return plan{change: change, verdict: verdict, again: f.again()}
 }
 
 // again is when to look at an object that is as it should be.
@@ -118,34 +133,51 @@ func (f facts) annotations() map[string]string {
 	return all
 }
 
-// toldFamily is what is told of a Service that is at the provider, and is not quite the same.
-const toldFamily = "that cluster has no Services of its IP families; there it is one of another family, and leads to pods that run there only"
+// otherwise is what is told of what is at the provider, and is not quite the same, by the word
+// of the condition; each word is for one kind.
+var otherwise = map[string]struct{ kind, told string }{
+	v1alpha1.ReasonFamilyMissing: {kindService, toldFamily},
+	v1alpha1.ReasonTypeNotAllowed: {kindService, "there it is a ClusterIP, as the provider allows this cluster no other type; " +
+		"to have node ports or load balancers there, ask the provider's owner for spec.services of its Tenant"},
+	v1alpha1.ReasonSecretMissing: {kindIngress, "a Secret of its TLS is not there, so that it serves another certificate or none; " +
+		"let the Secret travel: by a rule All in spec.reflection of the NamespaceOffloading, or with a pod that refers to it"},
+}
 
-// answer puts into our words why a provider does not take what it was sent. Its own
-// words are not repeated: they might hold what it was sent.
-func answer(kind string, s *v1alpha1.ShadowObject) string {
+// toldFull is what is told of what is not sent, as it could not be watched there.
+const toldFull = "this cluster has as many objects there as it keeps, and no more are carried; keep home what its pods do not need, with spec.reflection of NamespaceOffloadings"
+
+// toldFamily is what is told of a Service that is at the provider, and is not quite the same.
+const toldFamily = "that cluster has no Services of its IP families, and there it is one of another family and leads to pods that run there only; give it a family that both clusters have"
+
+// toldBereft is what is told of a Service with endpoints that the provider's pods cannot reach.
+const toldBereft = "endpoints of it are left out, as no address in the network between the clusters stands for them (pods with hostNetwork, or what is made by hand outside of the published ranges); " +
+	"make an IPMapping for what these are"
+
+// answer puts into our words why a provider does not take what it was sent, or has it
+// otherwise. Its own words are not repeated: they might hold what it was sent.
+func answer(kind string, s *v1alpha1.ShadowObject) verdict {
 	c := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.ConditionAccepted)
 	switch {
 	case c == nil || c.ObservedGeneration != s.Generation:
-		return ""
-	case c.Status == metav1.ConditionTrue && c.Reason == v1alpha1.ReasonFamilyMissing && kind == kindService:
-		return toldFamily
+		return verdict{}
+	case c.Status == metav1.ConditionTrue && otherwise[c.Reason].kind == kind:
+		return verdict{told: otherwise[c.Reason].told, reason: c.Reason}
 	case c.Status != metav1.ConditionFalse:
-		return ""
+		return verdict{}
 	}
 	switch c.Reason {
 	case v1alpha1.ReasonNamespaceMissing, v1alpha1.ReasonWaiting:
-		return "" // it waits
+		return verdict{} // it waits
 	case v1alpha1.ReasonNameTaken:
-		return "the provider has a " + kind + " of this name that is not this cluster's; give yours another name"
+		return verdict{"the provider has a " + kind + " of this name that is not this cluster's; give yours another name", c.Reason, true}
 	case v1alpha1.ReasonNotAdmitted:
-		return "the provider's API server does not take it; ask the provider's owner about quotas and policies"
+		return verdict{"the provider's API server does not take it; ask the provider's owner about quotas and policies", c.Reason, true}
 	}
 	wrong := "the provider refuses it; ask the provider's owner, who sees the reason in the ShadowObject " + s.Name[:min(len(s.Name), 110)]
 	if field := allowedBy[kind]; field != "" {
-		wrong += "; without " + field + " of its Tenant a provider takes no " + kind
+		wrong += "; without " + field + " of its Tenant a provider takes no " + kind + "; or keep it home: " + v1alpha1.AnnotationReflect + "=false"
 	}
-	return wrong
+	return verdict{wrong, v1alpha1.ReasonRefused, true}
 }
 
 // allowedBy are the fields of a Tenant without which nothing of a kind is taken.

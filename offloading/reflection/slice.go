@@ -37,6 +37,9 @@ type Addresses interface {
 	// Translate is the address by which pods at the provider of a peering reach what has an
 	// address here; false if they cannot.
 	Translate(peering string, here netip.Addr) (there netip.Addr, ok bool)
+	// Carries says whether pods at the provider of a peering reach anything here by IPv4, or by
+	// IPv6: if not, that an address of it is missing means nothing.
+	Carries(peering string, ipv4 bool) bool
 	// Known says whether anything is known: if not, that an address is missing means nothing.
 	Known() bool
 	// ViewSource tells of the peerings of which Translate says something else.
@@ -98,13 +101,17 @@ func translated(peering string, kind discoveryv1.AddressType, address string, of
 }
 
 // abroad says what a provider is told of an object, nil if nothing: of most kinds, all.
-func (r *consumer) abroad(ctx context.Context, peering string, obj client.Object) (client.Object, error) {
+// Of a slice it notes in the facts whether endpoints are left out.
+func (r *consumer) abroad(ctx context.Context, peering string, obj client.Object, f *facts) (client.Object, error) {
 	s, ok := obj.(*discoveryv1.EndpointSlice)
 	if !ok {
 		return obj, nil
 	}
 	on, away, err := r.whereabouts(ctx, s)
 	if err != nil {
+		return nil, err
+	}
+	if err := r.bereft(ctx, s, peering, on, f); err != nil {
 		return nil, err
 	}
 	told := abroad(s, peering, on, away, r.addresses)
@@ -218,7 +225,8 @@ func (r *consumer) serviceTravels(ctx context.Context, peering string, home v1al
 	if err := peer.Reader().Get(ctx, client.ObjectKey{Namespace: peer.TenantNamespace(), Name: v1alpha1.ShadowObjectName(home)}, s); err != nil {
 		return false, nil // not there, or not known yet: when it comes, its slices are looked at
 	}
-	return s.DeletionTimestamp == nil && answer(kindService, s) == "", nil
+	is := answer(kindService, s)
+	return s.DeletionTimestamp == nil && !is.refused && is.reason != v1alpha1.ReasonFamilyMissing, nil
 }
 
 // ofShadow asks for the object of a ShadowObject that a provider shows and, of a Service,

@@ -18,7 +18,10 @@ import (
 
 // network is what 10.1.0.0/16 and fd00:1::/64 at home become at every provider:
 // 10.201.0.0/16 and fd00:201::/64. Strange are addresses that it gets wrong.
-type network struct{ strange map[string]string }
+type network struct {
+	strange map[string]string
+	only4   bool // it has no IPv6
+}
 
 func (n network) Translate(_ string, here netip.Addr) (netip.Addr, bool) {
 	if there, ok := n.strange[here.String()]; ok {
@@ -29,11 +32,13 @@ func (n network) Translate(_ string, here netip.Addr) (netip.Addr, bool) {
 	switch {
 	case strings.HasPrefix(s, "10.1."):
 		return netip.MustParseAddr("10.201." + s[len("10.1."):]), true
-	case strings.HasPrefix(s, "fd00:1:"):
+	case strings.HasPrefix(s, "fd00:1:") && !n.only4:
 		return netip.MustParseAddr("fd00:201:" + s[len("fd00:1:"):]), true
 	}
 	return netip.Addr{}, false
 }
+
+func (n network) Carries(_ string, ipv4 bool) bool { return ipv4 || !n.only4 }
 
 func (network) Allows(tenant string, a netip.Addr) bool {
 	return tenant != "" && (netip.MustParsePrefix("10.201.0.0/16").Contains(a) || netip.MustParsePrefix("fd00:201::/64").Contains(a))
@@ -107,7 +112,7 @@ func TestAbroad(t *testing.T) {
 		s := sliceOf("shop", "web-1", "web", c.endpoints...)
 		s.AddressType = c.kind
 		before := s.DeepCopy()
-		told := abroad(s, "milan", c.on, map[string]bool{"bern": true}, network{map[string]string{"10.9.0.1": "127.0.0.1", "10.9.0.2": "fd00:201::9", "10.9.0.3": ""}})
+		told := abroad(s, "milan", c.on, map[string]bool{"bern": true}, network{strange: map[string]string{"10.9.0.1": "127.0.0.1", "10.9.0.2": "fd00:201::9", "10.9.0.3": ""}})
 		if diff := cmp.Diff(before, s); diff != "" {
 			t.Errorf("%s: home's is changed: %s", c.reason, diff)
 		}

@@ -18,11 +18,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/fleet"
 )
 
 // Services, Ingresses and PodDisruptionBudgets travel all together: those of a namespace
-// while a pod of it is bound to the provider. Of Services and budgets only metadata is in
-// the cache; Ingresses are in it whole, as they say which certificates go with them.
+// while a pod of it is bound to the provider. Only their metadata is in the cache. The Secrets
+// that an Ingress names for TLS do not go with it: they travel as others do, if a pod refers to
+// them or a rule sends them, as who may write an Ingress may not have every Secret sent.
 
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=ingresses,verbs=get;list;watch
@@ -125,9 +127,10 @@ func (w wakers) turned(ctx context.Context, peering, namespace string) []reconci
 	if !in {
 		all = w.there(ctx, peering, namespace)
 	}
+	kept := fleet.Kept(ctx) // for all of them, in a handler of events; the look at one asks again
 	for _, home := range w.objects(ctx, namespace) {
 		key := client.ObjectKey{Namespace: peer.TenantNamespace(), Name: v1alpha1.ShadowObjectName(home)}
-		if there := peer.Reader().Get(ctx, key, &v1alpha1.ShadowObject{}) == nil; there != in {
+		if there := peer.Reader().Get(kept, key, &v1alpha1.ShadowObject{}) == nil; there != in {
 			all = append(all, at(peering, home))
 		}
 	}

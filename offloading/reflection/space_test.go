@@ -2,6 +2,7 @@ package reflection
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,6 +38,37 @@ func (w *world) as(kind, name string) {
 	w.both(name)
 }
 
+// TestLabelsStay: an object with more labels than travel goes with the others, and its owner is
+// told once, until that is mended.
+func TestLabelsStay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.pod("web")
+	s := service(w.home, "web")
+	s.Labels = map[string]string{}
+	for i := range 65 {
+		s.Labels[fmt.Sprintf("l%02d", i)] = "x"
+	}
+	w.create(s)
+	w.as(kindService, "web")
+	w.clock.Step(rereadEvery)
+	w.as(kindService, "web")
+	there := get(w, w.remote, "web", &corev1.Service{})
+	if there == nil || there.Labels["l63"] != "x" || there.Labels["l64"] != "" {
+		t.Errorf("it is not there with the first 64: %+v", there)
+	}
+	if n := w.told("is not carried to " + w.name + " as it is: 1 of its 65 labels"); n != 1 {
+		t.Errorf("told %d times", n)
+	}
+	delete(s.Labels, "l00")
+	w.update(s)
+	w.clock.Step(rereadEvery)
+	w.as(kindService, "web")
+	if n := w.told("labels"); n != 0 || get(w, w.remote, "web", &corev1.Service{}).Labels["l64"] != "x" {
+		t.Errorf("told %d times when it is mended", n)
+	}
+}
+
 // TestServiceTravels: one goes with the pods of its namespace, as the provider allows, and
 // keeps what the provider has given it.
 func TestServiceTravels(t *testing.T) {
@@ -61,8 +93,14 @@ func TestServiceTravels(t *testing.T) {
 	if w.writes != before {
 		t.Errorf("%d writes though nothing changes", w.writes-before)
 	}
+	if w.answer("web") != "True/"+v1alpha1.ReasonTypeNotAllowed || w.told("not carried to "+w.name+" as it is: there it is a ClusterIP") != 1 {
+		t.Errorf("it is no NodePort there, and %s", w.answer("web"))
+	}
 	w.terms(func(terms *v1alpha1.TenantTerms) { terms.Services = &v1alpha1.TenantServices{NodePorts: true} })
 	w.both("web")
+	if w.answer("web") != "True/Ready" {
+		t.Errorf("allowed, and it is %s", w.answer("web"))
+	}
 	if got := made(); got.Spec.Type != corev1.ServiceTypeNodePort || got.Spec.ClusterIP != first.Spec.ClusterIP || got.Spec.Ports[0].NodePort == 0 {
 		t.Errorf("allowed: %+v", got.Spec)
 	}
@@ -92,6 +130,51 @@ func TestServiceTravels(t *testing.T) {
 	w.both("web")
 	if w.shadow("web") != nil || made() != nil {
 		t.Error("it stays though no pod of its namespace is there")
+	}
+}
+
+// TestServiceFromOutside: where the network brings endpoints of home's, who comes from outside is sent to
+// pods of the node that he called, whatever the type was before or becomes.
+func TestServiceFromOutside(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := service(w.home, "web")
+	s.Spec.Type = corev1.ServiceTypeLoadBalancer
+	w.create(s)
+	w.pod("web")
+	w.terms(func(terms *v1alpha1.TenantTerms) {
+		terms.Services = &v1alpha1.TenantServices{NodePorts: true, LoadBalancers: true}
+	})
+	is := func(reason string, kind corev1.ServiceType, want corev1.ServiceExternalTrafficPolicy) {
+		t.Helper()
+		w.as(kindService, "web")
+		got := get(w, w.remote, "web", &corev1.Service{}).Spec
+		if checked := got.HealthCheckNodePort != 0; got.Type != kind || got.ExternalTrafficPolicy != want || checked != (kind == corev1.ServiceTypeLoadBalancer && want == corev1.ServiceExternalTrafficPolicyLocal) {
+			t.Errorf("%s: a %s by %q, health checks at %d", reason, got.Type, got.ExternalTrafficPolicy, got.HealthCheckNodePort)
+		}
+	}
+	const local = corev1.ServiceExternalTrafficPolicyLocal
+	is("without a network", corev1.ServiceTypeLoadBalancer, corev1.ServiceExternalTrafficPolicyCluster)
+	w.addresses, w.allowed = network{}, network{}
+	w.restart()
+	is("with one", corev1.ServiceTypeLoadBalancer, local)
+	before := w.writes
+	if is("nothing changes", corev1.ServiceTypeLoadBalancer, local); w.writes != before {
+		t.Errorf("%d writes though nothing changes", w.writes-before)
+	}
+	made := get(w, w.remote, "web", &corev1.Service{})
+	made.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
+	w.update(made)
+	is("changed by hand", corev1.ServiceTypeLoadBalancer, local)
+	for _, kind := range []corev1.ServiceType{corev1.ServiceTypeNodePort, corev1.ServiceTypeClusterIP, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort} {
+		s = get(w, w.home, "web", s)
+		s.Spec.Type = kind
+		w.update(s)
+		want := local
+		if kind == corev1.ServiceTypeClusterIP {
+			want = ""
+		}
+		is("of another type at home", kind, want)
 	}
 }
 
@@ -139,6 +222,20 @@ func TestIngressTravels(t *testing.T) {
 	look()
 	if got := made(); got == nil || *got.Spec.IngressClassName != "tenants" || w.answer("shop") != "True/Ready" || w.made("registry") != nil {
 		t.Fatalf("%+v, its key %v", got, w.made("registry") != nil)
+	}
+	for range bareAfter {
+		look()
+	}
+	w.send("shop")
+	if w.answer("shop") != "True/"+v1alpha1.ReasonSecretMissing || w.told("as it is: a Secret of its TLS is not there") != 1 {
+		t.Errorf("it is there without its certificate, and %s", w.answer("shop"))
+	}
+	w.create(pullSecret(w.remote, "registry", "s3cret"))
+	if look(); w.answer("shop") != "True/Ready" {
+		t.Errorf("its certificate is there, and it is %s", w.answer("shop"))
+	}
+	if err := w.raw.Delete(ctx, pullSecret(w.remote, "registry", "s3cret")); err != nil {
+		t.Fatal(err)
 	}
 	w.terms(func(terms *v1alpha1.TenantTerms) { terms.Ingress.Hosts = []string{"other.example"} })
 	look()

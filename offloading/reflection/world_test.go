@@ -54,6 +54,8 @@ type world struct {
 	kind      string // of the objects that the helpers speak of
 	recorded  *events.FakeRecorder
 	state     fleet.State
+	gone      bool // there is no connection to it
+	full      bool // it has as many as are read
 	writes    int
 	dieAfter  int // writes; -1 is never
 	fail      func(verb string, obj client.Object) error
@@ -72,12 +74,15 @@ type world struct {
 	provider *provider
 	sweeper  *sweeper
 	lister   *lister
+	shower   *shower
+	shows    int // how often it was asked for
 }
 
 func (w *world) TenantNamespace() string { return v1alpha1.TenantNamespace(w.name) }
 func (w *world) Client() client.Client   { return w.client }
 func (w *world) Reader() client.Reader   { return mirror{w} }
 func (w *world) State() fleet.State      { return w.state }
+func (w *world) Full(client.Object) bool { return w.full }
 
 func (w *world) WatchWithin(client.Object, fleet.Bounds) error { return nil }
 func (w *world) Watch(client.Object) error                     { return nil }
@@ -85,7 +90,7 @@ func (w *world) Peer(peering string) (Peer, bool) {
 	if state, ok := w.others[peering]; ok {
 		return other{w, state}, true
 	}
-	return w, true
+	return w, !w.gone
 }
 func (w *world) Source(client.Object, func(string, client.Object) []reconcile.Request) source.Source {
 	return nil
@@ -213,6 +218,8 @@ func (w *world) restart() {
 		return slices.ContainsFunc(all.Items, func(p corev1.Pod) bool { return p.Spec.NodeName == w.name && !over(&p) }), err
 	}
 	w.consumer = &consumer{client: w.client, live: w.client, fleet: w, clock: w.clock, pods: list, spaces: spaces, addresses: w.addresses, tunnels: w.tunnels, share: maxOnward, sooner: rate.NewLimiter(soonerRate, soonerBurst), events: w.recorded, meter: m, notes: newNotes[note]()}
+	w.consumer.show = func(context.Context, reconcile.Request) { w.shows++ }
+	w.shower = newShower(w.consumer)
 	w.provider = &provider{client: w.client, live: w.client, clock: w.clock, allowed: w.allowed, tunnels: w.tunnels, meter: m, notes: newNotes[made]()}
 	w.sweeper = &sweeper{client: w.client, live: w.client}
 	wake := func(_ context.Context, r reconcile.Request) {
