@@ -61,8 +61,14 @@ func (d *decision) ready(f *facts, p *pair) metav1.Condition {
 		return not(said.Reason, "%s says: %s", p.peer, oneLine(said.Message, maxSaid))
 	}
 	c := tunnelReady(f, p, d.waits[p], not)
+	if more := unreached(f.agents, p.key); c.Status == metav1.ConditionTrue && more > 0 {
+		c.Message = fmt.Sprintf("%d addresses, the highest, are not reached: of the pods and endpoints on one side of the peering with %s only %d count; let fewer namespaces take part, or divide them between peerings", more, p.peer, maxReached)
+	}
 	if left := d.bare[p]; c.Status == metav1.ConditionTrue && len(left) > 0 {
 		c.Message = clean(fmt.Sprintf("%s is not told of the pods at %s, whose addresses this cluster sees as they are: set spec.translate, of the Peering with a provider and the Tenant of a consumer", p.peer, strings.Join(left, ", ")))
+	}
+	if p.consumes && c.Status == metav1.ConditionTrue && f.astray != "" {
+		c.Message = clean(f.astray)
 	}
 	if left := d.untold[p]; c.Status == metav1.ConditionTrue && len(left) > 0 {
 		c.Message = clean(fmt.Sprintf("%s is told of at most %d ranges, so that its pods do not reach all those at %s: let network.pods and those of providers be fewer, larger ranges", p.peer, maxPublished, strings.Join(left, ", ")))
@@ -111,6 +117,19 @@ func tunnelReady(f *facts, p *pair, w wait, not func(reason, format string, args
 	}
 	// Who can call the peer has a tunnel, also while he cannot be called.
 	return metav1.Condition{Type: v1alpha1.ConditionNetworkReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: clean(w.text)}
+}
+
+// maxReached is how many addresses agents let be reached on one side of a peering.
+const maxReached = 1 << 15
+
+// unreached is how many more there are, by what the gateway says.
+func unreached(agents []agent, key string) (more int) {
+	for _, a := range agents {
+		if a.alive {
+			more = max(more, a.reports[key].Unreached)
+		}
+	}
+	return more
 }
 
 // clean is text as it may stand in a condition of ours.

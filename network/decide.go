@@ -140,6 +140,8 @@ type facts struct {
 	denied   map[string]string
 	// stray says of pods that have addresses which are not published.
 	stray string
+	// astray says of pods that have addresses in other nodes' ranges, and get no answers from peers.
+	astray string
 	// refused says why nothing more is taken from a provider, by peering.
 	refused map[string]string
 	// peerings are the names of all Peerings.

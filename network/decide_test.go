@@ -118,6 +118,14 @@ func TestDecideReady(t *testing.T) {
 			f.property.reason, f.property.problem = v1alpha1.ReasonRangesUnknown, "set it"
 		}, "False/RangesUnknown: set it"},
 		{"pods have other addresses", func(f *facts, _ *pair) { f.stray = "pods here" }, "False/RangesUnknown: pods here"},
+		{"pods have addresses of other nodes' ranges", func(f *facts, p *pair) {
+			f.astray, p.consumes, p.consumer, p.provider = "pods here", true, p.provider, p.consumer
+		}, "True/Ready: pods here"},
+		{"and none is to call", func(f *facts, _ *pair) { f.astray = "pods here" }, "True/Ready: "},
+		{"that and no answer from the tunnel", func(f *facts, p *pair) {
+			f.astray, p.consumes, p.consumer, p.provider = "pods here", true, p.provider, p.consumer
+			alive(f, v1alpha1.TunnelReport{})
+		}, "False/TunnelDown: nothing has come back"},
 		{"there is no key", func(f *facts, _ *pair) { f.locks = nil }, "False/Waiting: the private key"},
 		{"the other side has not spoken", func(_ *facts, p *pair) { p.consumer.Spec = v1alpha1.NetworkConfigSpec{} }, "False/Waiting: rome has published nothing yet"},
 		{"the other side's object is not there yet", func(_ *facts, p *pair) { p.consumer = nil }, "False/Waiting: rome has published nothing yet"},
@@ -130,6 +138,7 @@ func TestDecideReady(t *testing.T) {
 		}, "True/Ready: "},
 		{"nobody can be gateway", func(f *facts, _ *pair) { f.agents[0].alive = false }, "False/AgentsMissing: "},
 		{"the gateway says nothing yet", func(f *facts, _ *pair) { f.agents[0].reports = nil }, "False/Waiting: waiting for a "},
+		{"more may be reached than count", func(f *facts, _ *pair) { alive(f, v1alpha1.TunnelReport{Alive: true, Unreached: 7}) }, "True/Ready: 7 addresses, the highest, are not reached"},
 		{"the tunnel has never lived", func(f *facts, _ *pair) { alive(f, v1alpha1.TunnelReport{}) }, "False/TunnelDown: nothing has come back yet"},
 		{"the tunnel is dead", func(f *facts, _ *pair) { alive(f, v1alpha1.TunnelReport{Since: &metav1.Time{Time: noon}}) }, "since 2026-11-22T12:00:00Z"},
 		{"there is no tunnel", func(f *facts, _ *pair) { alive(f, v1alpha1.TunnelReport{Problem: "no port"}) }, "False/TunnelDown: a has no tunnel to rome: no port"},
@@ -208,31 +217,6 @@ func TestOwn(t *testing.T) {
 				t.Errorf("problem %q, want %q", p.problem, c.problem)
 			}
 		})
-	}
-}
-
-// TestStrays finds pods that peers are told nothing of.
-func TestStrays(t *testing.T) {
-	nodes := map[string]*corev1.Node{"real": {}}
-	pod := func(name, ip string, change func(*corev1.Pod)) corev1.Pod {
-		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.PodSpec{NodeName: "real"}, Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: ip}}
-		if change != nil {
-			change(&p)
-		}
-		return p
-	}
-	ranges := prefixes([]string{"10.42.0.0/16"})
-	fine := []corev1.Pod{pod("a", "10.42.1.1", nil), pod("b", "192.0.2.1", func(p *corev1.Pod) { p.Spec.HostNetwork = true }),
-		pod("c", "192.0.2.1", func(p *corev1.Pod) { p.Spec.NodeName = "milan" }), pod("d", "192.0.2.1", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), pod("e", "", nil)}
-	if s := findStrays(fine, nodes, ranges); s.text != "" || s.around != nil {
-		t.Errorf("found %+v", s)
-	}
-	s := findStrays(append(fine, pod("z", "192.168.3.4", nil), pod("y", "192.168.3.9", nil), pod("x", "fd00:1:2:3:4::1", nil)), nodes, ranges)
-	if !strings.Contains(s.text, "shop/x with fd00:1:2:3:4::1") || !strings.Contains(s.text, "network.pods") {
-		t.Errorf("told: %s", s.text)
-	}
-	if d := cmp.Diff([]string{"192.168.3.0/24", "fd00:1:2:3::/64"}, texts(s.around)); d != "" {
-		t.Errorf("left to them (-want +got):\n%s", d)
 	}
 }
 

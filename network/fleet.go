@@ -7,11 +7,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/fleet"
 )
 
 // bounds is what a provider may show of NetworkConfigs. Older ones know none.
-var bounds = fleet.Bounds{Optional: true, Objects: 100, Bytes: 1 << 20}
+var bounds = fleet.Bounds{Optional: true, Objects: v1alpha1.MaxNetworkConfigs, Bytes: 1 << 20}
 
 // Peer is the connection to one provider.
 type Peer interface {

@@ -282,6 +282,16 @@ func (r *decider) gatherOwn(ctx context.Context, f *facts, g *grounds) error {
 		return err
 	}
 	g.servers, f.servers = addresses, r.servers.addresses
+	mappings := &v1alpha1.IPMappingList{}
+	if err := r.client.List(ctx, mappings, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing mappings: %w", err)
+	}
+	for i := range mappings.Items {
+		if a, is := mappedTo(&mappings.Items[i]); is {
+			g.mapped = append(g.mapped, single(a))
+		}
+	}
+	g.mapped = sorted(g.mapped)
 	return nil
 }
 
@@ -311,58 +321,4 @@ func (r *decider) apiServer(ctx context.Context, now time.Time) ([]netip.Addr, e
 		}
 	}
 	return all, nil
-}
-
-// strays are the pods whose addresses are in no range that is published.
-type strays struct {
-	text   string         // "" if there are none
-	around []netip.Prefix // networks that they are in
-	read   time.Time
-}
-
-// maxNear bounds the networks that are left to them.
-const maxNear = 256
-
-// gatherStray looks, from time to time, for pods whose addresses are in no range that is
-// published: nobody elsewhere reaches them, and no view may cover them.
-func (r *decider) gatherStray(ctx context.Context, f *facts) error {
-	if age := f.now.Sub(r.strays.read); r.strays.read.IsZero() || age >= lookEvery || age < 0 {
-		pods := &corev1.PodList{}
-		if err := r.client.List(ctx, pods, client.UnsafeDisableDeepCopy); err != nil {
-			return fmt.Errorf("listing pods: %w", err)
-		}
-		r.strays = findStrays(pods.Items, f.nodes, f.property.Pods)
-		r.strays.read = f.now
-	}
-	f.stray = r.strays.text
-	f.property.Nodes = sorted(slices.Concat(f.property.Nodes, r.strays.around))
-	return nil
-}
-
-// findStrays finds the pods that have addresses outside of ranges.
-func findStrays(pods []corev1.Pod, nodes map[string]*corev1.Node, ranges []netip.Prefix) strays {
-	var s strays
-	count, example := 0, ""
-	for i := range pods {
-		p := &pods[i]
-		if p.Spec.HostNetwork || p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil || nodes[p.Spec.NodeName] == nil {
-			continue
-		}
-		a, err := netip.ParseAddr(p.Status.PodIP)
-		if err != nil || slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a.Unmap()) }) {
-			continue
-		}
-		count++
-		if name := p.Namespace + "/" + p.Name + " with " + a.String(); example == "" || name < example {
-			example = name
-		}
-		if p := near(a.Unmap()); len(s.around) < maxNear && !slices.Contains(s.around, p) {
-			s.around = append(s.around, p)
-		}
-	}
-	if count > 0 {
-		s.text = fmt.Sprintf("pods here, as %s, have addresses outside of the ranges that peers are told (%s): set network.pods in ConfigMap %s to the ranges of the pods here",
-			example, strings.Join(texts(ranges), ", "), v1alpha1.ConfigName)
-	}
-	return s
 }

@@ -27,6 +27,8 @@ type guarding struct {
 	pods map[string][]policy.Pod
 	// published are the ranges that the provider is told of.
 	published []netip.Prefix
+	// mapped is what is mapped in the namespace.
+	mapped []policy.Mapped
 	// known says that the provider knows NetworkRules.
 	known bool
 }
@@ -56,6 +58,16 @@ func (r *ruler) gather(ctx context.Context, namespace, peering string) (*guardin
 	}
 	if err := r.gatherPods(ctx, g); err != nil {
 		return nil, err
+	}
+	mappings := &v1alpha1.IPMappingList{}
+	if err := r.client.List(ctx, mappings, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing mappings: %w", err)
+	}
+	for i := range mappings.Items {
+		real, is := mappedTo(&mappings.Items[i])
+		if external, err := netip.ParseAddr(mappings.Items[i].Status.Address); is && err == nil {
+			g.mapped = append(g.mapped, policy.Mapped{Real: real, External: external})
+		}
 	}
 	if _, is := mapped.Spec.Namespaces[namespace]; !is && len(g.own(g.pods[peering])) == 0 {
 		g.policies = nil // nobody of the namespace is there any more
@@ -121,17 +133,23 @@ func seen(p *corev1.Pod) policy.Pod {
 }
 
 // world is what the rules are compiled of: for this cluster's gateways those that guard pods here,
-// with the provider's as peers; for the provider's the other way round, and there peers are
-// also at other providers, as far as this one is told of their addresses.
+// with the provider's as peers, and those at the provider once more, as its gateways may keep to
+// nothing; for the provider's the latter alone, and there peers are also at other providers, as far
+// as this one is told of their addresses.
 func (g *guarding) world(here bool) policy.World {
-	w := policy.World{Namespace: g.namespace, Policies: g.policies, Namespaces: g.namespaces, ByUID: !here}
+	w := policy.World{Namespace: g.namespace, Policies: g.policies, Namespaces: g.namespaces, Mapped: g.mapped, ByUID: !here}
 	if here {
 		w.Guarded, w.Others = g.own(g.pods[""]), g.pods[g.peering]
-		return w
+		w.Far = g.own(w.Others)
+	} else {
+		w.Guarded = g.own(g.pods[g.peering])
 	}
-	w.Guarded = g.own(g.pods[g.peering])
 	for at, pods := range g.pods {
-		if at == g.peering {
+		switch {
+		case at == g.peering:
+			continue
+		case here:
+			w.Near = append(w.Near, pods...)
 			continue
 		}
 		for _, p := range pods {

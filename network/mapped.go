@@ -4,13 +4,16 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -131,4 +134,54 @@ func nameOf(o client.Object) string {
 		return "Service"
 	}
 	return "EndpointSlice"
+}
+
+// crowded says of a mapping that gateways of some peering have as many older ones to let pods through to
+// as they take. At home it stays as it is.
+func (m *mapper) crowded(ctx context.Context, o *v1alpha1.IPMapping) (reason, text string, err error) {
+	maps, mappings := &v1alpha1.NamespaceMapList{}, &v1alpha1.IPMappingList{}
+	for _, list := range []client.ObjectList{maps, mappings} {
+		if err := m.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return "", "", fmt.Errorf("listing what is mapped where: %w", err)
+		}
+	}
+	for i := range maps.Items {
+		peering, consumes := strings.CutPrefix(maps.Items[i].Namespace, v1alpha1.PeeringNamespacePrefix)
+		offloaded := maps.Items[i].Spec.Namespaces
+		if _, is := offloaded[o.Namespace]; !is || !consumes {
+			continue
+		}
+		older := 0
+		for j := range mappings.Items {
+			other := &mappings.Items[j]
+			_, is := offloaded[other.Namespace]
+			if _, ready := mappedTo(other); is && ready && v1alpha1.CompareIPMappings(other, o) < 0 {
+				older++
+			}
+		}
+		if older >= v1alpha1.MaxIPMappings {
+			return v1alpha1.ReasonTooMany, fmt.Sprintf("the namespaces that are offloaded to %s have %d older mappings, and no more are taken: remove some, or offload fewer namespaces to it; pods here reach it", peering, older), nil
+		}
+	}
+	return "", "", nil
+}
+
+// waiting are the mappings that are too many for gateways of some peering.
+func (m *mapper) waiting(ctx context.Context) (all []reconcile.Request) {
+	list := &v1alpha1.IPMappingList{}
+	if err := m.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil // it is looked at again after a while
+	}
+	for i := range list.Items {
+		if c := meta.FindStatusCondition(list.Items[i].Status.Conditions, v1alpha1.ConditionReady); c != nil && c.Reason == v1alpha1.ReasonTooMany {
+			all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
+	}
+	return all
+}
+
+// mappedTo is what a mapping leads to, if it was found to be right as it is now.
+func mappedTo(m *v1alpha1.IPMapping) (netip.Addr, bool) {
+	a, err := netip.ParseAddr(m.Spec.Address)
+	return a.Unmap(), err == nil && m.Right()
 }

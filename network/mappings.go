@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -52,11 +53,15 @@ func ground(f *facts, views map[string]ipam.Result) mapping.Ground {
 	}
 	take("in the range of the pods here", f.property.Pods)
 	take("in the range of the Services here", f.property.Services)
+	for _, name := range slices.Sorted(maps.Keys(f.nodes)) { // always the same of the same facts: what changes wakes all mappings
+		take("in the range of the pods of a node here", podRanges(f.nodes[name]))
+	}
 	take("in the external range of this cluster, which stands for other things", f.property.External)
 	take("the address of a node or API server here", f.property.hosts)
 	for _, key := range slices.Sorted(maps.Keys(views)) {
 		for _, v := range views[key].Views {
-			take("by what a peer is seen here", []netip.Prefix{v.View})
+			g.Taken = append(g.Taken, mapping.Part{Prefix: v.View, What: fmt.Sprintf("by what a peer is seen here, as %s,", v.View),
+				Remedy: "give another address, or have the owner of this cluster add it to network.reserved: then this peer is seen by others, and what it has of connections ends"})
 		}
 	}
 	return g
@@ -98,6 +103,12 @@ func (n *Network) registerMapper(mgr ctrl.Manager) error {
 		For(&v1alpha1.IPMapping{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesMetadata(service, owner).
 		WatchesMetadata(slice, owner).
+		Watches(&v1alpha1.NamespaceMap{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request { return all(ctx) }),
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.IPMapping{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request { return m.waiting(ctx) }),
+			builder.WithPredicates(predicate.Funcs{ // where one goes there is room
+				CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: func(event.UpdateEvent) bool { return false }, GenericFunc: func(event.GenericEvent) bool { return false },
+			})).
 		WatchesRawSource(n.listeners.source(groundKey, func(string) []reconcile.Request { return all(context.Background()) })).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1, RateLimiter: retries()}).
 		Complete(m)
@@ -140,7 +151,9 @@ func (m *mapper) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Resu
 		o.Status.Address = d.address.String()
 	}
 	if d.reason == "" {
-		d.reason, d.text, err = m.make(ctx, o, d.to)
+		if d.reason, d.text, err = m.make(ctx, o, d.to); err == nil && d.reason == "" {
+			d.reason, d.text, err = m.crowded(ctx, o)
+		}
 	} else {
 		err = m.unmake(ctx, o)
 	}

@@ -1,10 +1,14 @@
 package network
 
 import (
+	"context"
+	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -208,6 +212,61 @@ func TestMappingRefused(t *testing.T) {
 	b.ready(db, v1alpha1.ReasonReady, "")
 }
 
+// TestMappingsTooMany holds that what gateways leave out is not Ready, and is when there is room.
+func TestMappingsTooMany(t *testing.T) {
+	b := newBoard(t)
+	peering := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.PeeringNamespace(b.namespace)}}
+	m := &v1alpha1.NamespaceMap{ObjectMeta: at(peering.Name, v1alpha1.NamespaceMapName), Spec: v1alpha1.NamespaceMapSpec{
+		Namespaces: map[string]v1alpha1.NamespaceMapping{b.namespace: {Strategy: v1alpha1.MappingDefaultName}}}}
+	for _, o := range []client.Object{peering, m} {
+		if err := b.client.Create(ctx, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := b.add("last", "192.0.2.50")
+	b.ready(last, v1alpha1.ReasonReady, "")
+	var crowd []client.Object
+	for i := range v1alpha1.MaxIPMappings {
+		o := last.DeepCopy()
+		o.Name, o.Status.Address, o.CreationTimestamp = fmt.Sprintf("a%d", i), fmt.Sprintf("10.254.%d.%d", i/256, i%256), metav1.NewTime(last.CreationTimestamp.Add(-time.Hour))
+		crowd = append(crowd, o)
+	}
+	b.mapper.client = among{b.client, crowd}
+	b.ready(b.look("last"), v1alpha1.ReasonTooMany, b.namespace+" have 256 older")
+	if !b.has("last", &corev1.Service{}) {
+		t.Error("pods at home have lost it")
+	}
+	if _, right := mappedTo(b.look("last")); !right {
+		t.Error("gateways to other providers let nobody through to it")
+	}
+	if all := b.mapper.waiting(ctx); len(all) != 1 || all[0].Name != "last" {
+		t.Errorf("where one goes, %v are looked at", all)
+	}
+	crowd[7].(*v1alpha1.IPMapping).Status.Conditions = nil
+	b.ready(b.look("last"), v1alpha1.ReasonReady, "")
+	crowd[7].(*v1alpha1.IPMapping).Status.Conditions = last.Status.Conditions
+	if err := b.client.Delete(ctx, m); err != nil {
+		t.Fatal(err)
+	}
+	b.ready(b.look("last"), v1alpha1.ReasonReady, "")
+}
+
+// among lists more mappings than there are.
+type among struct {
+	client.Client
+	more []client.Object
+}
+
+func (a among) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	err := a.Client.List(ctx, list, opts...)
+	if all, is := list.(*v1alpha1.IPMappingList); is {
+		for _, o := range a.more {
+			all.Items = append(all.Items, *o.(*v1alpha1.IPMapping))
+		}
+	}
+	return err
+}
+
 // TestMappingUnknown holds that nothing is taken away while nothing is known.
 func TestMappingUnknown(t *testing.T) {
 	b := newBoard(t)
@@ -275,9 +334,18 @@ func TestGround(t *testing.T) {
 	}}, servers: []netip.Addr{netip.MustParseAddr("192.0.2.9")}})
 	f.property.Services = ranges("10.43.0.0/16")
 	f.settings.Mappable = []string{"0.0.0.0/0"}
+	f.nodes["rome-2"] = &corev1.Node{Spec: corev1.NodeSpec{PodCIDRs: []string{"10.77.1.0/24"}}} // as agents refuse it
+	for i := range 9 {
+		f.nodes[fmt.Sprint("more-", i)] = &corev1.Node{Spec: corev1.NodeSpec{PodCIDRs: []string{fmt.Sprintf("10.78.%d.0/24", i)}}}
+	}
 	g := decide(f).picture.ground
+	for range 9 {
+		if !reflect.DeepEqual(decide(f).picture.ground, g) {
+			t.Fatal("the same facts have two grounds: each look would wake all mappings")
+		}
+	}
 	for address, want := range map[string]string{
-		"192.0.2.8": "", "10.42.7.7": "pods here", "10.43.0.1": "Services here", "192.0.2.7": "a node", "198.51.100.7": "a node", "192.0.2.9": "API server",
+		"192.0.2.8": "", "10.42.7.7": "pods here", "10.43.0.1": "Services here", "10.77.1.9": "pods of a node here", "192.0.2.7": "a node", "198.51.100.7": "a node", "192.0.2.9": "API server",
 		f.property.External[0].Addr().Next().String(): "external range", "10.9.1.1": "by what a peer is seen here",
 	} {
 		if got := mapping.Refuse(g, netip.MustParseAddr(address)); (got == "") != (want == "") || !strings.Contains(got, want) {

@@ -119,6 +119,11 @@ func (n *Network) Translate(peering string, here netip.Addr) (there netip.Addr, 
 	return n.look().there.View(consumerKey(peering), here)
 }
 
+// Carries says whether pods at the provider of a peering reach anything here by IPv4, or by IPv6.
+func (n *Network) Carries(peering string, ipv4 bool) bool {
+	return n.look().there.Has(consumerKey(peering), ipv4)
+}
+
 // Allows says whether an address is one by which this cluster sees a tenant's pods.
 func (n *Network) Allows(tenant string, address netip.Addr) bool {
 	key, _, ok := n.look().views.Real(address)

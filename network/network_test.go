@@ -67,6 +67,9 @@ func TestTwoSides(t *testing.T) {
 	if !ok || there == addr("10.42.0.7") || there.As4()[3] != 7 || !w.milan.network.Allows(w.milan.peer, there) {
 		t.Errorf("rome's 10.42.0.7 is %v at milan (%v), which allows it: %v", there, ok, w.milan.network.Allows(w.milan.peer, there))
 	}
+	if !w.rome.network.Carries(w.rome.peer, true) || w.rome.network.Carries(w.rome.peer, false) || w.rome.network.Carries("other", true) {
+		t.Error("milan reaches rome by another family than IPv4, or others do")
+	}
 	view, ok := w.rome.network.View(w.rome.peer, addr("10.42.1.9"))
 	if !ok || view == addr("10.42.1.9") || view.As4()[3] != 9 {
 		t.Errorf("milan's 10.42.1.9 is %v at rome", view)

@@ -40,6 +40,7 @@ type grounds struct {
 	connected []netip.Prefix // networks that nodes say they are in
 	servers   []netip.Addr   // of the API server here
 	reached   []netip.Addr   // API servers of peers
+	mapped    []netip.Prefix // what is mapped now
 	// before are the external addresses published so far, the oldest peering's first, and
 	// views those of peers.
 	before, views []netip.Prefix
@@ -61,6 +62,7 @@ func own(g grounds) property {
 	p := property{Own: ipam.Own{
 		Services: prefixes(g.settings.Services), Reserved: prefixes(g.settings.Reserved),
 		Pools: prefixes(g.settings.Pools), AsIs: prefixes(g.settings.AsIs),
+		Mappable: prefixes(g.settings.Mappable), Mapped: g.mapped,
 	}}
 	if len(p.Pools) == 0 {
 		p.Pools = ipam.DefaultPools(g.clusterID)

@@ -103,7 +103,7 @@ func (r *pather) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		ctrl.LoggerFrom(ctx).Info("a provider refuses direct paths", "peering", req.Name, "why", oneLine(err.Error(), maxSaid))
 		return ctrl.Result{RequeueAfter: retryRefused}, nil
 	case err != nil:
-		return again(err, "writing direct paths at %s", req.Name)
+		return retried(err, "writing direct paths at %s", req.Name)
 	case len(wishes) > 0:
 		return ctrl.Result{RequeueAfter: pathLook}, nil
 	}

@@ -20,6 +20,14 @@ const (
 	pathHeld = 10 * time.Minute
 )
 
+// tellAgain is how often is said again what is so still.
+const tellAgain = 30 * time.Minute
+
+// again says whether it is time to say something that was said before.
+func again(said, now time.Time) bool {
+	return said.IsZero() || now.Sub(said) >= tellAgain || said.After(now)
+}
+
 // paths knows the direct paths between providers of this cluster: which are wanted, by what
 // gateways here and both ends say. Its zero value knows nothing, and lets everything be.
 type paths struct {
@@ -65,6 +73,9 @@ type course struct {
 	// ended says that it was ended: an end that could not be asked then is no reason to have it again.
 	ended    bool
 	peerings [2]string
+	// crowded says that it would be wanted if a provider took more, and crowdedTold when that was said.
+	crowded     bool
+	crowdedTold time.Time
 }
 
 // sighting is since when one end has been as it is, by the clock here.
@@ -94,7 +105,7 @@ func (s sighting) seen(g glance, now time.Time) sighting {
 
 // next is the next step of a path: what is remembered, and why it is not wanted if it is not.
 func (c course) next(of couple, ends [2]glance, now time.Time) (after course, why string) {
-	after, after.peerings = c, of.peerings
+	after, after.peerings, after.crowded = c, of.peerings, false
 	there, latest := false, time.Time{}
 	for i := range ends {
 		after.ends[i] = c.ends[i].seen(ends[i], now)
@@ -210,7 +221,7 @@ func (p *paths) decide(now time.Time) {
 			}
 			p.wishes[of.peerings[i]][of.name] = p.wishOf(of, i)
 		}
-		p.courses[of.name] = p.tell(of, before[of.name], c, why[of.name])
+		p.courses[of.name] = p.tell(of, before[of.name], c, why[of.name], now)
 	}
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		if _, is := p.courses[name]; !is && before[name].wanted {
@@ -239,7 +250,7 @@ func (p *paths) limit(why map[string]string, now time.Time) {
 			continue
 		}
 		if counts[of.peerings[0]] >= v1alpha1.MaxNetworkPaths || counts[of.peerings[1]] >= v1alpha1.MaxNetworkPaths {
-			c.wanted, why[of.name] = false, fmt.Sprintf("a provider takes no more than %d, and others are used more", v1alpha1.MaxNetworkPaths)
+			c.wanted, c.crowded, why[of.name] = false, true, fmt.Sprintf("a provider takes no more than %d, and others are used more", v1alpha1.MaxNetworkPaths)
 			p.courses[of.name] = c
 			continue
 		}
@@ -262,15 +273,23 @@ func (p *paths) wishOf(of couple, i int) wish {
 	return w
 }
 
-// tell makes an event of a path that is there, and one of its end.
-func (p *paths) tell(of couple, was, c course, why string) course {
+// tell makes an event of a path that is there, one of its end, and now and then one of that there is none
+// for want of room.
+func (p *paths) tell(of couple, was, c course, why string, now time.Time) course {
 	if c.wanted && !c.alive && p.look(of.peerings[0], of.name).ready && p.look(of.peerings[1], of.name).ready {
 		if c.alive = true; c.ours { // else it was made before this process
 			p.say(of.peerings, v1alpha1.ReasonDirectPathMade, "")
 		}
 	}
-	if was.wanted && !c.wanted {
+	ends := was.wanted && !c.wanted
+	if ends {
 		c.alive, c.ours, c.ended = false, false, true
+	}
+	untold := c.crowded && again(c.crowdedTold, now)
+	if untold {
+		c.crowdedTold = now
+	}
+	if ends || untold {
 		p.say(of.peerings, v1alpha1.ReasonDirectPathEnded, why)
 	}
 	return c

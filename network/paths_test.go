@@ -333,16 +333,38 @@ func TestPathsLimit(t *testing.T) {
 	s.look()
 	s.couples[most].talks = true
 	s.look()
+	told := func(reason string, want int) {
+		t.Helper()
+		n := 0
+		for _, of := range s.fetch() {
+			if of.peering != "milan" && strings.Contains(of.text, "takes no more than 16") {
+				n++
+			}
+		}
+		if n != want {
+			t.Errorf("%s: said of the one too many is %d times, want %d", reason, n, want)
+		}
+	}
+	told("it gives way to one that talks", 1)
 	if s.there("milanp16") != "milan p16" || s.there("milanp15") != "" || s.there("milanp00") != "milan p00" || len(s.at["milan"]) != most {
 		t.Errorf("who talks is at %q, who is quiet at %q, who is served at %q", s.there("milanp16"), s.there("milanp15"), s.there("milanp00"))
 	}
 	s.couples[most-1].talks = true
 	s.look()
+	told("the other one gives way to it", 1)
 	for _, of := range s.couples[:most-1] {
 		if s.there(of.name) == "" || len(s.at["milan"]) != most {
 			t.Errorf("%s, that is used, gives way to one that would be", of.name)
 		}
 	}
+	for i := range s.couples {
+		s.couples[i].talks = true
+	}
+	s.look()
+	told("all talk", 0)
+	s.now = s.now.Add(tellAgain)
+	s.look()
+	told("it is so after half an hour", 1)
 }
 
 // TestWishes holds what of one end the other is told: what is said and makes sense, and what was before

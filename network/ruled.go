@@ -35,6 +35,7 @@ func (n *Network) registerRuler(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("network-rules").
 		Watches(&networkingv1.NetworkPolicy{}, r.of(func(o client.Object, at types.NamespacedName) bool { return at.Namespace == o.GetNamespace() }),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.IPMapping{}, r.of(func(o client.Object, at types.NamespacedName) bool { return at.Namespace == o.GetNamespace() })).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.guarded), builder.WithPredicates(podChanged())).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.guarded), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.guarded), builder.WithPredicates(predicate.LabelChangedPredicate{})).
@@ -53,7 +54,7 @@ func (n *Network) registerRuler(mgr ctrl.Manager) error {
 func newRuler(n *Network, mgr ctrl.Manager) *ruler {
 	return &ruler{
 		client: mgr.GetClient(), clock: n.options.Clock, fleet: n.options.Fleet, events: mgr.GetEventRecorder(component), patience: remoteLimit,
-		looked: map[types.NamespacedName]time.Time{}, told: map[types.NamespacedName]string{}, bound: map[types.NamespacedName]bool{},
+		looked: map[types.NamespacedName]time.Time{}, told: map[types.NamespacedName]said{}, bound: map[types.NamespacedName]bool{},
 	}
 }
 

@@ -33,11 +33,13 @@ const (
 	ruleRest = 250 * time.Millisecond
 	// ruleLimit bounds one look, all its writes together.
 	ruleLimit = 30 * time.Second
+	// untoldWait is how soon is tried again to say what nobody could be told.
+	untoldWait = time.Minute
 )
 
 // ruleBounds is what a provider may show of NetworkRules, of which digests are kept. Older ones
 // know none.
-var ruleBounds = fleet.Bounds{Optional: true, Objects: 256, Bytes: 1 << 20, Trim: digest}
+var ruleBounds = fleet.Bounds{Optional: true, Objects: v1alpha1.MaxNetworkRuleSet, Bytes: 1 << 20, Trim: digest}
 
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,verbs=get;list;watch
 // +kubebuilder:rbac:groups=pelago.dev,resources=networkrules,verbs=get;list;watch;create;patch;delete
@@ -57,7 +59,7 @@ type ruler struct {
 
 	mu     sync.Mutex
 	looked map[types.NamespacedName]time.Time
-	told   map[types.NamespacedName]string
+	told   map[types.NamespacedName]said
 	// bound are those that have policies, for which pods matter.
 	bound map[types.NamespacedName]bool
 }
@@ -80,16 +82,14 @@ func (r *ruler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	r.remember(req.NamespacedName, len(g.policies) > 0)
 	specs, problems := policy.Compile(g.world(true)).Shards(req.Namespace, len(here.have))
 	if err := here.make(ctx, specs); err != nil {
-		return again(err, "writing network rules of %s here", req.Namespace)
+		return retried(err, "writing network rules of %s here", req.Namespace)
 	}
 	if len(g.policies) > 0 && !g.known {
-		r.tell(ctx, req.NamespacedName, append(problems, req.Name+" knows no NetworkPolicies of other clusters: its gateways keep nobody from pods of this namespace there, nor these from anybody; upgrade it"))
-		return ctrl.Result{}, nil
+		return r.tell(ctx, req.NamespacedName, append(problems, req.Name+" knows no NetworkPolicies of other clusters: pods of this namespace there are guarded by the gateways here alone; upgrade it")), nil
 	}
 	there := r.there(ctx, req.Namespace, req.Name)
 	if there == nil { // its being reached brings us back
-		r.tell(ctx, req.NamespacedName, problems)
-		return ctrl.Result{}, nil
+		return r.tell(ctx, req.NamespacedName, problems), nil
 	}
 	specs, more := policy.Compile(g.world(false)).Shards(req.Namespace, len(there.have))
 	for _, text := range more {
@@ -108,14 +108,13 @@ func (r *ruler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 		r.tell(ctx, req.NamespacedName, append(problems, req.Name+" refuses the rules of this namespace: "+oneLine(err.Error(), maxSaid)))
 		return ctrl.Result{RequeueAfter: retryRefused}, nil
 	case err != nil:
-		return again(err, "writing network rules of %s at %s", req.Namespace, req.Name)
+		return retried(err, "writing network rules of %s at %s", req.Namespace, req.Name)
 	}
-	r.tell(ctx, req.NamespacedName, problems)
-	return ctrl.Result{}, nil
+	return r.tell(ctx, req.NamespacedName, problems), nil
 }
 
-// again tries soon what a cache was behind of, and with growing pauses what is wrong.
-func again(err error, format string, args ...any) (ctrl.Result, error) {
+// retried tries soon what a cache was behind of, and with growing pauses what is wrong.
+func retried(err error, format string, args ...any) (ctrl.Result, error) {
 	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
 		return ctrl.Result{RequeueAfter: time.Second}, nil
 	}
@@ -143,20 +142,37 @@ func (r *ruler) remember(of types.NamespacedName, policies bool) {
 	}
 }
 
-// tell says what does not hold as it is written, once.
-func (r *ruler) tell(ctx context.Context, of types.NamespacedName, problems []string) {
-	text := strings.Join(problems, "; ")
+// said is what was said last, and when.
+type said struct {
+	text string
+	at   time.Time
+}
+
+// tell says what does not hold as it is written, once and then now and then while it is so. Its result
+// brings us back for that, if nothing else does.
+func (r *ruler) tell(ctx context.Context, of types.NamespacedName, problems []string) ctrl.Result {
+	text, now := strings.Join(problems, "; "), r.clock.Now()
 	r.mu.Lock()
-	same := r.told[of] == text
-	if r.told[of] = text; text == "" {
+	was := r.told[of]
+	if text == "" {
 		delete(r.told, of)
 	}
 	r.mu.Unlock()
+	switch {
+	case text == "":
+		return ctrl.Result{}
+	case was.text == text && !again(was.at, now):
+		return ctrl.Result{RequeueAfter: was.at.Add(tellAgain).Sub(now)}
+	}
 	o := &v1alpha1.NamespaceOffloading{}
-	if same || text == "" || r.client.Get(ctx, client.ObjectKey{Namespace: of.Namespace, Name: v1alpha1.OffloadingName}, o) != nil {
-		return
+	if r.client.Get(ctx, client.ObjectKey{Namespace: of.Namespace, Name: v1alpha1.OffloadingName}, o) != nil {
+		return ctrl.Result{RequeueAfter: untoldWait} // nobody was told
 	}
 	r.events.Eventf(o, nil, corev1.EventTypeWarning, v1alpha1.ReasonPolicyNotEnforced, "Guard", "%s", clean(text))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.told[of] = said{text, now}
+	return ctrl.Result{RequeueAfter: tellAgain}
 }
 
 // shelf are the NetworkRules of one namespace in one place, by their names.

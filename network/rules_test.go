@@ -57,7 +57,7 @@ func (w *ruled) there() string { return v1alpha1.TenantNamespace(w.milan.peer) }
 // again starts the manager anew.
 func (w *ruled) again() {
 	w.ruler = &ruler{client: w.rome.client, clock: w.clock, fleet: fakeFleet{w.rome}, events: w.rome.recorded, patience: remoteLimit,
-		looked: map[types.NamespacedName]time.Time{}, told: map[types.NamespacedName]string{}, bound: map[types.NamespacedName]bool{}}
+		looked: map[types.NamespacedName]time.Time{}, told: map[types.NamespacedName]said{}, bound: map[types.NamespacedName]bool{}}
 	list := w.ruler.client
 	w.ruler.client = unhidden{list, w.raw}
 }
@@ -143,6 +143,24 @@ func (w *ruled) rules(namespace string) string {
 	return text.String()
 }
 
+// blocks are those of single addresses in the rules of a place.
+func (w *ruled) blocks(namespace string) string {
+	w.t.Helper()
+	list := &v1alpha1.NetworkRulesList{}
+	if err := w.raw.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		w.t.Fatal(err)
+	}
+	var all []string
+	for _, o := range list.Items {
+		for _, r := range o.Spec.Rules {
+			for _, b := range r.Blocks {
+				all = append(all, b.First)
+			}
+		}
+	}
+	return strings.Join(all, " ")
+}
+
 func (w *ruled) want(namespace, reason, want string) {
 	w.t.Helper()
 	if got := w.rules(namespace); got != strings.TrimPrefix(want, "\n") {
@@ -153,7 +171,7 @@ func (w *ruled) want(namespace, reason, want string) {
 const dbFromWeb = `{podSelector: {matchLabels: {app: db}}, ingress: [{from: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 5432}]}]}`
 
 // TestRules follows a policy, pods and their labels through both sides: what is written is what is
-// needed, for each change one object, and nothing where nothing changes.
+// needed, for each change one object on a side, and nothing where nothing changes.
 func TestRules(t *testing.T) {
 	w := newRuled(t)
 	if writes, _ := w.reconcile(); writes != 0 || w.rules(w.here())+w.rules(w.there()) != "" {
@@ -161,9 +179,11 @@ func TestRules(t *testing.T) {
 	}
 	w.policy(dbFromWeb)
 	w.reconcile()
-	w.want(w.here(), "web is open, and db a peer of nothing", `
+	w.want(w.here(), "web is open, and db is isolated but for web here as well", `
 db Ingress TCP[{5432 5432}] any=false perPod=false
 10.42.0.7 isolated=[] selected=[] peer=[] ports=[]
+10.254.0.5 isolated=[Ingress] selected=[0] peer=[] ports=[]
+10.42.0.7 isolated=[] selected=[] peer=[0] ports=[]
 `)
 	w.want(w.there(), "db is isolated but for web", `
 db Ingress TCP[{5432 5432}] any=false perPod=false
@@ -175,8 +195,8 @@ db isolated=[Ingress] selected=[0] peer=[] ports=[]
 		t.Errorf("a restart writes %d times", writes)
 	}
 	w.change(w.web, `{"metadata":{"labels":{"app":"other"}}}`)
-	if writes, _ := w.reconcile(); writes != 1 {
-		t.Errorf("a pod that is no peer any more costs %d writes, want 1", writes)
+	if writes, _ := w.reconcile(); writes != 2 {
+		t.Errorf("a pod that is no peer any more costs %d writes, want one on either side", writes)
 	}
 	w.want(w.there(), "web is no peer", `
 db Ingress TCP[{5432 5432}] any=false perPod=false
@@ -194,8 +214,21 @@ db isolated=[Ingress] selected=[0] peer=[] ports=[]
 	if text := w.rules(w.there()); strings.Contains(text, "10.99.0.1") || !strings.Contains(text, "10.42.0.7 isolated=[] selected=[] peer=[0] ports=[{0 [5432]}]") {
 		t.Errorf("of strays and named ports there is\n%s", text)
 	}
-	if text := w.rules(w.here()); !strings.Contains(text, "10.99.0.1 isolated=[Egress] selected=[0]") || !strings.Contains(text, "10.254.0.5 isolated=[] selected=[] peer=[0] ports=[{0 [5432]}]") {
+	if text := w.rules(w.here()); !strings.Contains(text, "10.99.0.1 isolated=[Egress] selected=[0]") || !strings.Contains(text, "10.254.0.5 isolated=[] selected=[] peer=[0] ports=[{0 [5432]}]") ||
+		!strings.Contains(text, "10.254.0.5 isolated=[Egress] selected=[0]") || !strings.Contains(text, "10.42.0.7 isolated=[] selected=[] peer=[0]") {
 		t.Errorf("for home's gateways there is\n%s", text)
+	}
+	// What is mapped may be called if its own address may, of which the provider is not told.
+	orders := w.create(&v1alpha1.IPMapping{ObjectMeta: at(w.space, "orders"), Spec: v1alpha1.IPMappingSpec{Address: "192.0.2.50", Ports: []v1alpha1.IPMappingPort{{Name: "sql", Port: 5432}}}}).(*v1alpha1.IPMapping)
+	orders.Status.Address = "10.255.255.4"
+	orders.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: orders.Generation, Reason: "Ready", LastTransitionTime: metav1.Now()}}
+	w.status(orders)
+	for block, want := range map[string][2]string{"192.0.2.50/32": {"10.255.255.4 192.0.2.50", "10.255.255.4 192.0.2.50"}, "10.255.255.4/32": {"10.255.255.4 192.0.2.50", "10.255.255.4"}, "192.0.2.51/32": {"192.0.2.51", "192.0.2.51"}} {
+		w.policy(fmt.Sprintf(`{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: %s}}]}]}`, block))
+		w.reconcile()
+		if got := [2]string{w.blocks(w.here()), w.blocks(w.there())}; got != want {
+			t.Errorf("of a policy for %s the blocks are %q, want %q", block, got, want)
+		}
 	}
 	// What is not offloaded any more needs no rules.
 	w.change(&v1alpha1.NamespaceMap{ObjectMeta: at(w.here(), v1alpha1.NamespaceMapName)}, `{"spec":{"namespaces":null}}`)
@@ -260,6 +293,26 @@ func TestRulesProblems(t *testing.T) {
 	w.reconcile()
 	if got := w.said(); len(got) != 1 || !strings.Contains(got[0], "PolicyNotEnforced") || !strings.Contains(got[0], "SCTP") {
 		t.Errorf("of SCTP is said %q", got)
+	}
+	w.clock.Step(tellAgain)
+	if _, last := w.reconcile(); last.RequeueAfter < time.Minute || last.RequeueAfter > tellAgain {
+		t.Errorf("it is looked at again after %s", last.RequeueAfter)
+	}
+	if got := w.said(); len(got) != 1 {
+		t.Errorf("while it is so is said %q", got)
+	}
+	offloading := &v1alpha1.NamespaceOffloading{ObjectMeta: at(w.space, v1alpha1.OffloadingName)}
+	if err := w.raw.Delete(ctx, offloading); err != nil {
+		t.Fatal(err)
+	}
+	w.policy(`{podSelector: {}, policyTypes: [Egress], egress: [{ports: [{port: 81, protocol: SCTP}]}]}`)
+	if _, last := w.reconcile(); last.RequeueAfter != untoldWait {
+		t.Errorf("what nobody could be told is told again after %s", last.RequeueAfter)
+	}
+	w.create(&v1alpha1.NamespaceOffloading{ObjectMeta: at(w.space, v1alpha1.OffloadingName)})
+	w.reconcile()
+	if got := w.said(); len(got) != 1 {
+		t.Errorf("once somebody can be told is said %q", got)
 	}
 	w.policy(dbFromWeb)
 	w.reconcile()

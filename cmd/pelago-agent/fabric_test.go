@@ -30,6 +30,7 @@ func TestAgents(t *testing.T) {
 		{"pods reach pods by views", testPods},
 		{"pods are reached as soon as they are known", testApplied},
 		{"metrics are shown", testVitals},
+		{"the node counts that carries least", testLeast},
 		{"a gateway is missed that its peer has to call", testUncalled}, // before the other one knows where that is
 		{"a second process is killed", testKill},
 		{"a gateway dies", testDeath},
@@ -101,8 +102,6 @@ func testPods(t *testing.T, w *world) {
 		if len(reports) != 1 || r.Since == nil || r.Handshake == nil || r.Peer == "" || !strings.HasSuffix(r.Endpoint, ":7100") || *l.Spec.LeaseDurationSeconds != 2 {
 			t.Errorf("%s says %+v, for %d s", s.Nodes[g].Name, reports, *l.Spec.LeaseDurationSeconds)
 		}
-		all, own := s.agents[g].memory()
-		t.Logf("%s: in memory are %.1f MB, of these %.1f not shared", s.Nodes[g].Name, all, own)
 		if _, none := s.lease(1 - g); len(none) > 0 {
 			t.Errorf("%s says %+v", s.Nodes[1-g].Name, none)
 		}

@@ -54,6 +54,7 @@ type side struct {
 	network string // the first three numbers of its nodes' addresses outside
 	api     *api
 	secret  tunnel.Secret
+	program string // what agents are, in place of this test
 	agents  [2]*process
 }
 
@@ -110,8 +111,8 @@ func (s *side) start(i int) {
 		s.t.Fatal(err)
 	}
 	cmd := exec.Command("/proc/self/exe", "--node", n.Name, "--metrics-address", "127.0.0.1:7078")
-	if real := os.Getenv("PELAGO_AGENT"); real != "" { // one to be measured
-		cmd.Path = real
+	if s.program != "" {
+		cmd.Path = s.program
 	}
 	cmd.Env = append(os.Environ(), programVariable+"=1", "KUBECONFIG="+s.api.kubeconfig, "GORACE=atexit_sleep_ms=0 halt_on_error=1")
 	cmd.Stdout, cmd.Stderr = log, log
@@ -355,25 +356,4 @@ func connects(t *testing.T, from *netnstest.Place, to netip.Addr) (net.Conn, str
 		return err == nil
 	})
 	return c, seen
-}
-
-// memory is what the two processes have in memory, each its part of what they share, in MB;
-// and of that what is not the program.
-func (p *process) memory() (all, own [2]float64) {
-	for i, pid := range []int{p.cmd.Process.Pid, p.second()} {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-		if err != nil {
-			continue
-		}
-		for line := range strings.Lines(string(text)) {
-			var kb float64
-			if n, _ := fmt.Sscanf(line, "Pss: %f kB", &kb); n == 1 {
-				all[i] = kb / 1024
-			}
-			if n, _ := fmt.Sscanf(line, "Pss_Anon: %f kB", &kb); n == 1 {
-				own[i] = kb / 1024
-			}
-		}
-	}
-	return all, own
 }

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -95,9 +96,13 @@ type Agent struct {
 	ready   error
 	// networks is what the Lease is to say of them, nil as long as that is not known.
 	networks *string
-	// away and hosts are whose pods are away and here, as in the last plan.
-	away  map[string][]string
-	hosts map[string]string
+	// mtu is what the Lease is to say of it, nil as long as that is not known.
+	mtu *string
+	// away and hosts are whose pods are away and here, and unreached how many addresses are not
+	// reached in a peering, as in the last plan.
+	away      map[string][]string
+	hosts     map[string]string
+	unreached map[string]int
 	// uses are those of the direct paths here.
 	uses uses
 }
@@ -302,7 +307,7 @@ func (a *Agent) plan() (known, plan.Plan, doubt, time.Time) {
 	a.cluster.rations.Begin(time.Now())
 	f := a.cluster.facts()
 	a.mu.Lock()
-	f.alive = a.sight.all()
+	f.alive, f.mtus = a.sight.all(), a.sight.mtus()
 	delete(f.alive, f.self)
 	others := len(f.alive)
 	if a.tenure.alive() {
@@ -310,7 +315,11 @@ func (a *Agent) plan() (known, plan.Plan, doubt, time.Time) {
 	}
 	inDoubt, until := a.tenure.doubt(time.Now(), others > 0), a.tenure.until
 	a.mu.Unlock()
-	f.mtu, f.heard = a.cluster.mtuHere(f.nodes), a.tunnels.heard()
+	if mtu := a.cluster.mtuHere(f.nodes); mtu > 0 {
+		f.mtus[f.self] = mtu
+		a.carries(mtu)
+	}
+	f.heard = a.tunnels.heard()
 	paths := f.pathKeys()
 	carrying, steady := a.tunnels.carrying(paths, f.now)
 	a.tunnels.forget(paths)
@@ -323,9 +332,23 @@ func (a *Agent) plan() (known, plan.Plan, doubt, time.Time) {
 	}
 	a.crowds.limit(p.Config.Gateways)
 	if len(p.Config.Gateways) > 0 {
-		a.ledger.holders.are(owners(f, k.input.Pods), time.Now())
+		a.ledger.own(owners(f, k.input.Pods), time.Now())
 	}
 	return k, p, doubt{inDoubt, others}, until
+}
+
+// carries has this node's Lease say its MTU.
+func (a *Agent) carries(mtu int) {
+	text := strconv.Itoa(mtu)
+	a.mu.Lock()
+	news := a.mtu == nil || *a.mtu != text
+	if news {
+		a.mtu = &text
+	}
+	a.mu.Unlock()
+	if news {
+		signal(a.renewal)
+	}
 }
 
 // apply makes the node what a plan says, and its tunnels what is right in doubt. It reports whether

@@ -25,12 +25,12 @@ const (
 // renew keeps this node's Lease, and says in it how the tunnels are.
 func (a *Agent) renew(ctx context.Context) {
 	var said told
-	var networks, applied *string // said of them
+	var networks, applied, mtu *string // said of them
 	var refused time.Time
 	failing := false
 	for ctx.Err() == nil {
 		a.mu.Lock()
-		t, connected := termOf(a.gateway), a.networks
+		t, connected, carries := termOf(a.gateway), a.networks, a.mtu
 		a.mu.Unlock()
 		began := time.Now()
 		reports := a.counted(a.tunnels.reports())
@@ -42,6 +42,9 @@ func (a *Agent) renew(ctx context.Context) {
 			}
 			if connected != networks {
 				c.networks = connected
+			}
+			if carries != mtu {
+				c.mtu = carries
 			}
 			if text := a.appliedText(); applied == nil || text != *applied {
 				c.applied = &text
@@ -63,7 +66,7 @@ func (a *Agent) renew(ctx context.Context) {
 			}
 			switch {
 			case was.made, was.refused:
-				said, networks, applied = told{}, nil, nil
+				said, networks, applied, mtu = told{}, nil, nil, nil
 				if was.refused {
 					refused = began
 				}
@@ -76,6 +79,9 @@ func (a *Agent) renew(ctx context.Context) {
 				}
 				if c.applied != nil {
 					applied = c.applied
+				}
+				if c.mtu != nil {
+					mtu = c.mtu
 				}
 			}
 		}
@@ -147,9 +153,12 @@ func (a *Agent) ask(ctx context.Context, node string) {
 	}
 	a.mu.Lock()
 	changed := a.sight.asked(node, l, err == nil, time.Now())
+	alive := a.sight.alive(node)
 	a.mu.Unlock()
-	if changed {
+	if changed && !alive {
 		a.options.Log.Info("an agent is not alive any more", "node", node)
+	}
+	if changed {
 		signal(a.work)
 	}
 }

@@ -21,7 +21,7 @@ func consumes(key string) bool {
 // they are not known.
 func (a *Agent) knows(k known) {
 	a.mu.Lock()
-	a.away, a.hosts = k.away, k.hosts
+	a.away, a.hosts, a.unreached = k.away, k.hosts, k.unreached
 	a.mu.Unlock()
 	a.tell()
 }

@@ -316,12 +316,14 @@ func (c *cluster) wait(ctx context.Context) bool {
 	if !c.main.WaitForCacheSync(ctx) {
 		return false
 	}
-	c.facts() // begins to follow
 	limited, cancel := context.WithTimeout(ctx, waitMost)
 	defer cancel()
-	for _, f := range c.followed() {
-		if !f.cache.WaitForCacheSync(limited) {
-			c.options.Log.Info("not all that may be reached is known yet")
+	for range 2 { // what slices say may have pods followed
+		c.facts()
+		for _, f := range c.followed() {
+			if !f.cache.WaitForCacheSync(limited) {
+				c.options.Log.Info("not all that may be reached is known yet")
+			}
 		}
 	}
 	return ctx.Err() == nil

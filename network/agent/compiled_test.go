@@ -35,6 +35,11 @@ func TestCompiled(t *testing.T) {
 	}
 	// In turin, which has db at this cluster, and web at home.
 	db := policy.Pod{Namespace: "shop", UID: "db", Labels: map[string]string{"app": "db"}, Ports: []policy.Port{{Name: "sql", Protocol: corev1.ProtocolTCP, Number: 5432}}}
+	dbAt := func(address string) policy.Pod {
+		here := db
+		here.Addresses = addrs(address)
+		return here
+	}
 	webAt := func(address string) policy.Pod {
 		return policy.Pod{Namespace: "shop", UID: "web", Labels: map[string]string{"app": "web"}, Addresses: addrs(address)}
 	}
@@ -51,11 +56,21 @@ func TestCompiled(t *testing.T) {
 				{Name: "shop/web/Egress//false#1", Out: true, Peers: prefixes("10.81.0.0/17")},
 			},
 		}},
-		{"at home, where web runs", atMilan, policy.World{Guarded: []policy.Pod{webAt("10.42.1.5")}}, &dataplane.Guard{
-			HereOut: addrs("10.42.1.5"),
+		{"at home, where web runs, and one that is not known yet at the provider", atMilan, policy.World{Guarded: []policy.Pod{webAt("10.42.1.5")}}, &dataplane.Guard{
+			HereOut: addrs("10.42.1.5"), ThereIn: addrs("10.42.3.4"), ThereOut: addrs("10.42.3.4"),
 			Entries: []dataplane.Entry{
 				{Name: "shop/db/Ingress/TCP/true#1", Protocol: 6, Named: true},
 				{Name: "shop/web/Egress//false#1", Out: true, Pods: addrs("10.42.1.5"), Peers: prefixes("10.42.0.0/17")},
+			},
+		}},
+		{"at home, and web runs at the provider", atMilan, policy.World{
+			Guarded: []policy.Pod{dbAt("10.42.1.5")}, Others: []policy.Pod{webAt("10.81.3.4")}, Far: []policy.Pod{webAt("10.81.3.4")}, Near: []policy.Pod{dbAt("10.42.1.5")},
+		}, &dataplane.Guard{
+			HereIn: addrs("10.42.1.5"), ThereOut: addrs("10.42.3.4"),
+			Entries: []dataplane.Entry{
+				{Name: "shop/db/Ingress/TCP/true#1", Pods: addrs("10.42.1.5"), Peers: prefixes("10.42.3.4/32"), Protocol: 6, Named: true, Pairs: []netip.AddrPort{netip.MustParseAddrPort("10.42.1.5:5432")}},
+				{Name: "shop/web/Egress//false#1", Out: true, Peers: prefixes("10.42.0.0/17")},
+				{Name: "shop/web/Egress//false#1/there", There: true, Out: true, Pods: addrs("10.42.3.4"), Peers: prefixes("10.81.0.0/17")},
 			},
 		}},
 	} {

@@ -18,13 +18,16 @@ import (
 
 // What the connections of one peering's gateway, and those of its direct paths, may take together of the table
 // that the node has for all of them, in which each has an entry too. A peer whose own pods answer could fill it with
-// connections that stay, and nothing else on the node would begin any.
+// connections that stay, several could together, and nothing else on the node would begin any.
 const (
 	// crowdEvery is how often they are counted.
 	crowdEvery = time.Second
 	// crowdFull of the table's parts is when none begins any more from the peer, and crowdRoom when
 	// they do again.
 	crowdFull, crowdRoom = 4, 5
+	// crowdAll are the parts of crowdFull that all peers may take together, and crowdHalf those from which
+	// on none begins any more from peers with as much as each would have of crowdAll.
+	crowdAll, crowdHalf = 3, 2
 )
 
 // crowds says which gateways here have as many connections as they may.
@@ -87,16 +90,18 @@ type tally struct{ count, most int }
 func (c *crowds) judge(found map[string]tally) (news bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	counts := map[string]int{}
+	counts, all := map[string]int{}, 0
 	for name, t := range found {
 		counts[payer(name)] += t.count
+		all += t.count
 	}
 	for name, t := range found {
 		count := counts[payer(name)]
 		was, is := c.gateways[name]
-		if full := crowded(was, count, t.most); is && full != was {
+		if full := crowded(was, count, all, len(counts), t.most); is && full != was {
 			c.gateways[name], news = full, true
-			c.log.Info("a gateway's connections", "peering", name, "tracked", count, "of at most", t.most/crowdFull, "more may begin", !full)
+			c.log.Info("a gateway's connections", "peering", name, "tracked", count, "of at most", t.most/crowdFull,
+				"of all peers", all, "of at most together", crowdAll*t.most/crowdFull, "more may begin", !full)
 		}
 	}
 	return news
@@ -109,12 +114,14 @@ func payer(gateway string) string {
 	return peering
 }
 
-// crowded says whether no more connections may begin, by whether that was so and how many there are.
-func crowded(was bool, count, most int) bool {
-	if was {
-		return count > most/crowdRoom
+// crowded says whether no more connections may begin, by whether that was so, how many there are, and how
+// many all peers have.
+func crowded(was bool, count, all, peers, most int) bool {
+	if was { // until it is less by a while
+		count, all, most = count-1, all-1, most*crowdFull/crowdRoom
 	}
-	return count >= most/crowdFull
+	quarter := most / crowdFull
+	return count >= quarter || all >= crowdAll*quarter || all >= crowdHalf*quarter && count >= crowdAll*quarter/peers
 }
 
 // count reads how many connections are tracked in a gateway's namespace, and how many the node may

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"net"
 	"testing"
 
@@ -16,15 +17,18 @@ import (
 
 func TestCrowded(t *testing.T) {
 	for _, c := range []struct {
-		was   bool
-		count int
-		want  bool
+		was               bool
+		count, all, peers int
+		want              bool
 	}{
-		{false, 0, false}, {false, 249, false}, {false, 250, true}, {false, 1000, true},
-		{true, 250, true}, {true, 201, true}, {true, 200, false}, {true, 0, false},
+		{false, 0, 0, 1, false}, {false, 249, 249, 1, false}, {false, 250, 250, 1, true}, {false, 1000, 1000, 1, true},
+		{true, 250, 250, 1, true}, {true, 201, 201, 1, true}, {true, 200, 200, 1, false}, {true, 0, 0, 1, false},
+		// of ten, of which each would have 75
+		{false, 75, 499, 10, false}, {false, 75, 500, 10, true}, {false, 74, 749, 10, false}, {false, 0, 750, 10, true},
+		{true, 0, 601, 10, true}, {true, 60, 600, 10, false}, {true, 61, 401, 10, true}, {true, 61, 400, 10, false},
 	} {
-		if got := crowded(c.was, c.count, 1000); got != c.want {
-			t.Errorf("was %t, and %d of 1000: %t", c.was, c.count, got)
+		if got := crowded(c.was, c.count, c.all, c.peers, 1000); got != c.want {
+			t.Errorf("was %t, and %d of 1000, %d of all %d: %t", c.was, c.count, c.all, c.peers, got)
 		}
 	}
 }
@@ -59,6 +63,47 @@ func TestCrowdsOfPaths(t *testing.T) {
 		}
 		if news != step.news {
 			t.Errorf("with %v of 1000 there is news: %t", step.counts, news)
+		}
+	}
+}
+
+// TestCrowdsTogether holds that however many peers begin as many connections as they can, these are never
+// more than three quarters, and those with few of them begin theirs for longer.
+func TestCrowdsTogether(t *testing.T) {
+	const peers, hogs, most = 12, 6, 1200
+	c := &crowds{log: logr.Discard()}
+	var gateways []dataplane.Gateway
+	for i := range peers {
+		gateways = append(gateways, dataplane.Gateway{Peering: fmt.Sprintf("tenant-%d", i)})
+	}
+	c.limit(gateways)
+	var counts [peers]int
+	sum := 0
+	for range 100 * most { // one connection after another
+		begun := false
+		for i := range gateways {
+			if gateways[i].Full || i >= hogs && counts[i] >= 20 {
+				continue
+			}
+			counts[i]++
+			sum, begun = sum+1, true
+			found := map[string]tally{}
+			for j, g := range gateways {
+				found[g.Peering] = tally{counts[j], most}
+			}
+			c.judge(found)
+			c.limit(gateways)
+		}
+		if !begun {
+			break
+		}
+	}
+	if sum > most*3/4 || sum < most/2 {
+		t.Errorf("there are %d of %d: %v", sum, most, counts)
+	}
+	for i := hogs; i < peers; i++ {
+		if counts[i] < 20 {
+			t.Errorf("%s has %d only: %v", gateways[i].Peering, counts[i], counts)
 		}
 	}
 }

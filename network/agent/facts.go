@@ -19,8 +19,8 @@ type facts struct {
 	self string
 	// namespace is that of the agents.
 	namespace string
-	// mtu is that of this node's device, 0 if it is not known.
-	mtu   int
+	// mtus are those of nodes' devices, as far as they are known.
+	mtus  map[string]int
 	nodes []corev1.Node
 	// heard is where this node has heard peers last, by the keys of their peerings.
 	heard map[string]netip.Addr

@@ -54,7 +54,9 @@ func (c *cluster) facts() facts {
 			f.keys = s.Data
 		}
 	}
+	f.home = c.slices()
 	c.follow(f.subjects())
+	f.home = map[string][]discoveryv1.EndpointSlice{}
 	for s, on := range c.followed() {
 		if !on.informer.HasSynced() {
 			continue
@@ -87,6 +89,18 @@ func (c *cluster) facts() facts {
 	return f
 }
 
+// slices are those of namespaces that are followed already.
+func (c *cluster) slices() map[string][]discoveryv1.EndpointSlice {
+	all := map[string][]discoveryv1.EndpointSlice{}
+	for s, on := range c.followed() {
+		var list discoveryv1.EndpointSliceList
+		if s.namespace != "" && s.service == "" && on.informer.HasSynced() && on.cache.List(context.Background(), &list) == nil {
+			all[s.namespace] = list.Items
+		}
+	}
+	return all
+}
+
 // progress is up to where pods are read: those on the virtual nodes that are followed, and those
 // of all tenants.
 func (f facts) progress(before map[stream]progress) map[stream]progress {
@@ -112,7 +126,7 @@ func (f facts) progress(before map[stream]progress) map[stream]progress {
 // subjects are the virtual nodes of providers with a network, the namespaces that these
 // have part in, and the API server if it is published to one.
 func (f facts) subjects() map[subject]bool {
-	all := map[subject]bool{}
+	all, astray := map[subject]bool{}, f.astray()
 	pairs := f.pairs()
 	for _, p := range pairs {
 		if p.role == plan.Consumer && p.own.Spec.APIServer != "" {
@@ -136,10 +150,11 @@ func (f facts) subjects() map[subject]bool {
 		}
 		for namespace := range f.maps[i].Spec.Namespaces {
 			all[subject{namespace: namespace}] = true
+			all[subject{pods: namespace}] = astray
 		}
 	}
 	for namespace := range f.spaces() {
-		all[subject{pods: namespace}] = len(pairs) > 0
+		all[subject{pods: namespace}] = len(pairs) > 0 // whatever is astray
 	}
 	maps.DeleteFunc(all, func(_ subject, wanted bool) bool { return !wanted })
 	return all
@@ -187,6 +202,9 @@ func trim(obj any) (any, error) {
 		}
 		return s, nil
 	case *coordinationv1.Lease:
+		if text := o.Annotations[v1alpha1.AnnotationMTU]; mtuIn(text) > 0 {
+			meta.Annotations = map[string]string{v1alpha1.AnnotationMTU: text}
+		}
 		return &coordinationv1.Lease{ObjectMeta: meta, Spec: coordinationv1.LeaseSpec{
 			HolderIdentity: o.Spec.HolderIdentity, LeaseDurationSeconds: o.Spec.LeaseDurationSeconds,
 		}}, nil

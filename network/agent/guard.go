@@ -50,7 +50,14 @@ func (k *known) guard(f facts, object string, p *pair, table *ipam.Table, of pla
 		views: of.Views, hosted: map[string][]*corev1.Pod{}, guard: &dataplane.Guard{},
 	}
 	theirs := map[string][]*corev1.Pod{} // by their namespace at home
-	if p.role == plan.Provider {
+	if p.role == plan.Consumer {
+		for _, node := range k.away[key] {
+			for i := range f.away[node] {
+				pod := &f.away[node][i]
+				theirs[pod.Namespace] = append(theirs[pod.Namespace], pod)
+			}
+		}
+	} else {
 		mapped := f.mapped(tenantOf(p))
 		for i := range f.hosted {
 			pod := &f.hosted[i]
@@ -136,7 +143,7 @@ func (w *watchman) namespace(home string, set *ruleset, theirs []*corev1.Pod) {
 	if w.rules+len(set.rules) > maxGuardRules || w.elements+set.size() > maxGuardElements {
 		w.known.wrong(w.object, "the NetworkRules of all namespaces are more than %d rules or %d addresses, and all pods of %s are isolated", maxGuardRules, maxGuardElements, short(home))
 		for i := range set.pods {
-			if w.pair.role == plan.Consumer { // whose pods here are known by these alone
+			if w.pair.role == plan.Consumer && len(set.pods[i].peerOf) == 0 { // whose pods here are known by these alone
 				w.isolate(everybody.guarded, sides{here: w.find(&set.pods[i]).here})
 			}
 		}
@@ -152,11 +159,16 @@ func (w *watchman) namespace(home string, set *ruleset, theirs []*corev1.Pod) {
 			e.Peers = w.blocks(r, !there)
 		}
 	}
-	knows := map[string]bool{}
+	knows := map[string]bool{} // by UIDs, and at home by the addresses that pods there have there
 	for i := range set.pods {
 		pod := &set.pods[i]
-		knows[pod.uid] = true
 		at := w.find(pod)
+		knows[pod.uid] = true
+		if w.pair.role == plan.Consumer && len(pod.peerOf) == 0 {
+			for _, a := range at.there {
+				knows[a.String()] = true
+			}
+		}
 		w.isolate(pod.isolated, at)
 		for _, r := range pod.selected {
 			w.selected(set, entries, pod, r, at)
@@ -178,11 +190,17 @@ func (w *watchman) namespace(home string, set *ruleset, theirs []*corev1.Pod) {
 		}
 	}
 	for _, pod := range theirs {
-		if !knows[pod.Labels[v1alpha1.LabelHomeUID]] {
+		switch {
+		case w.pair.role == plan.Consumer:
+			unknown := slices.DeleteFunc(w.find(&rulePod{addresses: meant(podAddresses(pod), itself)}).there, func(a netip.Addr) bool { return knows[a.String()] })
+			w.isolate(set.guardedThere, sides{there: unknown})
+		case !knows[pod.Labels[v1alpha1.LabelHomeUID]]:
 			w.isolate(set.guarded, sides{here: w.own(podAddresses(pod))})
 		}
 	}
 }
+
+func itself(a netip.Addr) (netip.Addr, bool) { return a, true }
 
 // size is how many elements a set may become.
 func (s *ruleset) size() (n int) {

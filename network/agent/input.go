@@ -46,6 +46,8 @@ type known struct {
 	away  map[string][]string
 	hosts map[string]string
 	read  map[stream]progress
+	// unreached is how many addresses more than count may be reached on a side of a peering, by its key.
+	unreached map[string]int
 	// nodes are the addresses of all nodes here, whoever reaches them by these.
 	nodes map[netip.Addr]bool
 	// again is when something else follows though nothing was heard, zero if never.
@@ -74,10 +76,10 @@ func (k *known) wrong(object, format string, args ...any) {
 }
 
 // input makes the input for a plan of what is known of the cluster. It is pure, and alike
-// on all nodes but for the MTU.
+// on all nodes.
 func input(f facts) known {
 	k := known{input: plan.Input{Node: f.self}, secrets: map[string]tunnel.Secret{}, transit: map[string][]netip.Prefix{}, via: map[netip.Prefix]string{},
-		away: map[string][]string{}, hosts: map[string]string{}, read: f.read, problems: slices.Clone(f.wrongRules), nodes: nodeAddresses(f.nodes)}
+		away: map[string][]string{}, unreached: map[string]int{}, hosts: map[string]string{}, read: f.read, problems: slices.Clone(f.wrongRules), nodes: nodeAddresses(f.nodes)}
 	peerings := f.pairs()
 	behind := map[string][]string{} // virtual nodes, by peering
 	place := map[string]int{}
@@ -109,16 +111,9 @@ func input(f facts) known {
 
 // node is a node with the addresses by which others reach it.
 func (k *known) node(n *corev1.Node, f facts) plan.Node {
-	m := plan.Node{Name: n.Name, Alive: f.alive[n.Name]}
-	if n.Name == f.self {
-		m.MTU = f.mtu
-	}
+	m := plan.Node{Name: n.Name, Alive: f.alive[n.Name], MTU: f.mtus[n.Name]}
 	m.Addresses = addressesOf(n)
-	ranges := n.Spec.PodCIDRs
-	if len(ranges) == 0 && n.Spec.PodCIDR != "" {
-		ranges = []string{n.Spec.PodCIDR}
-	}
-	m.Ranges = k.prefixes("node "+n.Name, "its pods' range", ranges, maxRanges)
+	m.Ranges = k.prefixes("node "+n.Name, "its pods' range", podCIDRs(n), maxRanges)
 	return m
 }
 
@@ -217,6 +212,8 @@ func (k *known) reached(object string, texts []string, meaning func(netip.Addr) 
 	addrs := meant(texts, meaning)
 	if len(addrs) > maxReached {
 		k.wrong(object, "%d addresses may be reached on one side, and only %d of them are", len(addrs), maxReached)
+		key := strings.TrimPrefix(object, "peering ")
+		k.unreached[key] = max(k.unreached[key], len(addrs)-maxReached)
 		addrs = addrs[:maxReached]
 	}
 	return addrs
@@ -348,7 +345,7 @@ func sliceAddresses(s *discoveryv1.EndpointSlice) (addrs []string) {
 
 // places tells of pods that may be reached and are not in their nodes' ranges where they are,
 // as with CNIs that keep to none. Slices can be written by users: where ranges say whose an
-// address is, they say nothing.
+// address is, they say nothing, but for those of Pelago's own namespace.
 func (k *known) places(f facts, place map[string]int) {
 	var ranges []netip.Prefix
 	for _, n := range k.input.Nodes {
@@ -372,17 +369,20 @@ func (k *known) places(f facts, place map[string]int) {
 	}
 	for _, pods := range f.inside {
 		for i := range pods {
-			at(pods[i].Spec.NodeName, podAddresses(&pods[i]), ranges)
+			at(pods[i].Spec.NodeName, podAddresses(&pods[i]), nil)
 		}
 	}
-	for _, slices := range f.home {
+	said := func(slices []discoveryv1.EndpointSlice, but []netip.Prefix) {
 		for i := range slices {
-			for _, e := range slices[i].Endpoints {
-				if e.NodeName != nil && len(e.Addresses) > 0 && slices[i].AddressType != discoveryv1.AddressTypeFQDN {
-					at(*e.NodeName, e.Addresses[:1], ranges)
-				}
+			for _, e := range placed(&slices[i]) {
+				at(*e.NodeName, e.Addresses[:1], but)
 			}
 		}
+	}
+	said(f.managers, nil)
+	said(f.auth, nil)
+	for _, slices := range f.home {
+		said(slices, ranges)
 	}
 	for i := range k.input.Nodes {
 		n := &k.input.Nodes[i]

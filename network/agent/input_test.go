@@ -87,7 +87,7 @@ const (
 // someFacts are those of a cluster with one provider and one tenant.
 func someFacts() facts {
 	f := facts{
-		self: "a", mtu: 9000, alive: map[string]bool{"a": true},
+		self: "a", mtus: map[string]int{"a": 9000, "b": 1400}, alive: map[string]bool{"a": true},
 		nodes: []corev1.Node{
 			nodeAt("a", "192.168.0.1", "10.42.1.0/24"), nodeAt("b", "192.168.0.2", "10.42.2.0/24"),
 			{ObjectMeta: labelled("", "milan", v1alpha1.LabelType, v1alpha1.TypeVirtualNode, v1alpha1.LabelPeering, "milan"), Spec: corev1.NodeSpec{PodCIDR: "10.42.9.0/24"}},
@@ -149,7 +149,7 @@ func someInput() plan.Input {
 		Node: "a",
 		Nodes: []plan.Node{
 			{Name: "a", Addresses: addrs("192.168.0.1"), Alive: true, MTU: 9000, Ranges: prefixes("10.42.1.0/24")},
-			{Name: "b", Addresses: addrs("192.168.0.2"), Ranges: prefixes("10.42.2.0/24")},
+			{Name: "b", Addresses: addrs("192.168.0.2"), MTU: 1400, Ranges: prefixes("10.42.2.0/24")},
 		},
 		Pods: prefixes("10.42.0.0/16"), External: prefixes("10.43.0.0/24"),
 		Peerings: []plan.Peering{
@@ -261,6 +261,20 @@ func TestInput(t *testing.T) {
 			f.hosted[0].Spec.NodeName = "a"
 			f.home["shop"] = []discoveryv1.EndpointSlice{sliceOf(labelled("shop", "back"), "b", "10.42.1.5")}
 		}, input: func(in *plan.Input) { in.Nodes[0].Pods = addrs("10.42.2.7") }},
+		{reason: "a pod of home's in another node's range is where it runs, by each of its addresses, whatever slices say", facts: func(f *facts) {
+			f.nodes[0].Spec.PodCIDRs = append(f.nodes[0].Spec.PodCIDRs, "fd42:0:0:1::/64")
+			f.home["shop"] = []discoveryv1.EndpointSlice{sliceOf(labelled("shop", "back"), "a", "10.42.1.5")}
+			f.inside = map[string][]corev1.Pod{"shop": {podAt(labelled("shop", "back"), "b", "10.42.1.5", "fd42:0:0:1::5")}}
+			f.configs[0].Spec.Pods = append(f.configs[0].Spec.Pods, "fd42::/48")
+		}, input: func(in *plan.Input) {
+			in.Pods = prefixes("10.42.0.0/16", "fd42::/48")
+			in.Nodes[0].Ranges = prefixes("10.42.1.0/24", "fd42:0:0:1::/64")
+			in.Nodes[1].Pods = addrs("10.42.1.5", "fd42:0:0:1::5")
+		}},
+		{reason: "Pelago's own slices are believed", facts: func(f *facts) {
+			f.managers = []discoveryv1.EndpointSlice{sliceOf(labelled(v1alpha1.SystemNamespace, "manager"), "b", "10.42.1.8")}
+			f.auth = []discoveryv1.EndpointSlice{sliceOf(labelled(v1alpha1.SystemNamespace, "auth"), "b", "10.42.1.9")}
+		}, input: func(in *plan.Input) { in.Nodes[1].Pods = addrs("10.42.1.8", "10.42.1.9") }},
 		{reason: "a pod on a node that is not there", facts: func(f *facts) { f.hosted[0].Spec.NodeName = "gone" }},
 	}
 	for _, c := range cases {
@@ -368,6 +382,9 @@ func TestInputOfMany(t *testing.T) {
 	if n := len(k.input.Peerings[0].Here); n != maxReached {
 		t.Errorf("%d addresses may be reached", n)
 	}
+	if k.unreached["peering-milan"] != 100 || len(k.unreached) != 1 {
+		t.Errorf("not reached are %v", k.unreached)
+	}
 	if len(k.problems) != 1 || !strings.Contains(k.problems[0].Text, "addresses may be reached on one side") {
 		t.Errorf("problems are %v", k.problems)
 	}
@@ -375,11 +392,35 @@ func TestInputOfMany(t *testing.T) {
 
 // TestSubjects holds that only what matters is followed.
 func TestSubjects(t *testing.T) {
-	f := someFacts()
-	f.nodes = append(f.nodes, corev1.Node{ObjectMeta: labelled("", "genoa", v1alpha1.LabelType, v1alpha1.TypeVirtualNode, v1alpha1.LabelPeering, "genoa")})
-	f.maps = append(f.maps, v1alpha1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: atTurin}, Spec: v1alpha1.NamespaceMapSpec{Namespaces: map[string]v1alpha1.NamespaceMapping{"theirs": {}}}})
-	want := map[subject]bool{{node: "milan"}: true, {namespace: "shop"}: true}
-	if d := cmp.Diff(want, f.subjects(), cmp.AllowUnexported(subject{})); d != "" {
-		t.Error(d)
+	usual := map[subject]bool{{node: "milan"}: true, {namespace: "shop"}: true}
+	pods := map[subject]bool{{node: "milan"}: true, {namespace: "shop"}: true, {pods: "shop"}: true}
+	for _, c := range []struct {
+		reason string
+		change func(*facts)
+		want   map[subject]bool
+	}{
+		{"a provider, and a namespace that it has part in", func(*facts) {}, usual},
+		{"a slice speaks of an address in another node's range", func(f *facts) {
+			f.home["shop"] = []discoveryv1.EndpointSlice{sliceOf(labelled("shop", "back"), "b", "10.42.1.5")}
+		}, pods},
+		{"of IPv6", func(f *facts) {
+			f.nodes[0].Spec.PodCIDRs = append(f.nodes[0].Spec.PodCIDRs, "fd42:0:0:1::/64")
+			f.home["shop"] = []discoveryv1.EndpointSlice{sliceOf(labelled("shop", "back"), "b", "fd42:0:0:1::5")}
+		}, pods},
+		{"a tenant's pod has one", func(f *facts) { f.hosted[0].Spec.NodeName = "a" }, pods},
+		{"one on a virtual node, in nobody's range, on a node that is not there, or nowhere", func(f *facts) {
+			f.home["shop"] = []discoveryv1.EndpointSlice{
+				sliceOf(labelled("shop", "w"), "milan", "10.42.1.5"), sliceOf(labelled("shop", "x"), "b", "10.42.7.5", "x"),
+				sliceOf(labelled("shop", "y"), "gone", "10.42.1.5"), sliceOf(labelled("shop", "z"), "", "10.42.1.5"),
+			}
+		}, usual},
+	} {
+		f := someFacts()
+		f.nodes = append(f.nodes, corev1.Node{ObjectMeta: labelled("", "genoa", v1alpha1.LabelType, v1alpha1.TypeVirtualNode, v1alpha1.LabelPeering, "genoa")})
+		f.maps = append(f.maps, v1alpha1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: atTurin}, Spec: v1alpha1.NamespaceMapSpec{Namespaces: map[string]v1alpha1.NamespaceMapping{"theirs": {}}}})
+		c.change(&f)
+		if d := cmp.Diff(c.want, f.subjects(), cmp.AllowUnexported(subject{})); d != "" {
+			t.Errorf("%s (-want +got):\n%s", c.reason, d)
+		}
 	}
 }

@@ -61,9 +61,14 @@ type content struct {
 	holder string
 	term   term
 	now    time.Time
-	// tunnels, networks and applied are annotations; nil leaves one as it is, and an empty one
+	// tunnels, networks, applied and mtu are annotations; nil leaves one as it is, and an empty one
 	// removes it.
-	tunnels, networks, applied *string
+	tunnels, networks, applied, mtu *string
+}
+
+// silent says nothing but that its node lives.
+func (c content) silent() bool {
+	return c.tunnels == nil && c.networks == nil && c.applied == nil && c.mtu == nil
 }
 
 // patch is what makes a Lease say that.
@@ -71,7 +76,7 @@ func (c content) patch() ([]byte, error) {
 	metadata := map[string]any{}
 	annotations := map[string]any{}
 	for key, text := range map[string]*string{
-		v1alpha1.AnnotationTunnels: c.tunnels, v1alpha1.AnnotationNetworks: c.networks, v1alpha1.AnnotationAppliedPods: c.applied,
+		v1alpha1.AnnotationTunnels: c.tunnels, v1alpha1.AnnotationNetworks: c.networks, v1alpha1.AnnotationAppliedPods: c.applied, v1alpha1.AnnotationMTU: c.mtu,
 	} {
 		switch {
 		case text == nil:
@@ -111,11 +116,11 @@ type outcome struct {
 // must not lose its gateways by what it has to say.
 func (l lease) write(ctx context.Context, c content) (outcome, error) {
 	made, err := l.patch(ctx, c)
-	if c.tunnels == nil && c.networks == nil && c.applied == nil || !apierrors.IsInvalid(err) && !apierrors.IsRequestEntityTooLargeError(err) {
+	if c.silent() || !apierrors.IsInvalid(err) && !apierrors.IsRequestEntityTooLargeError(err) {
 		return outcome{made: made}, err
 	}
 	l.log.Info("what this node has to say is refused, and its Lease renewed without", "error", err.Error())
-	c.tunnels, c.networks, c.applied = nil, nil, nil
+	c.tunnels, c.networks, c.applied, c.mtu = nil, nil, nil, nil
 	made, err = l.patch(ctx, c)
 	return outcome{made: made, refused: true}, err
 }

@@ -1,12 +1,8 @@
 package agent
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
-
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/network/dataplane"
@@ -17,8 +13,6 @@ const (
 	// maxMapped is how many connections each port of a mapping has at a time from one peer, so
 	// that none of them uses up what is mapped, or the ports of the gateway's node.
 	maxMapped = 1024
-	// maxMappings is how many mappings count in one peering.
-	maxMappings = 256
 	// maxMappedPorts is how many ports of a mapping count; the kind has the same bound.
 	maxMappedPorts = 16
 )
@@ -43,12 +37,10 @@ func (k *known) mappedDoors(object string, f facts, p *pair, nodes []string, rea
 			all = append(all, m)
 		}
 	}
-	slices.SortFunc(all, func(a, b *v1alpha1.IPMapping) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
-	if len(all) > maxMappings {
-		k.wrong(object, "%d mappings are for it, and only %d of them count", len(all), maxMappings)
-		all = all[:maxMappings]
+	slices.SortFunc(all, v1alpha1.CompareIPMappings)
+	if len(all) > v1alpha1.MaxIPMappings {
+		k.wrong(object, "%d mappings are for it, and only %d of them count", len(all), v1alpha1.MaxIPMappings)
+		all = all[:v1alpha1.MaxIPMappings]
 	}
 	from, taken := map[string][]netip.Addr{}, map[netip.Addr]bool{}
 	for _, m := range all {
@@ -84,8 +76,7 @@ func (k *known) ours(a netip.Addr) bool {
 		slices.ContainsFunc(k.input.Nodes, func(n plan.Node) bool { return slices.Contains(n.Addresses, a) || prefixIn(n.Ranges, a) })
 }
 
-// mapped says whether a mapping was found to be right as it is now.
+// mapped says whether a mapping was found to be right as it is now, and has an address.
 func mapped(m *v1alpha1.IPMapping) bool {
-	c := apimeta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionReady)
-	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == m.Generation && m.DeletionTimestamp == nil && m.Status.Address != ""
+	return m.Right() && m.DeletionTimestamp == nil && m.Status.Address != ""
 }

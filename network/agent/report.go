@@ -61,7 +61,7 @@ func (t told) due(now map[string]v1alpha1.TunnelReport, at time.Time) bool {
 	}
 	for key, r := range now {
 		was, ok := t.reports[key]
-		if !ok || was.Alive != r.Alive || (was.Since == nil) != (r.Since == nil) || was.Peer != r.Peer || was.Knows != r.Knows || was.Problem != r.Problem || !slices.Equal(was.Through, r.Through) {
+		if !ok || was.Alive != r.Alive || (was.Since == nil) != (r.Since == nil) || was.Peer != r.Peer || was.Knows != r.Knows || was.Problem != r.Problem || (was.Unreached == 0) != (r.Unreached == 0) || !slices.Equal(was.Through, r.Through) {
 			return true
 		}
 	}

@@ -64,6 +64,7 @@ func TestDue(t *testing.T) {
 		{"the peer's next key", told{known: true, reports: same, at: begin}, with(func(r *v1alpha1.TunnelReport) { r.Knows = "b" }), 0, true},
 		{"why there is none", told{known: true, reports: same, at: begin}, with(func(r *v1alpha1.TunnelReport) { r.Problem = "b" }), 0, true},
 		{"who talks through it", told{known: true, reports: same, at: begin}, with(func(r *v1alpha1.TunnelReport) { r.Through = []string{"b"} }), 0, true},
+		{"that something is not reached", told{known: true, reports: same, at: begin}, with(func(r *v1alpha1.TunnelReport) { r.Unreached = 1 }), 0, true},
 		{"when it was used waits", told{known: true, reports: same, at: begin}, with(func(r *v1alpha1.TunnelReport) { r.Used = since }), 29 * time.Second, false},
 		{"but not for ever either", told{known: true, reports: same, at: begin}, with(func(r *v1alpha1.TunnelReport) { r.Used = since }), 30 * time.Second, true},
 		{"another tunnel", told{known: true, reports: same, at: begin}, map[string]v1alpha1.TunnelReport{"y": base}, 0, true},

@@ -33,7 +33,7 @@ type chapter struct {
 }
 
 // everybody is a set that isolates all pods.
-var everybody = &ruleset{guarded: directions{true, true}}
+var everybody = &ruleset{guarded: directions{true, true}, guardedThere: directions{true, true}}
 
 // update takes all NetworkRules that there are, of which those of namespaces count that say so, and
 // returns the sets that hold.

@@ -43,10 +43,11 @@ type directions struct{ in, out bool }
 
 // ruleset is what all shards of the NetworkRules of a home namespace say. It never changes.
 type ruleset struct {
-	// guarded are the directions in which pods are isolated that it does not know.
-	guarded directions
-	rules   []rule
-	pods    []rulePod
+	// guarded are the directions in which pods are isolated that it does not know, and guardedThere
+	// those of such at the peer.
+	guarded, guardedThere directions
+	rules                 []rule
+	pods                  []rulePod
 }
 
 // rule allows connections.
@@ -98,12 +99,15 @@ func readRules(shards []*v1alpha1.NetworkRules) (*ruleset, error) {
 	if set.guarded, err = readDirections("spec.guarded", first.Guarded); err != nil {
 		return nil, err
 	}
+	if set.guardedThere, err = readDirections("spec.guardedThere", first.GuardedThere); err != nil {
+		return nil, err
+	}
 	if set.rules, err = readEntries(first.Rules); err != nil {
 		return nil, err
 	}
 	mentions := 0
 	for i, s := range shards {
-		if len(s.Spec.Pods) > v1alpha1.MaxNetworkPods || i > 0 && len(s.Spec.Rules)+len(s.Spec.Guarded) > 0 {
+		if len(s.Spec.Pods) > v1alpha1.MaxNetworkPods || i > 0 && len(s.Spec.Rules)+len(s.Spec.Guarded)+len(s.Spec.GuardedThere) > 0 {
 			return nil, fmt.Errorf("shard %d: it has %d pods, of which at most %d may be, or rules, which are in shard 0", i, len(s.Spec.Pods), v1alpha1.MaxNetworkPods)
 		}
 		for j := range s.Spec.Pods {

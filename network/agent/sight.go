@@ -3,10 +3,13 @@ package agent
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
 // Bounds of what a Lease says of itself: it was written by an agent, perhaps one of another
@@ -14,6 +17,8 @@ import (
 const (
 	minTerm = time.Second
 	maxTerm = time.Minute
+	// minMTU is the least that any device for IP has.
+	minMTU = 68
 )
 
 // sight knows which agents are alive by their Leases, as it saw these change: clocks of nodes
@@ -29,15 +34,16 @@ type sight struct {
 type seen struct {
 	version string
 	held    bool
+	mtu     int
 	term    time.Duration
 	at      time.Time
 	dead    bool
 }
 
 // saw takes what a Lease is now, nil if there is none. It reports whether somebody became
-// alive, or dead.
+// alive, or dead, or has another MTU.
 func (s *sight) saw(node string, l *coordinationv1.Lease, now time.Time) (changed bool) {
-	was := s.alive(node)
+	was, mtu := s.alive(node), s.mtu(node)
 	switch before := s.leases[node]; {
 	case l == nil:
 		delete(s.leases, node)
@@ -49,10 +55,37 @@ func (s *sight) saw(node string, l *coordinationv1.Lease, now time.Time) (change
 		term := time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, 0)) * time.Second
 		s.leases[node] = &seen{
 			version: l.ResourceVersion, held: ptr.Deref(l.Spec.HolderIdentity, "") != "",
-			term: min(max(term, minTerm), maxTerm), at: now,
+			term: min(max(term, minTerm), maxTerm), at: now, mtu: mtuIn(l.Annotations[v1alpha1.AnnotationMTU]),
 		}
 	}
-	return s.alive(node) != was
+	return s.alive(node) != was || s.mtu(node) != mtu
+}
+
+// mtuIn reads an MTU; what is none, as of older agents nothing is, is 0.
+func mtuIn(text string) int {
+	mtu, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || mtu < minMTU {
+		return 0
+	}
+	return int(mtu)
+}
+
+func (s *sight) mtu(node string) int {
+	if l := s.leases[node]; l != nil {
+		return l.mtu
+	}
+	return 0
+}
+
+// mtus are those that Leases say, also of agents that are away.
+func (s *sight) mtus() map[string]int {
+	all := map[string]int{}
+	for node, l := range s.leases {
+		if l.mtu > 0 {
+			all[node] = l.mtu
+		}
+	}
+	return all
 }
 
 func (s *sight) alive(node string) bool {

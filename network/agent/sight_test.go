@@ -3,11 +3,14 @@ package agent
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
 // leaseOf is a Lease of a version, held by somebody or by none.
@@ -91,6 +94,44 @@ func TestSight(t *testing.T) {
 		if wait := len(c.alive) > len(c.lapsed); wait == next.IsZero() || wait && !next.After(at(c.at)) {
 			t.Errorf("%s: the next one runs out at %s", c.reason, next)
 		}
+	}
+}
+
+// TestSightOfMTU reads what another agent has written, one of another build or somebody else, and tells
+// when that is something else.
+func TestSightOfMTU(t *testing.T) {
+	var s sight
+	for i, c := range []struct {
+		reason, text string
+		want         int
+		changed      bool
+	}{
+		{"the first", "9000", 9000, true},
+		{"the same", "9000", 9000, false},
+		{"less", "1400", 1400, true},
+		{"an older agent tells nothing", "", 0, true},
+		{"no number", "1400 ", 0, false},
+		{"less than IP can do with", "67", 0, false},
+		{"more than a packet can be", "65536", 0, false},
+		{"below nothing", "-1", 0, false},
+		{"as much as can be", "65535", 65535, true},
+	} {
+		l := leaseOf(strconv.Itoa(i), "a", 15)
+		l.Annotations = map[string]string{"other": "x"}
+		if c.text != "" {
+			l.Annotations[v1alpha1.AnnotationMTU] = c.text
+		}
+		l = trimmed(t, l)
+		if len(l.Annotations) > 0 && c.want == 0 {
+			t.Errorf("%s: %v are kept", c.reason, l.Annotations)
+		}
+		changed := s.saw("a", l, time.Unix(int64(i), 0))
+		if got := s.mtus(); got["a"] != c.want || len(got) != min(c.want, 1) || changed != c.changed {
+			t.Errorf("%s: %v, changed %t", c.reason, got, changed)
+		}
+	}
+	if s.saw("a", leaseOf("x", "", 15), time.Unix(99, 0)); len(s.mtus()) != 0 {
+		t.Errorf("it has %v", s.mtus())
 	}
 }
 

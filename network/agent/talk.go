@@ -165,13 +165,13 @@ func (a *Agent) heed(ctx context.Context) {
 	}
 }
 
-// counted adds to reports what was counted of what went by their tunnels.
+// counted adds to reports what was counted of what went by their tunnels, and of what cannot.
 func (a *Agent) counted(reports map[string]v1alpha1.TunnelReport) map[string]v1alpha1.TunnelReport {
 	through := a.ledger.named()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for key, r := range reports {
-		r.Through = through[key]
+		r.Through, r.Unreached = through[key], a.unreached[key]
 		if at := a.uses[key].at; !at.IsZero() {
 			r.Used = stamp(at.Truncate(time.Minute))
 		}

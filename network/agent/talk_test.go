@@ -167,12 +167,12 @@ func TestUses(t *testing.T) {
 
 // TestCounted holds what of this a report says.
 func TestCounted(t *testing.T) {
-	a := &Agent{ledger: &ledger{through: map[string][]string{"peering-milan": {"peering-oslo"}}}, uses: uses{
+	a := &Agent{unreached: map[string]int{"peering-milan": 7}, ledger: &ledger{through: map[string][]string{"peering-milan": {"peering-oslo"}}}, uses: uses{
 		pathKey: {at: time.Date(2026, 11, 22, 10, 3, 59, 1, time.Local)}, "tenant-turin.00000000000000bb": {},
 	}}
 	used := metav1.NewTime(time.Date(2026, 11, 22, 10, 3, 0, 0, time.Local).UTC())
 	got := a.counted(map[string]v1alpha1.TunnelReport{"peering-milan": {Alive: true}, pathKey: {}, "tenant-turin.00000000000000bb": {}})
-	want := map[string]v1alpha1.TunnelReport{"peering-milan": {Alive: true, Through: []string{"peering-oslo"}}, pathKey: {Used: &used}, "tenant-turin.00000000000000bb": {}}
+	want := map[string]v1alpha1.TunnelReport{"peering-milan": {Alive: true, Through: []string{"peering-oslo"}, Unreached: 7}, pathKey: {Used: &used}, "tenant-turin.00000000000000bb": {}}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}

@@ -23,6 +23,8 @@ var (
 		[]string{"peering", "namespace", "direction"}, nil)
 	trafficPacketsDesc = prometheus.NewDesc("pelago_traffic_packets_total",
 		"Packets of these; those that the kernel handles as one count as one.", []string{"peering", "namespace", "direction"}, nil)
+	unnamedDesc = prometheus.NewDesc("pelago_traffic_unnamed_bytes_total",
+		"Bytes of namespaces for which there was no room among those of a peering. They are in those of no namespace, too.", []string{"peering"}, nil)
 	missedDesc = prometheus.NewDesc("pelago_traffic_missed_connections_total",
 		"Connections of a peering that ended too fast to be told of: what they carried since they were last asked about is in no count.", []string{"peering"}, nil)
 )
@@ -34,7 +36,7 @@ const (
 	trafficEvery = 5 * time.Second
 	trafficLimit = 2 * time.Second
 	// maxSpaces is how many namespaces the traffic of one peering is told by. That of the others
-	// is of none.
+	// is of none, and those that have had no pod for goneFor make room for them.
 	maxSpaces = 500
 	// goneFor is how long an address is of the pod that had it last: what the kernel tells of
 	// last is of connections that it has waited for after their pods had gone.
@@ -120,6 +122,15 @@ func (l *ledger) begin(g dataplane.Gateway, via map[netip.Prefix]string) (*accou
 	return a, errors.Join(err, space.Close())
 }
 
+// own takes whose addresses are now.
+func (l *ledger) own(now map[netip.Addr]string, at time.Time) {
+	l.holders.are(now, at)
+	are := l.holders.namespaces()
+	for _, a := range l.all() {
+		a.trim(are)
+	}
+}
+
 func (l *ledger) all() map[string]*account {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,6 +141,7 @@ func (l *ledger) all() map[string]*account {
 func (l *ledger) Describe(out chan<- *prometheus.Desc) {
 	out <- trafficBytesDesc
 	out <- trafficPacketsDesc
+	out <- unnamedDesc
 	out <- missedDesc
 }
 
@@ -137,7 +149,9 @@ func (l *ledger) Describe(out chan<- *prometheus.Desc) {
 func (l *ledger) Collect(out chan<- prometheus.Metric) {
 	l.look(time.Now())
 	for key, a := range l.all() {
-		for namespace, both := range a.told() {
+		volumes, unnamed := a.told()
+		out <- prometheus.MustNewConstMetric(unnamedDesc, prometheus.CounterValue, float64(unnamed), key)
+		for namespace, both := range volumes {
 			for i, direction := range []string{"sent", "received"} {
 				out <- prometheus.MustNewConstMetric(trafficBytesDesc, prometheus.CounterValue, float64(both[i].bytes), key, namespace, direction)
 				out <- prometheus.MustNewConstMetric(trafficPacketsDesc, prometheus.CounterValue, float64(both[i].packets), key, namespace, direction)
@@ -186,6 +200,7 @@ type account struct {
 	ends  [2]netip.Addr // this end of the tunnel itself, in each family
 	// volumes are what was sent and received, by namespace.
 	volumes map[string]*[2]volume
+	unnamed uint64 // bytes of those for which there was no room
 	// transits are the views of other providers that the peer reaches, and through the bytes that it
 	// has exchanged with each of these, by the keys of their peerings.
 	transits []transit
@@ -214,14 +229,25 @@ func (a *account) passed() map[string]uint64 {
 	return maps.Clone(a.through)
 }
 
-func (a *account) told() map[string][2]volume {
+// told are the volumes, and how many bytes of those of no namespace are of one without room.
+func (a *account) told() (volumes map[string][2]volume, unnamed uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	all := map[string][2]volume{}
 	for namespace, both := range a.volumes {
 		all[namespace] = *both
 	}
-	return all
+	return all, a.unnamed
+}
+
+// trim makes room for namespaces, if there is none, by leaving out those that are not: what comes of
+// these again begins at 0.
+func (a *account) trim(are map[string]bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.volumes) >= maxSpaces {
+		maps.DeleteFunc(a.volumes, func(namespace string, _ *[2]volume) bool { return namespace != "" && !are[namespace] })
+	}
 }
 
 // add counts what a connection has carried, but for the gateway's own probes, and what the other end
@@ -246,6 +272,7 @@ func (a *account) add(p traffic.Portion) {
 	both := a.volumes[namespace]
 	if both == nil && namespace != "" && len(a.volumes) >= maxSpaces {
 		namespace, both = "", a.volumes[""]
+		a.unnamed += sent.Bytes + received.Bytes
 	}
 	if both == nil {
 		both = &[2]volume{}
@@ -307,4 +334,18 @@ func (h *holders) are(now map[netip.Addr]string, at time.Time) {
 		}
 	}
 	h.now = now
+}
+
+// namespaces are those that have an address, or had one a while ago.
+func (h *holders) namespaces() map[string]bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := map[string]bool{}
+	for _, namespace := range h.now {
+		all[namespace] = true
+	}
+	for _, was := range h.gone {
+		all[was.namespace] = true
+	}
+	return all
 }

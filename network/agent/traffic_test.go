@@ -120,7 +120,8 @@ func TestAccount(t *testing.T) {
 		if c.namespace == "-" {
 			want = map[string][2]volume{}
 		}
-		if d := cmp.Diff(want, a.told(), cmp.AllowUnexported(volume{})); d != "" {
+		told, _ := a.told()
+		if d := cmp.Diff(want, told, cmp.AllowUnexported(volume{})); d != "" {
 			t.Errorf("%s (-want +got):\n%s", c.reason, d)
 		}
 	}
@@ -134,12 +135,36 @@ func TestAccountMany(t *testing.T) {
 		a.add(crossing(fmt.Sprintf("10.1.%d.%d", i/256, i%256), "fd00::1", "fd00::1", "fd00::2", volume{}, volume{1, 100}))
 		a.add(crossing("fd00::1", "fd00::1", fmt.Sprintf("10.1.%d.%d", i/256, i%256), "fd00::2", volume{}, volume{1, 100}))
 	}
-	told, sum := a.told(), uint64(0)
+	told, unnamed := a.told()
+	sum := uint64(0)
 	for _, both := range told {
 		sum += both[0].bytes + both[1].bytes
 	}
-	if len(told) > maxSpaces+1 || sum != 4*maxSpaces*100 {
-		t.Errorf("%d series with %d bytes", len(told), sum)
+	if len(told) > maxSpaces+1 || sum != 4*maxSpaces*100 || unnamed != (maxSpaces+1)*100 { // one series is of none
+		t.Errorf("%d series with %d bytes, %d of them unnamed", len(told), sum, unnamed)
+	}
+}
+
+// TestAccountRoom: namespaces that come and go for ever do not take the room of those that are, which
+// keep what they have.
+func TestAccountRoom(t *testing.T) {
+	l := &ledger{}
+	a := &account{holder: l.holders.of, volumes: map[string]*[2]volume{}}
+	l.accounts = map[string]*account{"tenant-rome": a}
+	now := time.Unix(0, 0)
+	stays := netip.MustParseAddr("10.1.255.1")
+	carries := func(at netip.Addr) {
+		a.add(crossing(at.String(), "fd00::1", "fd00::1", at.String(), volume{1, 100}, volume{}))
+	}
+	for i := range 3 * maxSpaces {
+		comes := netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})
+		l.own(map[netip.Addr]string{stays: "shop", comes: fmt.Sprintf("job-%d", i)}, now)
+		carries(stays)
+		carries(comes)
+		if told, unnamed := a.told(); told["shop"][1].packets != uint64(i+1) || told[fmt.Sprintf("job-%d", i)][1].packets != 1 || unnamed != 0 || len(told) > maxSpaces {
+			t.Fatalf("namespace %d: %v of %d, %d bytes unnamed; shop has %v", i, told[fmt.Sprintf("job-%d", i)], len(told), unnamed, told["shop"])
+		}
+		now = now.Add(goneFor)
 	}
 }
 

@@ -55,7 +55,7 @@ type packet struct {
 // missed. It needs CAP_NET_RAW.
 func Run(ctx context.Context, o Options) error {
 	if len(o.Peerings) == 0 || len(o.Peerings) > 16 {
-		return fmt.Errorf("%d peerings to read; name 1 to 16", len(o.Peerings))
+		return fmt.Errorf("%d peerings to read; name 1 to 16 with --peering", len(o.Peerings))
 	}
 	program, err := filter(o.Addresses)
 	if err != nil {

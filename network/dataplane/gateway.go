@@ -105,7 +105,7 @@ func gatewayTable(c Config, g Gateway) *table {
 		}
 		destination.add(cameBy(g.Tunnel), destinationIs(d.At, d.UDP), dnatTo(d.To))
 	}
-	t.chains = slices.Concat([]chain{destination}, t.guard(g), []chain{localChain(g), policyChain(t, g, ends), source, askedChain(g), answersChain()}, ownChains(g))
+	t.chains = slices.Concat([]chain{destination}, t.guard(g, ends), []chain{localChain(g), policyChain(t, g, ends), source, askedChain(g), answersChain()}, ownChains(g))
 	return t
 }
 

@@ -60,22 +60,27 @@ const guardPriority = 10
 
 // guard makes the chains of a gateway's Guard. A packet in the middle of a connection whose
 // beginning the gateway has not seen passes also if the connection could have begun at the other end.
-func (t *table) guard(g Gateway) []chain {
+func (t *table) guard(g Gateway, ends []*endSets) []chain {
 	if g.Guard == nil {
 		return nil
 	}
 	first := chain{name: guardChain, kind: filterChain, hook: forwarding, priority: guardPriority}
 	first.add(connection(established), accept())
 	first.lineUnguarded(g)
+	for _, d := range doorsOf(g) {
+		if !g.maps(d.At.Addr()) { // it asks for tokens itself
+			first.add(cameBy(g.Tunnel), destinationIs(d.To, d.UDP), translated(), accept())
+		}
+	}
 	for _, to := range g.Guard.Free {
 		first.add(cameBy(insideName), destinationIs(to, false), accept())
 		first.add(cameBy(g.Tunnel), middleOfTCP(), sourceIs(to, false), accept())
 	}
+	d := &decision{gateway: g, table: t}
 	first.add(jump(ingressChain))
 	first.add(middleOfTCP(), jump(ingressChain+repliesTail))
 	first.add(countedDrop(DropIsolated))
 
-	d := &decision{gateway: g, table: t}
 	for _, reply := range []bool{false, true} {
 		tail := ""
 		if reply {
@@ -84,7 +89,8 @@ func (t *table) guard(g Gateway) []chain {
 		d.in = append(d.in, chain{name: ingressChain + tail})
 		d.out = append(d.out, chain{name: egressChain + tail})
 	}
-	for _, v4 := range families {
+	for i, v4 := range families {
+		d.nodes(ends[i].pods)
 		d.isolated(v4)
 	}
 	for _, e := range sortedBy(g.Guard.Entries, func(e Entry) string { return e.Name }) {
@@ -99,6 +105,12 @@ type decision struct {
 	gateway Gateway
 	table   *table
 	in, out []chain
+}
+
+// nodes lets go on to pods there what pods here have not begun: the peer sees it come from an
+// address that stands for nodes, which is for the peer's gateway to judge.
+func (d *decision) nodes(pods *set) {
+	d.in[0].add(cameBy(insideName), sourceNotIn(pods), goTo(d.out[0].name))
 }
 
 // isolated lets pass who is not isolated.

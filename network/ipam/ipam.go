@@ -41,6 +41,10 @@ type Own struct {
 	Reached []netip.Prefix
 	// Reserved is what the owner keeps out of views.
 	Reserved []netip.Prefix
+	// Mapped are addresses beyond peers that pods are given, and Mappable those that they may be. No
+	// new view overlaps the former, and none the latter unless it is cut from pools that have no other
+	// room. Views that are there stay.
+	Mapped, Mappable []netip.Prefix
 	// Pools are what views are cut from, the first one first.
 	Pools []netip.Prefix
 	// AsIs are prefixes, beside private ones and the pools, in which a peer's range may be its own view.
@@ -114,8 +118,9 @@ func Allocate(own Own, peerings []Peering) map[string]Result {
 	for _, c := range claims {
 		c.keep(own, taken)
 	}
+	room := own.room(taken)
 	for _, c := range claims {
-		c.fill(own, taken)
+		c.fill(own, room)
 	}
 	blame(claims)
 	for _, c := range claims {
@@ -158,6 +163,66 @@ func (o Own) taken() *space {
 	return taken
 }
 
+// room is where new views may be: best in what is free in the last of its spaces, each of which has
+// all that is taken in the ones before.
+type room []*space
+
+// room is what is taken already, beside that what is mapped, and beside these what may be.
+func (o Own) room(taken *space) room {
+	r := room{taken}
+	for _, more := range []struct {
+		what     string
+		prefixes []netip.Prefix
+	}{{"what is mapped", o.Mapped}, {"what may be mapped", o.Mappable}} {
+		all := normal(more.prefixes)
+		if len(all) == 0 {
+			continue
+		}
+		next := r[len(r)-1].clone()
+		for _, p := range all {
+			next.take(p, holder{what: more.what, real: p})
+		}
+		r = append(r, next)
+	}
+	if len(normal(o.Mapped)) > 0 {
+		return r[1:] // that is never covered
+	}
+	return r
+}
+
+func (r room) take(p netip.Prefix, by holder) {
+	for _, s := range r {
+		s.take(p, by)
+	}
+}
+
+// holder is one of those that keep a prefix from being a view, of several the one that is more so.
+func (r room) holder(p netip.Prefix) (holder, bool) {
+	for _, s := range r {
+		if by, taken := s.holder(p); taken {
+			return by, true
+		}
+	}
+	return holder{}, false
+}
+
+// cut finds a prefix in pools, that avoids all that it can.
+func (r room) cut(pools []netip.Prefix, length int) (netip.Prefix, bool) {
+	for _, s := range slices.Backward(r) {
+		if p, ok := cut(s, pools, length); ok {
+			return p, true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+func (r room) clone() (same room) {
+	for _, s := range r {
+		same = append(same, s.clone())
+	}
+	return same
+}
+
 // Free finds the highest prefix of a length, of the family that is asked for, that lies in the
 // first pool with one and overlaps nothing of ours nor what is to be avoided.
 func (o Own) Free(four bool, length int, avoid []netip.Prefix) (netip.Prefix, bool) {
@@ -165,11 +230,12 @@ func (o Own) Free(four bool, length int, avoid []netip.Prefix) (netip.Prefix, bo
 	for _, p := range normal(avoid) {
 		taken.take(p, holder{what: "what is to be avoided", real: p})
 	}
+	free := o.room(taken)
 	like := netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 	if four {
 		like = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	}
-	return cut(taken, family(normal(o.Pools), like), length)
+	return free.cut(family(normal(o.Pools), like), length)
 }
 
 // Holds says what of ours a prefix overlaps, "" if nothing.
@@ -267,30 +333,30 @@ func (c *claim) keep(own Own, taken *space) {
 			c.lost[v.Real] = Change{Real: v.Real, Was: v.View, Why: "it is neither private nor in a pool"}
 		default:
 			delete(c.lost, v.Real) // of two from before, one is right
-			c.take(v, taken)
+			c.take(v, room{taken})
 		}
 	}
 }
 
-func (c *claim) take(v View, taken *space) {
-	taken.take(v.View, holder{key: c.Key, real: v.Real})
+func (c *claim) take(v View, room room) {
+	room.take(v.View, holder{key: c.Key, real: v.Real})
 	c.views[v.Real] = v.View
 }
 
 // fill finds views for the ranges that have none.
-func (c *claim) fill(own Own, taken *space) {
+func (c *claim) fill(own Own, room room) {
 	for _, r := range c.ranges {
 		if _, has := c.views[r]; has {
 			continue
 		}
-		by, overlaps := taken.holder(r)
+		by, overlaps := room.holder(r)
 		if !c.Translate && !overlaps && own.allowed(r) {
-			c.take(View{r, r}, taken)
+			c.take(View{r, r}, room)
 			continue
 		}
 		pools := family(own.Pools, r)
-		if p, ok := c.other(r, pools, taken); ok {
-			c.take(View{r, p}, taken)
+		if p, ok := c.other(r, pools, room); ok {
+			c.take(View{r, p}, room)
 			continue
 		}
 		why := "is not of private addresses"
@@ -305,14 +371,14 @@ func (c *claim) fill(own Own, taken *space) {
 }
 
 // other finds a view in the pools, which for who is to be translated is not the range itself.
-func (c *claim) other(r netip.Prefix, pools []netip.Prefix, taken *space) (netip.Prefix, bool) {
-	p, ok := cut(taken, pools, r.Bits())
+func (c *claim) other(r netip.Prefix, pools []netip.Prefix, room room) (netip.Prefix, bool) {
+	p, ok := room.cut(pools, r.Bits())
 	if !ok || p != r || !c.Translate {
 		return p, ok
 	}
-	rest := taken.clone()
+	rest := room.clone()
 	rest.take(r, holder{what: "the range itself", real: r})
-	return cut(rest, pools, r.Bits())
+	return rest.cut(pools, r.Bits())
 }
 
 // family are the pools that are of a range's.

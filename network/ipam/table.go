@@ -46,6 +46,11 @@ func (t *Table) View(key string, real netip.Addr) (netip.Addr, bool) {
 	return p.translate(real), ok
 }
 
+// Has says whether anything of a family at a peer is viewed here: IPv4, or IPv6.
+func (t *Table) Has(key string, ipv4 bool) bool {
+	return slices.ContainsFunc(t.real[key], func(p pair) bool { return p.from.Addr().Is4() == ipv4 })
+}
+
 // Real returns the peering to which a view belongs, and what the address is there.
 func (t *Table) Real(view netip.Addr) (key string, real netip.Addr, ok bool) {
 	p, ok := find(t.view, view)

@@ -66,6 +66,12 @@ func (d dice) ranges() (texts []string) {
 
 func (d dice) own() Own {
 	o := Own{Pods: d.prefixes(2, 4), Services: d.prefixes(2, 4), External: d.prefixes(1, 4), Nodes: d.prefixes(2, 4), Reached: d.prefixes(1, 4), Reserved: d.prefixes(1, 5)}
+	if d(2) == 0 {
+		o.Mappable = d.prefixes(2, 4)
+		for _, p := range o.Mappable {
+			o.Mapped = append(o.Mapped, netip.PrefixFrom(p.Addr(), p.Addr().BitLen()))
+		}
+	}
 	for _, u := range universes[:4] {
 		if d(3) > 0 {
 			o.Pools = append(o.Pools, blockOf(u).first(u.Bits()+d(3)).prefix(u.Addr().Is4()))
@@ -173,6 +179,10 @@ func (w world) check(t *testing.T, results map[string]Result) {
 				t.Fatalf("%s: %v is viewed as %v, with bits of hosts", p.Key, v.Real, v.View)
 			case meets(v.View, w.own.forbidden()):
 				t.Fatalf("%s: the view %v overlaps what is taken here", p.Key, v.View)
+			case meets(v.View, w.own.Mapped) && !slices.Contains(p.Before, v):
+				t.Fatalf("%s: the view %v is new, and overlaps what is mapped", p.Key, v.View)
+			case v.View == v.Real && meets(v.View, w.own.Mappable) && !slices.Contains(p.Before, v) && !inside(v.View, w.own.Pools):
+				t.Fatalf("%s: %v is viewed as it is, and overlaps what may be mapped", p.Key, v.View)
 			case meets(v.View, views):
 				t.Fatalf("%s: the view %v overlaps another view", p.Key, v.View)
 			case !inside(v.View, w.own.permitted()):
@@ -213,7 +223,7 @@ func (w world) checkRanges(t *testing.T, p Peering, r Result, views []netip.Pref
 		}
 		others := slices.DeleteFunc(slices.Clone(views), func(o netip.Prefix) bool { return o == v.View })
 		remembered := slices.Contains(p.Before, v)
-		if v.Real != v.View && !p.Translate && !remembered && inside(v.Real, w.own.permitted()) && !meets(v.Real, others) && !meets(v.Real, w.own.forbidden()) && !v.Real.Overlaps(v.View) {
+		if v.Real != v.View && !p.Translate && !remembered && inside(v.Real, w.own.permitted()) && !meets(v.Real, others) && !meets(v.Real, slices.Concat(w.own.forbidden(), w.own.Mapped, w.own.Mappable)) && !v.Real.Overlaps(v.View) {
 			t.Fatalf("%s: %v is viewed as %v, although it is disjoint from all", p.Key, v.Real, v.View)
 		}
 	}
@@ -223,7 +233,7 @@ func (w world) checkRanges(t *testing.T, p Peering, r Result, views []netip.Pref
 	if len(r.Views)+len(lacking) != len(p.Ranges) {
 		t.Fatalf("%s: %d ranges, %d views, %d errors", p.Key, len(p.Ranges), len(r.Views), len(lacking))
 	}
-	busy := slices.Concat(views, w.own.forbidden())
+	busy := slices.Concat(views, w.own.forbidden(), w.own.Mapped)
 	for real := range lacking {
 		busy := busy
 		if p.Translate {

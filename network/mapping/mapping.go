@@ -14,10 +14,12 @@ import (
 	"github.com/pelago-dev/pelago/network/ipam"
 )
 
-// Part is a prefix of this cluster's or Pelago's, and what its addresses are, as in "a pod's".
+// Part is a prefix of this cluster's or Pelago's, what its addresses are, as in "a pod's", and what to do
+// about it if that is not to map something outside of the cluster.
 type Part struct {
 	Prefix netip.Prefix
 	What   string
+	Remedy string
 }
 
 // Ground is what decisions follow from.
@@ -33,24 +35,24 @@ type Ground struct {
 // special are prefixes that mean something else than one host somewhere, or are this node's own
 // business: clouds give out credentials by link-local addresses.
 var special = []Part{
-	{netip.MustParsePrefix("0.0.0.0/8"), "unspecified"},
-	{netip.MustParsePrefix("127.0.0.0/8"), "loopback"},
-	{netip.MustParsePrefix("169.254.0.0/16"), "link-local"},
-	{netip.MustParsePrefix("224.0.0.0/4"), "multicast"},
-	{netip.MustParsePrefix("240.0.0.0/4"), "reserved"},
-	{netip.MustParsePrefix("::/8"), "unspecified, loopback or IPv4 in IPv6"},
-	{netip.MustParsePrefix("64:ff9b::/96"), "IPv4 in IPv6"},
-	{netip.MustParsePrefix("64:ff9b:1::/48"), "IPv4 in IPv6"},
-	{netip.MustParsePrefix("2002::/16"), "IPv4 in IPv6"},
-	{netip.MustParsePrefix("fe80::/10"), "link-local"},
-	{netip.MustParsePrefix("fec0::/10"), "site-local"},
-	{netip.MustParsePrefix("ff00::/8"), "multicast"},
+	{Prefix: netip.MustParsePrefix("0.0.0.0/8"), What: "unspecified"},
+	{Prefix: netip.MustParsePrefix("127.0.0.0/8"), What: "loopback"},
+	{Prefix: netip.MustParsePrefix("169.254.0.0/16"), What: "link-local"},
+	{Prefix: netip.MustParsePrefix("224.0.0.0/4"), What: "multicast"},
+	{Prefix: netip.MustParsePrefix("240.0.0.0/4"), What: "reserved"},
+	{Prefix: netip.MustParsePrefix("::/8"), What: "unspecified, loopback or IPv4 in IPv6"},
+	{Prefix: netip.MustParsePrefix("64:ff9b::/96"), What: "IPv4 in IPv6"},
+	{Prefix: netip.MustParsePrefix("64:ff9b:1::/48"), What: "IPv4 in IPv6"},
+	{Prefix: netip.MustParsePrefix("2002::/16"), What: "IPv4 in IPv6"},
+	{Prefix: netip.MustParsePrefix("fe80::/10"), What: "link-local"},
+	{Prefix: netip.MustParsePrefix("fec0::/10"), What: "site-local"},
+	{Prefix: netip.MustParsePrefix("ff00::/8"), What: "multicast"},
 	// By these clouds give out credentials or orders.
-	{netip.MustParsePrefix("100.100.100.200/32"), "an address of a cloud's metadata"},
-	{netip.MustParsePrefix("168.63.129.16/32"), "an address of a cloud's metadata"},
-	{netip.MustParsePrefix("192.0.0.0/24"), "an address of a cloud's metadata"},
-	{netip.MustParsePrefix("fd00:ec2::/32"), "an address of a cloud's metadata"},
-	{netip.MustParsePrefix("fd20:ce::/32"), "an address of a cloud's metadata"},
+	{Prefix: netip.MustParsePrefix("100.100.100.200/32"), What: "an address of a cloud's metadata"},
+	{Prefix: netip.MustParsePrefix("168.63.129.16/32"), What: "an address of a cloud's metadata"},
+	{Prefix: netip.MustParsePrefix("192.0.0.0/24"), What: "an address of a cloud's metadata"},
+	{Prefix: netip.MustParsePrefix("fd00:ec2::/32"), What: "an address of a cloud's metadata"},
+	{Prefix: netip.MustParsePrefix("fd20:ce::/32"), What: "an address of a cloud's metadata"},
 }
 
 // Refuse says why an address may not be mapped, and what to do; "" if it may.
@@ -65,7 +67,7 @@ func Refuse(g Ground, a netip.Addr) string {
 	}
 	for _, p := range g.Taken {
 		if p.Prefix.Contains(a) {
-			return fmt.Sprintf("spec.address: %s is %s and cannot be mapped; a mapping is for what is outside of the cluster", a, p.What)
+			return fmt.Sprintf("spec.address: %s is %s and cannot be mapped; %s", a, p.What, cmp.Or(p.Remedy, "a mapping is for what is outside of the cluster"))
 		}
 	}
 	if len(g.Mappable) == 0 {

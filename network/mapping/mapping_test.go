@@ -21,8 +21,8 @@ func TestRefuse(t *testing.T) {
 	g := Ground{
 		External: prefixes("10.255.255.0/24"), Mappable: prefixes("0.0.0.0/0", "::/0"),
 		Taken: []Part{
-			{prefixes("10.42.0.0/16")[0], "in the range of the pods here"}, {prefixes("10.43.0.0/16")[0], "in the range of the Services here"},
-			{prefixes("192.0.2.7/32")[0], "the address of a node or API server here"}, {prefixes("fd42::/48")[0], "in the range of the pods here"},
+			{Prefix: prefixes("10.42.0.0/16")[0], What: "in the range of the pods here"}, {Prefix: prefixes("10.43.0.0/16")[0], What: "in the range of the Services here"},
+			{Prefix: prefixes("192.0.2.7/32")[0], What: "the address of a node or API server here"}, {Prefix: prefixes("fd42::/48")[0], What: "in the range of the pods here"},
 		},
 	}
 	some := g

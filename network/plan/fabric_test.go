@@ -39,6 +39,7 @@ func TestFabric(t *testing.T) {
 		{"a pod is reached by an address in another node's range", testBorrowed},
 		{"doors lead to what is no pod", testDoors},
 		{"what owners map is reached, and no longer than it is", testMapped},
+		{"connections that are silent survive that another node becomes gateway", testIdle},
 		{"another node becomes gateway", testMove},
 		{"nobody is gateway", testNobody},
 		{"nothing is left", testNothing},
@@ -186,16 +187,23 @@ func (w *world) denied(t *testing.T, from *netnstest.Place, to netip.Addr) {
 // testBorrowed gives a pod of each node an address in the other's range, as some CNIs do.
 func testBorrowed(t *testing.T, w *world) {
 	for i, n := range w.rome.Nodes {
-		borrowed := netnstest.PodAddr(42, 1-i, 77, true)
-		n.Pod.Address("eth0", borrowed.String()+"/32")
-		n.Route(borrowed.String()+"/32", netnstest.PodAddr(42, i, 5, true).String(), "cni0")
-		w.rome.in.Nodes[i].Pods = []netip.Addr{borrowed}
+		w.rome.in.Nodes[i].Pods = nil
+		for _, v4 := range netnstest.Families {
+			borrowed := netnstest.PodAddr(42, 1-i, 77, v4)
+			prefix := netip.PrefixFrom(borrowed, borrowed.BitLen())
+			n.Pod.Address("eth0", prefix.String())
+			defer n.Pod.Unaddress("eth0", prefix) // from which it would call
+			n.Route(prefix.String(), netnstest.PodAddr(42, i, 5, v4).String(), "cni0")
+			w.rome.in.Nodes[i].Pods = append(w.rome.in.Nodes[i].Pods, borrowed)
+		}
 	}
 	w.rome.apply(t)
 	for i := range w.rome.Nodes {
 		for from, n := range w.milan.Nodes {
-			at := w.milan.seen(t, netnstest.PodAddr(42, 1-i, 77, true))
-			w.seen(t, n.Pod, at, w.rome.seen(t, netnstest.PodAddr(42, from, 5, true)))
+			for _, v4 := range netnstest.Families {
+				at := w.milan.seen(t, netnstest.PodAddr(42, 1-i, 77, v4))
+				w.seen(t, n.Pod, at, w.rome.seen(t, netnstest.PodAddr(42, from, 5, v4)))
+			}
 		}
 	}
 }

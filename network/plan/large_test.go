@@ -3,10 +3,6 @@ package plan
 import (
 	"fmt"
 	"net/netip"
-	"testing"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/pelago-dev/pelago/network/dataplane"
 	"github.com/pelago-dev/pelago/network/ipam"
@@ -44,44 +40,4 @@ func keyOf(in Input, r dataplane.Route) string {
 		}
 	}
 	return ""
-}
-
-// processor is the time that processors have worked for this process.
-func processor(b *testing.B) time.Duration {
-	b.Helper()
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// BenchmarkCompute is the plan of one node of 100, with 100 peers and 30,000 pods. Of the
-// time that counts, processors', 100 ms are too much.
-func BenchmarkCompute(b *testing.B) {
-	in := large(100, 100, 30_000)
-	before := processor(b)
-	n := 0
-	for b.Loop() {
-		p := Compute(in)
-		if len(p.Problems) > 0 || len(p.Config.Others) != 99 {
-			b.Fatal(p.Problems)
-		}
-		n++
-	}
-	took := (processor(b) - before) / time.Duration(n)
-	b.ReportMetric(float64(took.Microseconds())/1000, "cpu-ms/plan")
-	if took > 100*time.Millisecond {
-		b.Errorf("a plan takes %s", took)
-	}
-}
-
-// BenchmarkCheck is what the data plane does with it before it begins.
-func BenchmarkCheck(b *testing.B) {
-	p := Compute(large(100, 100, 30_000))
-	for b.Loop() {
-		if err := p.Config.Check(); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

@@ -34,6 +34,37 @@ func block(b *networkingv1.IPBlock) ([]interval, error) {
 	return left, nil
 }
 
+// mapped are the blocks of an ipBlock with both addresses of what is mapped, if it holds one of them and
+// excepts neither, and else without both. Gateways at the provider meet External alone, and are not
+// told the other one.
+func (c *compiler) mapped(b *networkingv1.IPBlock, blocks []interval) []interval {
+	for _, m := range c.world.Mapped {
+		held, excepted := contains(blocks, m.Real) || contains(blocks, m.External), excepts(b, m.Real) || excepts(b, m.External)
+		for _, a := range []netip.Addr{m.Real, m.External} {
+			switch {
+			case !held:
+			case excepted:
+				var left []interval
+				for _, i := range blocks {
+					left = append(left, i.without(interval{a, a})...)
+				}
+				blocks = left
+			case a == m.External || !c.world.ByUID:
+				blocks = append(blocks, interval{a, a})
+			}
+		}
+	}
+	return blocks
+}
+
+// excepts says whether an ipBlock that can be read excepts an address.
+func excepts(b *networkingv1.IPBlock, a netip.Addr) bool {
+	return slices.ContainsFunc(b.Except, func(text string) bool {
+		p, err := netip.ParsePrefix(text)
+		return err == nil && p.Contains(a)
+	})
+}
+
 func ofPrefix(text string) (interval, error) {
 	p, err := netip.ParsePrefix(text)
 	if err != nil {

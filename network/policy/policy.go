@@ -55,15 +55,27 @@ type World struct {
 	Others []Pod
 	// ByUID has guarded pods told by their UID and not by addresses.
 	ByUID bool
+	// Far are pods of the namespace at the other end that these gateways guard as well, by their
+	// addresses: who runs them may not. Near are those of any namespace at this end that may be
+	// peers of these.
+	Far, Near []Pod
+	// Mapped is what is mapped in the namespace.
+	Mapped []Mapped
 }
+
+// Mapped is an address outside of the pod network, Real, that pods elsewhere call by External, which is
+// of home's external range.
+type Mapped struct{ Real, External netip.Addr }
 
 // Compiled are the rules of one namespace for the gateways of one side.
 type Compiled struct {
 	// Guarded are the directions in which unknown pods of the namespace are isolated.
 	Guarded []v1alpha1.NetworkDirection
+	// GuardedThere is the same for those at the other end.
+	GuardedThere []v1alpha1.NetworkDirection
 	// Rules that are allowed.
 	Rules []v1alpha1.NetworkRule
-	// Pods that are guarded, and then those that are peers.
+	// Pods that are guarded, and then those that are peers; one that is both is there twice.
 	Pods []Member
 	// Problems are what could not be made, for people, each once.
 	Problems []string
@@ -75,6 +87,8 @@ type Member struct {
 	Key string
 	// Pod as it is written.
 	Pod v1alpha1.NetworkRulesPod
+	// Peer says that it is told of as a peer.
+	Peer bool
 }
 
 // Compile makes the rules. They are the same for the same world in any order, and empty if there
@@ -91,6 +105,9 @@ func Compile(w World) Compiled {
 	}
 	slices.Sort(c.guarded)
 	out := Compiled{Guarded: c.guarded}
+	if !w.ByUID {
+		out.GuardedThere = c.guarded
+	}
 	for _, r := range c.rules {
 		out.Rules = append(out.Rules, r.NetworkRule)
 	}
@@ -107,6 +124,8 @@ type rule struct {
 	peer func(*Pod, netip.Addr) bool
 	// names of ports, with perPod.
 	names []string
+	// far says that it selects a pod at the other end.
+	far bool
 }
 
 // isolation is in which direction a policy isolates whom.
@@ -175,7 +194,7 @@ func (c *compiler) isolate(d v1alpha1.NetworkDirection, selects func(*Pod) bool)
 // entry adds the rules of one entry of a policy: one for each way that its ports are said, and
 // more if they or the blocks are many.
 func (c *compiler) entry(policy, field string, d v1alpha1.NetworkDirection, selects func(*Pod) bool, from []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) {
-	p := c.peers(policy, field, from)
+	p := c.peers(policy, field, d, from)
 	for _, s := range c.services(policy, field, ports) {
 		r := rule{NetworkRule: v1alpha1.NetworkRule{Policy: policy, Direction: d, Protocol: s.protocol, Ports: s.ports, PerPod: len(s.names) > 0}, selects: selects, names: s.names}
 		if r.PerPod && d == v1alpha1.NetworkEgress {
@@ -214,7 +233,7 @@ type peers struct {
 	pod    func(*Pod) bool
 }
 
-func (c *compiler) peers(policy, field string, from []networkingv1.NetworkPolicyPeer) peers {
+func (c *compiler) peers(policy, field string, d v1alpha1.NetworkDirection, from []networkingv1.NetworkPolicyPeer) peers {
 	p := peers{any: len(from) == 0}
 	var pods []func(*Pod) bool
 	for i := range from {
@@ -224,6 +243,9 @@ func (c *compiler) peers(policy, field string, from []networkingv1.NetworkPolicy
 			if err != nil {
 				c.wrong("NetworkPolicy %s: %s: ipBlock of peer %d cannot be read and allows nothing: %v", policy, field, i, err)
 				continue
+			}
+			if d == v1alpha1.NetworkEgress {
+				blocks = c.mapped(f.IPBlock, blocks)
 			}
 			p.blocks = append(p.blocks, blocks...)
 			continue

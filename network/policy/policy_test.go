@@ -35,7 +35,7 @@ func addrs(all ...string) (out []netip.Addr) {
 func table(policies ...networkingv1.NetworkPolicy) World {
 	return World{
 		Namespace: "shop", Policies: policies, Namespaces: map[string]map[string]string{"shop": {"kubernetes.io/metadata.name": "shop"}, "ops": {"team": "ops"}},
-		Guarded: []Pod{db, cache}, Others: []Pod{web, other, probe},
+		Guarded: []Pod{db, cache}, Others: []Pod{web, other, probe}, Mapped: []Mapped{mappedThing},
 	}
 }
 
@@ -54,8 +54,11 @@ func policies(t *testing.T, specs ...string) (all []networkingv1.NetworkPolicy) 
 
 const stranger = "10.99.9.9"
 
+// What is mapped in shop, by what providers call it.
+var mappedThing = Mapped{Real: netip.MustParseAddr("192.0.2.50"), External: netip.MustParseAddr("10.255.255.4")}
+
 // everybody are the ends of the table's attempts, and how they are written.
-var everybody = map[string]string{"web": "10.81.0.7", "web6": "fd81::7", "other": "10.81.1.8", "probe": "10.81.1.9", "stranger": stranger}
+var everybody = map[string]string{"web": "10.81.0.7", "web6": "fd81::7", "other": "10.81.1.8", "probe": "10.81.1.9", "stranger": stranger, "mapped": "10.255.255.4"}
 
 // TestCases is the test table of the design. An attempt is written "POD in|out FAR PROTOCOL/PORT";
 // those that are not named are not tried here, but by the fuzzer.
@@ -96,25 +99,34 @@ func TestCases(t *testing.T) {
 			"db out web tcp/8080, db out other tcp/9090, db in web tcp/1", "db out web tcp/9090, db out other tcp/8080, db out probe tcp/8080, db out stranger tcp/8080", ""},
 		"port by name of peers in blocks": {[]string{`{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.81.0.0/24}}], ports: [{port: http}]}]}`},
 			"db out web tcp/8080", "db out web6 tcp/8080, db out other tcp/9090", ""},
-		"SCTP allows nothing and is said": {[]string{`{podSelector: {}, ingress: [{ports: [{port: 80, protocol: SCTP}]}]}`}, "", "db in web tcp/80, db in web udp/80", "SCTP"},
-		"egress alone":                    {[]string{`{podSelector: {}, policyTypes: [Egress]}`}, "db in web tcp/1", "db out web tcp/1, db out stranger udp/1", ""},
-		"egress to a peer":                {[]string{`{podSelector: {}, policyTypes: [Egress], egress: [{to: [{podSelector: {}}]}]}`}, "db out web tcp/1, db in other tcp/1", "db out other tcp/1", ""},
-		"both types, nothing allowed":     {[]string{`{podSelector: {}, policyTypes: [Ingress, Egress]}`}, "", all, ""},
-		"types inferred of egress rules":  {[]string{`{podSelector: {}, egress: [{to: [{podSelector: {}}]}]}`}, "db out web tcp/1", "db in web tcp/1, db out other tcp/1", ""},
-		"policyTypes win over rules":      {[]string{`{podSelector: {}, policyTypes: [Ingress], ingress: [{}], egress: [{to: [{podSelector: {}}]}]}`}, "db in web tcp/1, db out other tcp/1", "", ""},
+		"SCTP allows nothing and is said":                    {[]string{`{podSelector: {}, ingress: [{ports: [{port: 80, protocol: SCTP}]}]}`}, "", "db in web tcp/80, db in web udp/80", "SCTP"},
+		"egress to what is mapped, by its own address":       {[]string{`{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 192.0.2.50/32}}], ports: [{port: 5432}]}]}`}, "db out mapped tcp/5432", "db out mapped tcp/1, db out web tcp/5432", ""},
+		"egress to what is mapped, by that in its place":     {[]string{`{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.255.255.0/24}}]}]}`}, "db out mapped tcp/1", "db out web tcp/1", ""},
+		"egress to another one beside what is mapped":        {[]string{`{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 192.0.2.51/32}}]}]}`}, "", "db out mapped tcp/1", ""},
+		"egress to all but what is mapped":                   {[]string{`{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 0.0.0.0/0, except: [192.0.2.0/24]}}]}]}`}, "db out web tcp/1, db out stranger tcp/1", "db out mapped tcp/1", ""},
+		"egress to all but what is mapped, and beside to it": {[]string{`{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 0.0.0.0/0, except: [192.0.2.0/24]}}, {ipBlock: {cidr: 192.0.2.50/32}}]}]}`}, "db out mapped tcp/1", "", ""},
+		"what is mapped begins nothing":                      {[]string{`{podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 192.0.2.50/32}}]}]}`}, "", "db in mapped tcp/1", ""},
+		"egress alone":                                       {[]string{`{podSelector: {}, policyTypes: [Egress]}`}, "db in web tcp/1", "db out web tcp/1, db out stranger udp/1", ""},
+		"egress to a peer":                                   {[]string{`{podSelector: {}, policyTypes: [Egress], egress: [{to: [{podSelector: {}}]}]}`}, "db out web tcp/1, db in other tcp/1", "db out other tcp/1", ""},
+		"both types, nothing allowed":                        {[]string{`{podSelector: {}, policyTypes: [Ingress, Egress]}`}, "", all, ""},
+		"types inferred of egress rules":                     {[]string{`{podSelector: {}, egress: [{to: [{podSelector: {}}]}]}`}, "db out web tcp/1", "db in web tcp/1, db out other tcp/1", ""},
+		"policyTypes win over rules":                         {[]string{`{podSelector: {}, policyTypes: [Ingress], ingress: [{}], egress: [{to: [{podSelector: {}}]}]}`}, "db in web tcp/1, db out other tcp/1", "", ""},
 		"two policies on one pod": {[]string{`{podSelector: {}, ingress: [{from: [{podSelector: {}}], ports: [{port: 1}]}]}`, `{podSelector: {matchLabels: {app: db}}, ingress: [{from: [{namespaceSelector: {matchLabels: {team: ops}}}]}]}`},
 			"db in web tcp/1, db in other udp/9, cache in web tcp/1", "db in web tcp/2, cache in other tcp/1", ""},
 		"a policy that allows wins over one that denies": {[]string{`{podSelector: {}}`, `{podSelector: {}, ingress: [{}]}`}, all, "", ""},
 		"a selector that cannot be read isolates":        {[]string{`{podSelector: {matchExpressions: [{key: app, operator: Sometimes}]}, ingress: [{from: [{podSelector: {matchExpressions: [{key: a, operator: In}]}}, {ipBlock: {cidr: x}}]}]}`}, "db out web tcp/1", "db in web tcp/1, cache in stranger tcp/1", "selector of peer 0"},
 	} {
 		t.Run(reason, func(t *testing.T) {
-			for _, byUID := range []bool{false, true} {
-				w := table(policies(t, c.specs...)...)
-				w.ByUID = byUID
+			for _, guarded := range []string{"by addresses", "by UIDs", "at the other end"} {
+				near := table(policies(t, c.specs...)...)
+				w, byUID := near, guarded == "by UIDs"
+				if w.ByUID = byUID; guarded == "at the other end" {
+					w.Guarded, w.Others, w.Far, w.Near = nil, near.Guarded, near.Guarded, near.Others
+				}
 				compiled := Compile(w)
 				shards, problems := compiled.Shards("shop", 1)
 				if text := strings.Join(problems, "; "); (text != "") != (c.problems != "") || !strings.Contains(text, c.problems) {
-					t.Errorf("the problems are %q, want %q", text, c.problems)
+					t.Errorf("guarded %s: the problems are %q, want %q", guarded, text, c.problems)
 				}
 				for want, list := range map[bool]string{true: c.yes, false: c.no} {
 					for text := range strings.SplitSeq(list, ", ") {
@@ -122,11 +134,11 @@ func TestCases(t *testing.T) {
 							continue
 						}
 						a := parse(t, text)
-						if c.problems != "selector of peer 0" && reference(w, a) != want {
+						if c.problems != "selector of peer 0" && reference(near, a) != want {
 							t.Errorf("%s: the reference says %t: the case or it is wrong", text, !want)
 						}
 						if gateway(shards, byUID, a) != want {
-							t.Errorf("%s: allowed is %t, want %t, by\n%s", text, !want, want, show(shards))
+							t.Errorf("guarded %s: %s: allowed is %t, want %t, by\n%s", guarded, text, !want, want, show(shards))
 						}
 					}
 				}

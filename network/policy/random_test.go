@@ -131,6 +131,15 @@ func (d dice) world() World {
 	w := World{Namespace: "n0", Namespaces: map[string]map[string]string{"n0": d.labels(), "n1": d.labels(), "n2": d.labels()}, ByUID: d.in(2)}
 	w.Guarded = d.pods([]string{"n0"}, "g", used)
 	w.Others = d.pods([]string{"n0", "n1", "n2", "gone"}, "o", used)
+	if !w.ByUID { // as at home, where both ends are guarded
+		w.Far = slices.DeleteFunc(slices.Clone(w.Others), func(p Pod) bool { return p.Namespace != w.Namespace })
+		w.Near = append(d.pods([]string{"n0", "n1", "n2", "gone"}, "r", used), w.Guarded...)
+	}
+	for range d.IntN(3) {
+		if m := (Mapped{d.address(), d.address()}); !used[m.Real] && !used[m.External] && m.Real != m.External && m.Real.BitLen() == m.External.BitLen() {
+			used[m.Real], used[m.External], w.Mapped = true, true, append(w.Mapped, m)
+		}
+	}
 	for i := range d.IntN(4) {
 		p := networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("p%d", 9-i)}, Spec: networkingv1.NetworkPolicySpec{PodSelector: *d.selector()}}
 		switch d.IntN(4) {
@@ -163,9 +172,24 @@ func holds(t *testing.T, d dice) (allowed, denied int) {
 	if !reflect.DeepEqual(again, shards) {
 		t.Fatalf("the order of policies matters:\n%s\nand\n%s", show(shards), show(again))
 	}
+	for _, of := range []World{w, {Namespace: w.Namespace, Policies: w.Policies, Namespaces: w.Namespaces, Guarded: w.Far, Others: w.Near, Mapped: w.Mapped}} {
+		some, none := d.tries(t, of, shards, w.ByUID)
+		allowed, denied = allowed+some, denied+none
+	}
+	return allowed, denied
+}
+
+// tries makes attempts of all guarded pods of a world.
+func (d dice) tries(t *testing.T, w World, shards []v1alpha1.NetworkRulesSpec, byUID bool) (allowed, denied int) {
+	t.Helper()
 	var far []netip.Addr
 	for _, p := range w.Others {
 		far = append(far, p.Addresses...)
+	}
+	for _, m := range w.Mapped {
+		if far = append(far, m.External); !byUID { // else it is not called by that
+			far = append(far, m.Real)
+		}
 	}
 	for len(far) < 24 {
 		far = append(far, d.address())
@@ -175,16 +199,19 @@ func holds(t *testing.T, d dice) (allowed, denied int) {
 		if len(p.Addresses) == 0 {
 			continue
 		}
-		// An address of the guarded side is at no other end.
+		// An address of the guarded side is at no other end, nor one of the other end at this.
 		others := slices.DeleteFunc(slices.Clone(far), func(a netip.Addr) bool {
 			return slices.ContainsFunc(w.Guarded, func(g Pod) bool { return slices.Contains(g.Addresses, a) })
 		})
 		for _, a := range others {
+			if at(w, a) == nil && known(shards, a) || byUID && slices.ContainsFunc(w.Mapped, func(m Mapped) bool { return m.Real == a }) {
+				continue
+			}
 			for _, direction := range []v1alpha1.NetworkDirection{v1alpha1.NetworkIngress, v1alpha1.NetworkEgress} {
 				for range 6 {
 					at := attempt{p, direction, a, d.protocol(), d.port()}
 					want := reference(w, at)
-					if got := gateway(shards, w.ByUID, at); got != want {
+					if got := gateway(shards, byUID, at); got != want {
 						t.Fatalf("%s %s %s %s/%d: allowed is %t, and the reference says %t; policies\n%s\nshards\n%s", p.UID, direction, a, at.protocol, at.port, got, want, display(w.Policies), show(shards))
 					}
 					if want {
@@ -197,6 +224,13 @@ func holds(t *testing.T, d dice) (allowed, denied int) {
 		}
 	}
 	return allowed, denied
+}
+
+// known says whether shards tell of an address.
+func known(shards []v1alpha1.NetworkRulesSpec, a netip.Addr) bool {
+	return slices.ContainsFunc(shards, func(s v1alpha1.NetworkRulesSpec) bool {
+		return slices.ContainsFunc(s.Pods, func(p v1alpha1.NetworkRulesPod) bool { return slices.Contains(p.Addresses, a.String()) })
+	})
 }
 
 func display(policies []networkingv1.NetworkPolicy) (text string) {

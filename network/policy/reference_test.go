@@ -108,11 +108,7 @@ func fromOrTo(w World, peers []networkingv1.NetworkPolicyPeer, a attempt) bool {
 	pod := at(w, a.far)
 	for _, p := range peers {
 		if p.IPBlock != nil {
-			in := netip.MustParsePrefix(p.IPBlock.CIDR).Contains(a.far)
-			for _, e := range p.IPBlock.Except {
-				in = in && !netip.MustParsePrefix(e).Contains(a.far)
-			}
-			if in {
+			if inBlock(w, p.IPBlock, a) {
 				return true
 			}
 			continue
@@ -134,6 +130,27 @@ func fromOrTo(w World, peers []networkingv1.NetworkPolicyPeer, a attempt) bool {
 		}
 	}
 	return false
+}
+
+// inBlock says whether an ipBlock is of the far address: what is mapped is in it by either of its
+// addresses, and not if either is excepted.
+func inBlock(w World, b *networkingv1.IPBlock, a attempt) bool {
+	names := []netip.Addr{a.far}
+	for _, m := range w.Mapped {
+		if a.direction == v1alpha1.NetworkEgress && (m.Real == a.far || m.External == a.far) {
+			names = []netip.Addr{m.Real, m.External}
+		}
+	}
+	in := false
+	for _, name := range names {
+		in = in || netip.MustParsePrefix(b.CIDR).Contains(name)
+	}
+	for _, e := range b.Except {
+		for _, name := range names {
+			in = in && !netip.MustParsePrefix(e).Contains(name)
+		}
+	}
+	return in
 }
 
 func toPort(w World, ports []networkingv1.NetworkPolicyPort, a attempt) bool {

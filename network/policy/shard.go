@@ -12,25 +12,41 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
-// members are the guarded pods, all of them, and the others as far as they are peers.
+// members are the guarded pods, all of them, and the others as far as they are peers. Those of this
+// end that are peers of pods at the other one alone come last: they are what is left out first.
 func (c *compiler) members() (all []Member) {
-	byKey := func(a, b Pod) int { return cmp.Compare(a.UID, b.UID) }
-	for _, p := range slices.SortedFunc(slices.Values(c.world.Guarded), byKey) {
-		if member := c.guardedPod(&p); p.UID != "" && (member.UID != "" || len(member.Addresses) > 0) {
-			all = append(all, Member{p.UID, member})
+	for _, p := range sorted(c.world.Guarded) {
+		if member := c.guardedPod(&p, c.world.ByUID); p.UID != "" && (member.UID != "" || len(member.Addresses) > 0) {
+			all = append(all, Member{Key: p.UID, Pod: member})
 		}
 	}
-	for _, p := range slices.SortedFunc(slices.Values(c.world.Others), byKey) {
-		for _, member := range c.peer(&p) {
-			all = append(all, Member{p.UID, member})
+	for _, p := range sorted(c.world.Far) {
+		if p.UID != "" && len(p.Addresses) > 0 {
+			all = append(all, Member{Key: p.UID, Pod: c.guardedPod(&p, false)})
+		}
+		for i := range c.rules {
+			c.rules[i].far = c.rules[i].far || c.rules[i].selects(&p)
 		}
 	}
+	peers := func(pods []Pod, of func(*rule) bool) {
+		for _, p := range sorted(pods) {
+			for _, member := range c.peer(&p, of) {
+				all = append(all, Member{Key: p.UID, Pod: member, Peer: true})
+			}
+		}
+	}
+	peers(c.world.Others, func(*rule) bool { return true })
+	peers(c.world.Near, func(r *rule) bool { return r.far })
 	return all
 }
 
-func (c *compiler) guardedPod(p *Pod) v1alpha1.NetworkRulesPod {
+func sorted(pods []Pod) []Pod {
+	return slices.SortedFunc(slices.Values(pods), func(a, b Pod) int { return cmp.Compare(a.UID, b.UID) })
+}
+
+func (c *compiler) guardedPod(p *Pod, byUID bool) v1alpha1.NetworkRulesPod {
 	out := v1alpha1.NetworkRulesPod{UID: p.UID}
-	if !c.world.ByUID {
+	if !byUID {
 		out.UID, out.Addresses = "", texts(p.Addresses)
 	}
 	for _, i := range c.isolations {
@@ -55,12 +71,12 @@ func (c *compiler) guardedPod(p *Pod) v1alpha1.NetworkRulesPod {
 	return out
 }
 
-// peer is what is said of a pod as a peer: once for addresses that are peers of the same rules.
-func (c *compiler) peer(p *Pod) (all []v1alpha1.NetworkRulesPod) {
+// peer is what is said of a pod as a peer of some rules: once for addresses that are peers of the same.
+func (c *compiler) peer(p *Pod, of func(*rule) bool) (all []v1alpha1.NetworkRulesPod) {
 	for _, at := range p.Addresses {
 		out := v1alpha1.NetworkRulesPod{Addresses: texts([]netip.Addr{at})}
 		for i, r := range c.rules {
-			if !r.peer(p, at) {
+			if !of(&r) || !r.peer(p, at) {
 				continue
 			}
 			if r.PerPod && r.Direction == v1alpha1.NetworkEgress {
@@ -94,7 +110,8 @@ func texts(all []netip.Addr) (out []string) {
 // Shards spreads rules over as few objects as hold them, none if there are no rules. Which one a
 // pod is in follows from its UID, so that it stays there while as many shards do. As many as
 // there are now stay unless they are too few, or four times too many. Pods that fit nowhere are
-// left out and said: guarded ones are isolated then, and others are no peers.
+// left out and said: guarded ones are isolated then, as nothing at all is said of them, and others
+// are no peers.
 func (c Compiled) Shards(namespace string, now int) (specs []v1alpha1.NetworkRulesSpec, problems []string) {
 	if len(c.Guarded) == 0 {
 		return nil, c.Problems
@@ -109,25 +126,25 @@ func (c Compiled) Shards(namespace string, now int) (specs []v1alpha1.NetworkRul
 	}
 	specs = make([]v1alpha1.NetworkRulesSpec, count)
 	sizes := make([]int, count)
-	left, mentions := 0, 0
+	left, mentions := map[string]bool{}, 0
 	for _, m := range c.Pods {
 		i := shardOf(m.Key, count)
-		if len(specs[i].Pods) >= v1alpha1.MaxNetworkPods || sizes[i]+m.Pod.Size() > v1alpha1.MaxNetworkRulesSize || mentions+m.Pod.Mentions() > v1alpha1.MaxNetworkMentions {
-			left++
+		if left[m.Key] || len(specs[i].Pods) >= v1alpha1.MaxNetworkPods || sizes[i]+m.Pod.Size() > v1alpha1.MaxNetworkRulesSize || mentions+m.Pod.Mentions() > v1alpha1.MaxNetworkMentions {
+			left[m.Key] = true
 			continue
 		}
 		mentions += m.Pod.Mentions()
 		sizes[i] += m.Pod.Size()
 		specs[i].Pods = append(specs[i].Pods, m.Pod)
 	}
-	if left > 0 {
-		problems = append(problems, fmt.Sprintf("the NetworkPolicies of namespace %s are about more pods than can be told: %d of them reach nobody through the tunnel; select fewer peers, or allow them by ipBlock", namespace, left))
+	if len(left) > 0 {
+		problems = append(problems, fmt.Sprintf("the NetworkPolicies of namespace %s are about more pods than can be told: %d of them reach nobody through the tunnel; select fewer peers, or allow them by ipBlock", namespace, len(left)))
 	}
 	revision := c.revision(count)
 	for i := range specs {
 		specs[i].Namespace, specs[i].Shard, specs[i].Shards, specs[i].Revision = namespace, int32(i), int32(count), revision
 	}
-	specs[0].Guarded, specs[0].Rules = c.Guarded, c.Rules
+	specs[0].Guarded, specs[0].GuardedThere, specs[0].Rules = c.Guarded, c.GuardedThere, c.Rules
 	return specs, problems
 }
 
@@ -151,7 +168,7 @@ func shardOf(key string, count int) int {
 
 // revision is another one when anything is that pods of all shards go by.
 func (c Compiled) revision(count int) string {
-	text, err := json.Marshal([]any{count, c.Guarded, c.Rules})
+	text, err := json.Marshal([]any{count, c.Guarded, c.GuardedThere, c.Rules})
 	if err != nil {
 		panic(err) // of plain fields it is not possible
 	}

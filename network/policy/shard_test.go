@@ -125,7 +125,7 @@ func BenchmarkCompile(b *testing.B) {
 func TestShardsAreTaken(t *testing.T) {
 	c := Compiled{Guarded: []v1alpha1.NetworkDirection{v1alpha1.NetworkIngress}}
 	for i := range 6000 {
-		c.Pods = append(c.Pods, Member{fmt.Sprint(i), v1alpha1.NetworkRulesPod{Addresses: []string{"10.42.0.1"}, Selected: make([]int32, 12)}})
+		c.Pods = append(c.Pods, Member{Key: fmt.Sprint(i), Pod: v1alpha1.NetworkRulesPod{Addresses: []string{"10.42.0.1"}, Selected: make([]int32, 12)}})
 	}
 	specs, problems := c.Shards("shop", 1)
 	mentions := 0
@@ -139,5 +139,49 @@ func TestShardsAreTaken(t *testing.T) {
 	}
 	if mentions > v1alpha1.MaxNetworkMentions || mentions < v1alpha1.MaxNetworkMentions/2 || len(problems) != 1 {
 		t.Errorf("%d mentions are written, and %q is said", mentions, problems)
+	}
+}
+
+// TestFar holds that guarded pods of both ends come before all peers, that one of which nothing could
+// be said is no peer either, and that nobody is told of at this end where no rule is about the other.
+func TestFar(t *testing.T) {
+	w := crowd(t, 0)
+	w.Others = append(w.Others, db)
+	for i := range 9000 {
+		w.Near = append(w.Near, Pod{Namespace: "shop", UID: fmt.Sprintf("near-%d", i), Addresses: addrs(fmt.Sprintf("10.82.%d.%d", i/250, i%250))})
+	}
+	w.Guarded, w.Far = append(w.Near[:0:0], w.Near...), nil
+	specs, _ := Compile(w).Shards("shop", 1)
+	for _, s := range specs {
+		for _, p := range s.Pods {
+			if p.PeerOf != nil && p.Addresses[0] != db.Addresses[0].String() {
+				t.Fatalf("%s is told of as a peer of nobody", p.Addresses)
+			}
+		}
+	}
+	w.Far = []Pod{db}
+	specs, problems := Compile(w).Shards("shop", 1)
+	guarded := map[string]bool{}
+	for _, s := range specs {
+		for _, p := range s.Pods {
+			if p.PeerOf == nil {
+				guarded[p.Addresses[0]] = true
+			}
+		}
+	}
+	if len(guarded) < 7000 || len(problems) != 1 {
+		t.Errorf("%d are guarded, and said is %q", len(guarded), problems)
+	}
+	for _, s := range specs {
+		for _, p := range s.Pods {
+			if p.PeerOf != nil && !guarded[p.Addresses[0]] {
+				t.Fatalf("%s is told of as a peer, and not that it is isolated", p.Addresses)
+			}
+		}
+	}
+	w.Guarded, w.Near = w.Guarded[:100], w.Near[:100]
+	specs, problems = Compile(w).Shards("shop", 1)
+	if len(specs) != 1 || len(problems) > 0 || len(specs[0].GuardedThere) != 1 || len(specs[0].Pods) != (1+100)+(2+100) { // guarded, and their peers at the other end and at this one
+		t.Errorf("%d pods in %d shards, %q", len(specs[0].Pods), len(specs), problems)
 	}
 }
