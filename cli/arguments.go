@@ -73,9 +73,7 @@ func unknownCommand(c *cobra.Command, args []string) error {
 func outputFlag(c *cobra.Command, output *string) {
 	c.Flags().VarP(&format{output}, "output", "o", "json or yaml")
 	offer := cobra.FixedCompletions([]string{"json", "yaml"}, cobra.ShellCompDirectiveNoFileComp)
-	if err := c.RegisterFlagCompletionFunc("output", offer); err != nil {
-		panic(err) // the flag is there, and registered once
-	}
+	completes(c, "output", offer)
 }
 
 // durationFlag adds a flag for a duration.
@@ -130,3 +128,10 @@ func (f *format) Set(s string) error {
 
 // Type is what help shows.
 func (f *format) Type() string { return "format" }
+
+// completes says what a command's flag may be.
+func completes(c *cobra.Command, flag string, words cobra.CompletionFunc) {
+	if err := c.RegisterFlagCompletionFunc(flag, words); err != nil {
+		panic(err) // the flag is there, and registered once
+	}
+}

@@ -12,14 +12,12 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,6 +30,7 @@ import (
 // captures is the command's flags.
 type captures struct {
 	namespace, output, file string
+	peerings                []string
 	whole                   bool
 	limit                   time.Duration
 	count                   int
@@ -48,13 +47,15 @@ func newCapture(e *Env) *cobra.Command {
 		Long: `Shows each packet that a pod sends to another cluster or gets from one, until Ctrl-C: at the
 gateways of this cluster, with the addresses by which it sees both ends. POD may run here or at a
 provider. Packets that stay inside of one cluster are not seen. A packet that is here and not seen
-by the other side's owner, who can do the same, was lost in between.
+by the other side's owner, who can do the same, was lost in between. Packets that go by a direct path
+to another provider are shown too, also when it comes up meanwhile.
 
 With --write they go to a file of pcapng that Wireshark and tcpdump read; - is standard output, as
 for "wireshark -k -i -".
 What packets carry stays on the node, only headers are shown or written, unless --whole is given.
 It needs the right to run commands in pods of namespace pelago-network.`,
 		Example: `  pelago capture web-0 -n shop
+  pelago capture web-0 -n shop --peering milan
   pelago capture web-0 -n shop --for 30s --write web-0.pcapng
   pelago capture web-0 -n shop --whole --count 100 --write web-0.pcapng`,
 		Args: exactly("POD"),
@@ -66,12 +67,14 @@ It needs the right to run commands in pods of namespace pelago-network.`,
 	f := c.Flags()
 	f.StringVarP(&o.namespace, "namespace", "n", "", "the pod's namespace; that of the kubeconfig's context if not given")
 	f.StringVarP(&o.file, "write", "w", "", "write pcapng to this file instead; - is standard output")
+	f.StringSliceVar(&o.peerings, "peering", nil, "only what crosses between here and this cluster; may be given again. At one node's gateways it takes at most 16")
 	f.BoolVar(&o.whole, "whole", false, "with what packets carry, not their headers alone; only with --write")
 	f.IntVar(&o.count, "count", 0, "end after so many packets; 0 does not")
 	durationFlag(f, &o.limit, "for", 0, "end after so long; 0 does not")
-	if err := c.RegisterFlagCompletionFunc("namespace", e.completeAnyNamespace); err != nil {
-		panic(err) // the flag is there, and registered once
-	}
+	completes(c, "namespace", e.completeAnyNamespace)
+	completes(c, "peering", func(c *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+		return e.completePeerings(c, nil, word)
+	})
 	outputFlag(c, &o.output)
 	return c
 }
@@ -87,8 +90,9 @@ type subject struct {
 	name      string
 	addresses []netip.Addr
 	away      bool              // it runs at a provider
-	peers     map[string]string // names of clusters, by the keys of peerings
+	peers     map[string]string // names of clusters, by the keys of peerings and paths
 	gateways  []*gateway
+	unread    []*gateway // where no agent runs
 }
 
 func (o *captures) run(ctx context.Context, e *Env, args []string) error {
@@ -108,7 +112,7 @@ func (o *captures) run(ctx context.Context, e *Env, args []string) error {
 	}
 	reading, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
-	s, err := c.subject(reading, e, cmp.Or(o.namespace, c.Namespace, metav1.NamespaceDefault), args[0])
+	s, err := c.subject(reading, e, cmp.Or(o.namespace, c.Namespace, metav1.NamespaceDefault), args[0], o.peerings)
 	if err != nil {
 		return err
 	}
@@ -117,11 +121,10 @@ func (o *captures) run(ctx context.Context, e *Env, args []string) error {
 		return err
 	}
 	for _, g := range s.gateways {
-		var names []string
-		for _, k := range g.keys {
-			names = append(names, s.peers[k])
-		}
-		e.note("Reading packets of %s between here and %s at node %s.", s.name, strings.Join(names, ", "), g.node)
+		e.note("Reading packets of %s between here and %s at node %s.", s.name, s.names(g), g.node)
+	}
+	for _, g := range s.unread {
+		e.note("No agent runs on node %s: packets between here and %s are not seen.", g.node, s.names(g))
 	}
 	if o.limit == 0 && o.count == 0 {
 		e.note("Ctrl-C ends it.")
@@ -136,11 +139,30 @@ func (o *captures) run(ctx context.Context, e *Env, args []string) error {
 	if missed > 0 {
 		e.note("%d more came faster than they could be read.", missed)
 	}
+	if len(s.unread) > 0 {
+		err = errors.Join(err, fmt.Errorf("not all was seen, as no agent runs on node %s, the gateway of %s; %s", s.unread[0].node, s.names(s.unread[0]), seeAgents))
+	}
 	return err
 }
 
-// subject finds a pod, and where its packets cross.
-func (c *Cluster) subject(ctx context.Context, e *Env, namespace, word string) (*subject, error) {
+// seeAgents is how to find out why an agent does not run.
+const seeAgents = "see: kubectl -n " + v1alpha1.NetworkNamespace + " get pods -o wide"
+
+// names are those of the clusters that a gateway leads to.
+func (s *subject) names(g *gateway) string {
+	var names []string
+	for _, k := range g.keys {
+		names = append(names, s.peers[k])
+	}
+	return strings.Join(names, ", ")
+}
+
+// maxKeys is how many peerings an agent reads at once.
+const maxKeys = 16
+
+// subject finds a pod, and where its packets cross: between here and some clusters, or all if none is
+// named.
+func (c *Cluster) subject(ctx context.Context, e *Env, namespace, word string, named []string) (*subject, error) {
 	p, err := c.podNamed(ctx, namespace, word)
 	if err != nil {
 		return nil, err
@@ -174,9 +196,14 @@ func (c *Cluster) subject(ctx context.Context, e *Env, namespace, word string) (
 		only = v1alpha1.NetworkKey(v1alpha1.TenantNamespace(tenant))
 	}
 	now := e.Clock.Now()
-	reports, without := all.reports(now), ""
-	for _, t := range all.tunnels() {
-		if only != "" && t.key != only {
+	reports, without, tunnels := all.reports(now), "", all.tunnels()
+	for _, name := range named {
+		if !slices.ContainsFunc(tunnels, func(t *tunnel) bool { return t.Name == name }) {
+			return nil, fmt.Errorf("--peering %s: there is no network with such a cluster; see: pelago status", name)
+		}
+	}
+	for _, t := range tunnels {
+		if only != "" && t.key != only || len(named) > 0 && !slices.Contains(named, t.Name) {
 			continue
 		}
 		t.look(all.fabric, reports[t.key], now)
@@ -194,6 +221,11 @@ func (c *Cluster) subject(ctx context.Context, e *Env, namespace, word string) (
 	if len(s.gateways) == 0 {
 		return nil, fmt.Errorf("no gateway of this cluster carries packets of pod %s%s", p.Name, cmp.Or(without, "; see: pelago status"))
 	}
+	for _, g := range s.gateways {
+		if len(g.keys) > maxKeys {
+			return nil, fmt.Errorf("node %s is the gateway of %d peerings, and packets of %d at most can be read there at once; name those that matter with --peering: %s", g.node, len(g.keys), maxKeys, s.names(g))
+		}
+	}
 	return s, c.agents(ctx, s)
 }
 
@@ -210,8 +242,12 @@ func (c *Cluster) agents(ctx context.Context, s *subject) error {
 			}
 		}
 		if g.agent == "" {
-			return fmt.Errorf("no agent runs on node %s, which is the gateway; see: kubectl -n %s get pods -o wide", g.node, v1alpha1.NetworkNamespace)
+			s.unread = append(s.unread, g)
 		}
+	}
+	s.gateways = slices.DeleteFunc(s.gateways, func(g *gateway) bool { return g.agent == "" })
+	if len(s.gateways) == 0 {
+		return fmt.Errorf("no agent runs on node %s, which is the gateway; %s", s.unread[0].node, seeAgents)
 	}
 	return nil
 }
@@ -238,7 +274,14 @@ func (o *captures) sink(e *Env, s *subject) (take func(key string, frame []byte,
 		if err != nil {
 			return nil, nil, errors.Join(err, closing())
 		}
-		return file.take, closing, nil
+		return func(key string, frame []byte, info gopacket.CaptureInfo) error {
+			if _, has := file.interfaces[key]; !has && s.peers[key] != "" { // a path that has come up
+				if err := file.add(key); err != nil {
+					return err
+				}
+			}
+			return file.take(key, frame, info)
+		}, closing, nil
 	case o.output == "json":
 		encoder := json.NewEncoder(e.Out)
 		return show(func(p Packet) error { return encoder.Encode(p) }), closing, nil
@@ -274,21 +317,36 @@ type packetFile struct {
 func newPacketFile(out io.Writer, keys []string) (f *packetFile, err error) {
 	f = &packetFile{interfaces: map[string]int{}}
 	for i, key := range keys {
-		description := pcapgo.NgInterface{Name: key, LinkType: layers.LinkTypeEthernet, TimestampResolution: 9}
-		if i == 0 {
-			f.writer, err = pcapgo.NewNgWriterInterface(out, description, pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{Application: "pelago capture"}})
-		} else {
-			_, err = f.writer.AddInterface(description)
+		if i > 0 {
+			if err := f.add(key); err != nil {
+				return nil, err
+			}
+			continue
 		}
+		f.writer, err = pcapgo.NewNgWriterInterface(out, interfaceOf(key), pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{Application: "pelago capture"}})
 		if err != nil {
 			return nil, fmt.Errorf("writing the file: %w", err)
 		}
-		f.interfaces[key] = i
+		f.interfaces[key] = 0
 	}
 	if err := f.writer.Flush(); err != nil {
 		return nil, fmt.Errorf("writing the file: %w", err)
 	}
 	return f, nil
+}
+
+func interfaceOf(key string) pcapgo.NgInterface {
+	return pcapgo.NgInterface{Name: key, LinkType: layers.LinkTypeEthernet, TimestampResolution: 9}
+}
+
+// add adds an interface.
+func (f *packetFile) add(key string) error {
+	at, err := f.writer.AddInterface(interfaceOf(key))
+	if err != nil {
+		return fmt.Errorf("writing the file: %w", err)
+	}
+	f.interfaces[key] = at
+	return nil
 }
 
 // take writes a packet.
@@ -305,132 +363,4 @@ func (f *packetFile) take(key string, frame []byte, info gopacket.CaptureInfo) e
 		return fmt.Errorf("writing the file: %w", err)
 	}
 	return nil
-}
-
-// errEnough ends a capture that has as many packets as were asked for.
-var errEnough = errors.New("there are enough packets")
-
-// read takes packets from all gateways until it is to end, and returns how many there were and
-// how many were missed.
-func (o *captures) read(ctx context.Context, e *Env, c *Cluster, s *subject, take func(string, []byte, gopacket.CaptureInfo) error) (seen int, missed uint64, err error) {
-	ending, end := context.WithCancel(ctx)
-	defer end()
-	if o.limit > 0 {
-		after := e.Clock.After(o.limit)
-		go func() {
-			select {
-			case <-after:
-				end()
-			case <-ending.Done():
-			}
-		}()
-	}
-	// What has to end is told so, and given the time to say what it missed.
-	calls, cut := context.WithCancel(context.WithoutCancel(ctx))
-	defer cut()
-	var mu sync.Mutex
-	var group errgroup.Group
-	for _, g := range s.gateways {
-		group.Go(func() error {
-			lost, err := c.tap(calls, ending, g, s.addresses, o.whole, func(key string, frame []byte, info gopacket.CaptureInfo) error {
-				mu.Lock()
-				defer mu.Unlock()
-				if o.count > 0 && seen >= o.count {
-					return errEnough
-				}
-				seen++
-				err := take(key, frame, info)
-				if err == nil && seen == o.count {
-					end()
-				}
-				return err
-			})
-			mu.Lock()
-			missed += lost
-			mu.Unlock()
-			if err != nil && ending.Err() == nil {
-				end()
-				return err
-			}
-			return nil
-		})
-	}
-	done := make(chan error, 1)
-	go func() { done <- group.Wait() }()
-	select {
-	case err = <-done:
-		return seen, missed, err
-	case <-ending.Done():
-	}
-	select {
-	case err = <-done:
-	case <-e.Clock.After(endLimit):
-		cut()
-		err = <-done
-	}
-	return seen, missed, err
-}
-
-// tap reads at one gateway until ending is over.
-func (c *Cluster) tap(ctx, ending context.Context, g *gateway, addresses []netip.Addr, whole bool, take func(string, []byte, gopacket.CaptureInfo) error) (missed uint64, err error) {
-	command := []string{"/pelago-agent", "capture"}
-	for _, k := range g.keys {
-		command = append(command, "--peering", k)
-	}
-	for _, a := range addresses {
-		command = append(command, "--address", a.String())
-	}
-	if whole {
-		command = append(command, "--whole")
-	}
-	// The command reads nothing: that its input ends tells it to end.
-	in, holds := io.Pipe()
-	stop := context.AfterFunc(ending, func() { _ = holds.Close() })
-	defer stop()
-	written, out := io.Pipe()
-	called := make(chan error, 1)
-	go func() {
-		err := c.Stream(ctx, v1alpha1.NetworkNamespace, g.agent, command, in, out)
-		_ = out.CloseWithError(cmp.Or(err, io.EOF))
-		called <- err
-	}()
-	missed, err = readPackets(written, take)
-	_ = written.CloseWithError(cmp.Or(err, errEnough))
-	_ = holds.Close()
-	if failed := <-called; failed != nil && err == nil {
-		err = failed
-	}
-	if err != nil {
-		return missed, fmt.Errorf("reading at node %s: %w; run the command again; if it stays so, see: pelago status", g.node, err)
-	}
-	return missed, nil
-}
-
-// readPackets reads what an agent writes until that ends.
-func readPackets(in io.Reader, take func(key string, frame []byte, info gopacket.CaptureInfo) error) (missed uint64, err error) {
-	r, err := pcapgo.NewNgReader(in, pcapgo.DefaultNgReaderOptions)
-	if err != nil {
-		return 0, fmt.Errorf("reading what the agent says: %w", err)
-	}
-	for {
-		frame, info, err := r.ReadPacketData()
-		if err != nil {
-			for i := range r.NInterfaces() {
-				if at, err := r.Interface(i); err == nil && at.Statistics.PacketsDropped != pcapgo.NgNoValue64 {
-					missed += at.Statistics.PacketsDropped
-				}
-			}
-			if errors.Is(err, io.EOF) {
-				return missed, nil
-			}
-			return missed, fmt.Errorf("reading what the agent says: %w", err)
-		}
-		at, err := r.Interface(info.InterfaceIndex)
-		if err != nil {
-			return missed, fmt.Errorf("reading what the agent says: %w", err)
-		}
-		if err := take(at.Name, frame, info); err != nil {
-			return missed, err
-		}
-	}
 }

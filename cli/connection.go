@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,7 +25,8 @@ func newExplainConnection(e *Env) *cobra.Command {
 		Short: "Walk the way from one pod to another, and stop where it breaks",
 		Long: `Shows each thing that has to be so for a pod to reach another one, wherever the two run: that
 both run, that there is a network between their clusters, by which address the one sees the
-other, that the tunnels on the way carry packets, and that gateways let the connection begin.
+other, that the tunnels on the way carry packets, and that gateways and NetworkPolicies let the
+connection begin; each for every family of addresses that both pods have.
 FROM and TO are pods of this cluster, NAMESPACE/NAME or NAME. It reads this cluster only; to
 try a way, run: pelago test network.`,
 		Example: "  pelago explain connection web-0 db-0 -n shop\n  pelago explain connection shop/web-0 bank/db-0",
@@ -41,9 +44,7 @@ try a way, run: pelago test network.`,
 		}),
 	}
 	c.Flags().StringVarP(&namespace, "namespace", "n", "", "the pods' namespace; that of the kubeconfig's context if not given")
-	if err := c.RegisterFlagCompletionFunc("namespace", e.completeAnyNamespace); err != nil {
-		panic(err) // the flag is there, and registered once
-	}
+	completes(c, "namespace", e.completeAnyNamespace)
 	outputFlag(c, &output)
 	return c
 }
@@ -74,7 +75,10 @@ func (c *Cluster) connectionChain(ctx context.Context, e *Env, namespace, from, 
 			continue
 		}
 		t.look(s.fabric, reports[t.key], now)
-		f.Links[t.Name] = chain.Link{Up: t.Tunnel == TunnelUp, Problem: cmp.Or(t.Message, "it is "+string(t.Tunnel)), Remedy: cmp.Or(t.remedy, "pelago status "+t.Name),
+		policies := slices.ContainsFunc(s.peerings, func(p v1alpha1.Peering) bool {
+			return p.Name == t.Name && p.Status.Remote != nil && slices.Contains(p.Status.Remote.Features, v1alpha1.FeatureNetworkPolicy)
+		})
+		f.Links[t.Name] = chain.Link{Policies: policies, Up: t.Tunnel == TunnelUp, Problem: cmp.Or(t.Message, "it is "+string(t.Tunnel)), Remedy: cmp.Or(t.remedy, "pelago status "+t.Name),
 			Gateway: t.Gateway, Views: t.Views, SeenAs: t.SeenAs, Reach: t.Reachability}
 	}
 	for into, pod := range map[*v1alpha1.Reachability]*corev1.Pod{&f.FromSpace: f.From, &f.ToSpace: f.To} {
@@ -86,19 +90,61 @@ func (c *Cluster) connectionChain(ctx context.Context, e *Env, namespace, from, 
 			*into = o.Spec.Reachability
 		}
 	}
-	var slices discoveryv1.EndpointSliceList
-	if err := c.Client.List(ctx, &slices, client.InNamespace(f.To.Namespace)); err != nil {
+	var endpoints discoveryv1.EndpointSliceList
+	if err := c.Client.List(ctx, &endpoints, client.InNamespace(f.To.Namespace)); err != nil {
 		return nil, describe(fmt.Errorf("listing endpoint slices: %w", err), c)
 	}
-	f.Slices = slices.Items
+	f.Slices = endpoints.Items
 	var maps v1alpha1.NamespaceMapList
 	if err := c.Client.List(ctx, &maps); err != nil {
 		return nil, describe(fmt.Errorf("listing namespace maps: %w", err), c)
 	}
-	for peering := range mappedAt(maps.Items, f.To.Namespace) {
-		f.Mapped = append(f.Mapped, peering)
+	if err := c.policies(ctx, &f, maps.Items); err != nil {
+		return nil, err
 	}
 	return []chain.Chain{chain.Connection(f)}, nil
+}
+
+// policies reads what NetworkPolicies of the namespaces of both pods follow from, and what this
+// cluster's gateways have been told of them.
+func (c *Cluster) policies(ctx context.Context, f *chain.ConnectionFacts, maps []v1alpha1.NamespaceMap) error {
+	f.Mapped, f.Spaces = map[string][]string{}, map[string]map[string]string{}
+	for _, namespace := range []string{f.From.Namespace, f.To.Namespace} {
+		if _, known := f.Spaces[namespace]; known {
+			continue
+		}
+		var n corev1.Namespace
+		if err := c.Client.Get(ctx, client.ObjectKey{Name: namespace}, &n); err != nil {
+			return describe(fmt.Errorf("reading namespace %s: %w", namespace, err), c)
+		}
+		f.Spaces[namespace] = n.Labels
+		for peering := range mappedAt(maps, namespace) {
+			f.Mapped[namespace] = append(f.Mapped[namespace], peering)
+		}
+		var policies networkingv1.NetworkPolicyList
+		if err := c.Client.List(ctx, &policies, client.InNamespace(namespace)); err != nil {
+			return describe(fmt.Errorf("listing network policies: %w", err), c)
+		}
+		f.Policies = append(f.Policies, policies.Items...)
+	}
+	for _, node := range []string{f.From.Spec.NodeName, f.To.Spec.NodeName} {
+		if f.At[node] == "" {
+			continue
+		}
+		var rules v1alpha1.NetworkRulesList
+		err := eachPage(ctx, c.Client, &rules, func() {
+			for i := range rules.Items {
+				if _, concerned := f.Spaces[rules.Items[i].Spec.Namespace]; concerned {
+					f.Rules = append(f.Rules, rules.Items[i])
+				}
+			}
+			rules.Items = nil
+		}, client.InNamespace(v1alpha1.PeeringNamespace(f.At[node])))
+		if err != nil && !notServed(err) {
+			return describe(fmt.Errorf("listing network rules: %w", err), c)
+		}
+	}
+	return nil
 }
 
 // podNamed reads the pod that a word names, in a namespace if it names none.

@@ -41,9 +41,7 @@ provider says and warns of it; of what is not as it should be, what to do. It re
 		}),
 	}
 	c.Flags().StringVarP(&namespace, "namespace", "n", "", "the pod's namespace; that of the kubeconfig's context if not given")
-	if err := c.RegisterFlagCompletionFunc("namespace", e.completeAnyNamespace); err != nil {
-		panic(err) // the flag is there, and registered once
-	}
+	completes(c, "namespace", e.completeAnyNamespace)
 	outputFlag(c, &output)
 	return c
 }
@@ -77,19 +75,19 @@ func (c *Cluster) podChains(ctx context.Context, e *Env, namespace, name string)
 	if f.Offloading, err = c.offloadingOf(ctx, namespace); err != nil {
 		return nil, err
 	}
-	var maps v1alpha1.NamespaceMapList
-	if err := c.Client.List(ctx, &maps); err != nil && !notServed(err) {
-		return nil, describe(fmt.Errorf("listing namespace maps: %w", err), c)
+	maps, err := c.namespaceMaps(ctx)
+	if err != nil {
+		return nil, err
 	}
 	var refusals []v1alpha1.Refusal
 	if owner := metav1.GetControllerOf(f.Pod); owner != nil {
-		refusals = refusedOwner(maps.Items, string(owner.UID))
+		refusals = refusedOwner(maps, string(owner.UID))
 	}
 	if f.Nodes, err = c.virtualNodes(ctx, refusals); err != nil {
 		return nil, err
 	}
 	for _, n := range f.Nodes {
-		if at, has := mappedAt(maps.Items, namespace)[n.Node.Labels[v1alpha1.LabelPeering]]; has && n.Node.Name == f.Pod.Spec.NodeName {
+		if at, has := mappedAt(maps, namespace)[n.Node.Labels[v1alpha1.LabelPeering]]; has && n.Node.Name == f.Pod.Spec.NodeName {
 			f.Mapped = &at
 		}
 	}
@@ -116,11 +114,11 @@ func (c *Cluster) namespaceChains(ctx context.Context, _ *Env, name string) ([]c
 	if f.Offloading, err = c.offloadingOf(ctx, name); err != nil {
 		return nil, err
 	}
-	var maps v1alpha1.NamespaceMapList
-	if err := c.Client.List(ctx, &maps); err != nil && !notServed(err) {
-		return nil, describe(fmt.Errorf("listing namespace maps: %w", err), c)
+	maps, err := c.namespaceMaps(ctx)
+	if err != nil {
+		return nil, err
 	}
-	f.Mapped = mappedAt(maps.Items, name)
+	f.Mapped, f.Objects = mappedAt(maps, name), chain.ObjectsOf(maps, name)
 	if f.Nodes, err = c.virtualNodes(ctx, nil); err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ func (s *snapshot) report(now time.Time) Report {
 	r := Report{
 		Problems: []Problem{}, Pending: []Problem{}, Components: []ComponentReport{}, Peerings: []PeeringReport{},
 		Tenants: []TenantReport{}, Invitations: []InvitationReport{}, Tombstones: []string{},
-		VirtualNodes: []VirtualNodeReport{}, OffloadedNamespaces: []OffloadedReport{}, Networks: []NetworkReport{},
+		VirtualNodes: []VirtualNodeReport{}, OffloadedNamespaces: []OffloadedReport{}, Objects: []ObjectReport{}, Networks: []NetworkReport{},
 		Cluster: ClusterReport{Name: s.settings.Cluster.Name, ID: s.id, KubernetesVersion: s.kubernetes, ServerURL: s.settings.APIServer.URL},
 	}
 	for name, at := range s.heard {
@@ -34,6 +34,7 @@ func (s *snapshot) report(now time.Time) Report {
 	s.strays(&r)
 	s.judgeNodes(&r)
 	s.judgeOffloadings(&r)
+	s.judgeObjects(&r)
 	s.judgeMappings(&r)
 	s.judgePods(&r, now)
 	for _, t := range s.tenants {

@@ -70,9 +70,7 @@ What stays pending: pelago explain pod NAME -n NAMESPACE.`,
 	outputFlag(c, &o.output)
 	o.given = f.Changed
 	for flag, words := range map[string][]string{"pod-offloading-strategy": podStrategies, "namespace-mapping-strategy": mappingStrategies} {
-		if err := c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-			panic(err) // the flag is there, and registered once
-		}
+		completes(c, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 	}
 	completeReach(c)
 	group.AddCommand(c)

@@ -74,6 +74,9 @@ func (c *Cluster) offloadings(ctx context.Context, s *snapshot) error {
 	if err := c.mappings(ctx, s); err != nil {
 		return err
 	}
+	if err := c.objects(ctx, s); err != nil {
+		return err
+	}
 	return c.readPods(ctx, s)
 }
 

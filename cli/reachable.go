@@ -34,9 +34,7 @@ func checkReach(word string) error {
 }
 
 func completeReach(c *cobra.Command) {
-	if err := c.RegisterFlagCompletionFunc("reachability", cobra.FixedCompletions(reaches(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the flag is there, and registered once
-	}
+	completes(c, "reachability", cobra.FixedCompletions(reaches(), cobra.ShellCompDirectiveNoFileComp))
 }
 
 // sayReach says what a change of which pods take part means.
@@ -67,7 +65,7 @@ func (w *testbed) choices(ctx context.Context, results []reach.Result) {
 	}
 	for i := range results {
 		r := &results[i]
-		if w.at[r.From] == w.at[r.To] {
+		if w.at[r.From] == w.at[r.To] || r.To == reach.API { // which is open when pods are not
 			continue
 		}
 		for _, pod := range []string{r.From, r.To} {
@@ -85,7 +83,7 @@ func (w *testbed) choices(ctx context.Context, results []reach.Result) {
 func (w *testbed) doubts(results []reach.Result) {
 	for i := range results {
 		r := &results[i]
-		if peer := cmp.Or(w.at[r.To], w.at[r.From]); !r.OK && r.Closed == "" && w.at[r.From] != w.at[r.To] {
+		if peer := cmp.Or(w.at[r.To], w.at[r.From]); r.Bad() && r.To != reach.API && w.at[r.From] != w.at[r.To] {
 			r.Remedy += fmt.Sprintf("; the peer may hold the way closed: its owner sees it in spec.reachability of the Tenant at %s", peer)
 		}
 	}

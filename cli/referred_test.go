@@ -31,6 +31,7 @@ func TestExplainWhatIsMissing(t *testing.T) {
 	s.create(space)
 	mapped := &v1alpha1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: space.Name, Name: v1alpha1.NamespaceMapName}}
 	s.create(mapped)
+	mapped.Status.Objects = []v1alpha1.ReflectedObject{{Kind: "Ingress", Namespace: name, Name: "web", Refused: true, Reason: v1alpha1.ReasonRefused, Message: "the provider refuses it; ask its owner"}}
 	mapped.Status.Namespaces = map[string]v1alpha1.MappedNamespace{name: {Name: name + "-rome", Phase: v1alpha1.MappingReady}}
 	if err := s.c.Status().Update(t.Context(), mapped); err != nil {
 		t.Fatal(err)
@@ -52,6 +53,9 @@ func TestExplainWhatIsMissing(t *testing.T) {
 		"Secret large is not carried to oslo: beside the point", "Secret none is not carried to pisa: there is no such Secret in this namespace"} {
 		s.create(&corev1.Event{ObjectMeta: in("e" + string(rune('a'+i))), InvolvedObject: corev1.ObjectReference{Kind: "Secret", Namespace: name, Name: "large"}, Type: "Warning",
 			Reason: "NotReflected", Message: message, ReportingController: "pelago-manager", LastTimestamp: metav1.NewTime(began.Add(time.Duration(i) * time.Minute))})
+	}
+	if all := s.run("status"); !strings.Contains(all.out, "Ingress lacking-shop/web at pisa: the provider refuses it (Refused)\n  → ask its owner\n") {
+		t.Errorf("status: %+v", all)
 	}
 	got := s.run("explain", "pod", "web", "-n", name, "-o", "json")
 	for _, want := range []string{"Secret login is there at home, without the key password; there is no Secret none in namespace lacking-shop of this cluster; " +

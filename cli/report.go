@@ -29,6 +29,10 @@ type Report struct {
 	OffloadedNamespaces []OffloadedReport `json:"offloadedNamespaces"`
 	// OffloadedPods counts the pods of these namespaces that are at other clusters.
 	OffloadedPods int `json:"offloadedPods"`
+	// Objects are those of these namespaces that other clusters refuse, have otherwise than
+	// this one, or give addresses; MoreObjects counts others of which no more is known.
+	Objects     []ObjectReport `json:"objects"`
+	MoreObjects int            `json:"moreObjects,omitempty"`
 	// Networks are the tunnels between this cluster's network and others.
 	Networks []NetworkReport `json:"networks"`
 	// Invitations that nobody has used yet.

@@ -55,7 +55,7 @@ func TestRequests(t *testing.T) {
 	for _, c := range cases {
 		s := busy()
 		s.deployments, s.peerings, s.tenants, s.invitations, s.tombstones = s.deployments[1:], s.peerings[:1], nil, nil, nil
-		s.nodes, s.offloadings, s.pods = nil, nil, nil
+		s.nodes, s.offloadings, s.pods, s.maps = nil, nil, nil, nil
 		s.peerings[0].Status.TenantNamespace = "pelago-tenant-rome"
 		s.requests = []v1alpha1.ResourceRequest{c.request}
 		if c.request.Name != "default" {
@@ -81,7 +81,7 @@ func TestRequests(t *testing.T) {
 // they say why, by itself if they do not.
 func TestUnmetPeering(t *testing.T) {
 	s := busy()
-	s.nodes, s.offloadings, s.pods = nil, nil, nil
+	s.nodes, s.offloadings, s.pods, s.maps = nil, nil, nil, nil
 	s.deployments, s.peerings, s.tenants, s.tombstones = s.deployments[1:], s.peerings[:1], nil, nil
 	s.requests = nil
 	full := isNot(v1alpha1.ConditionResourcesAccepted, v1alpha1.ReasonNothingFree, "request default: full")

@@ -48,6 +48,9 @@ func (v view) report(r Report) error {
 	if err := v.offloaded(r.OffloadedNamespaces); err != nil {
 		return err
 	}
+	if err := v.objects(r); err != nil {
+		return err
+	}
 	if err := v.tenants(r.Tenants); err != nil {
 		return err
 	}

@@ -24,10 +24,11 @@ func newStatus(e *Env) *cobra.Command {
 		Use:   "status [NAME]",
 		Short: "Show what is wrong, then what there is: peerings, virtual nodes, tenants",
 		Long: `Shows problems first, then what waits for somebody, each with what to do about it; then
-this cluster, its peerings, virtual nodes and offloaded namespaces, the tenants that use it,
-the tunnels between its network and theirs, and its invitations. With NAME, which is
-the peering, the remote cluster's own name, or its id, it shows what concerns that cluster,
-each request, and by which addresses the two see each other.`,
+this cluster, its peerings, virtual nodes and offloaded namespaces, which of their objects
+other clusters refuse or have otherwise, the tenants that use it, the tunnels between its
+network and theirs, and its invitations. With NAME, which is the peering, the remote
+cluster's own name, or its id, it shows what concerns that cluster, each request, and by which
+addresses the two see each other.`,
 		Example:           "  pelago status\n  pelago status milan\n  pelago status -o json",
 		Args:              atMost("NAME"),
 		ValidArgsFunction: e.completePeerings,
@@ -80,7 +81,8 @@ type snapshot struct {
 	nodes       []corev1.Node // virtual ones
 	offloadings []v1alpha1.NamespaceOffloading
 	mapped      []v1alpha1.IPMapping
-	pods        []corev1.Pod // on virtual nodes, and of offloaded namespaces
+	maps        []v1alpha1.NamespaceMap // with providers
+	pods        []corev1.Pod            // on virtual nodes, and of offloaded namespaces
 	fabric      fabric
 }
 
@@ -179,6 +181,7 @@ func (s *snapshot) narrow(word string) error {
 			slices.ContainsFunc(s.tenants, func(t v1alpha1.Tenant) bool { return r.Namespace == v1alpha1.TenantNamespace(t.Name) })
 	})
 	s.nodes = keep(s.nodes, func(n corev1.Node) bool { return n.Labels[v1alpha1.LabelPeering] == name })
+	s.maps = keep(s.maps, func(m v1alpha1.NamespaceMap) bool { return m.Namespace == v1alpha1.PeeringNamespace(name) })
 	s.offloadings = keep(s.offloadings, func(o v1alpha1.NamespaceOffloading) bool {
 		return slices.ContainsFunc(o.Status.Clusters, func(at v1alpha1.ClusterOffloading) bool {
 			return at.Name == name && meta.IsStatusConditionTrue(at.Conditions, v1alpha1.ConditionOffloadingRequired)

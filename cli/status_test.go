@@ -68,6 +68,7 @@ func busy() *snapshot {
 		tombstones:  []string{"genoa"},
 		nodes:       []corev1.Node{virtualNode("milan", "milan", corev1.ConditionTrue), virtualNode("paris", "paris-with-a-name-of-forty-characters-ok", corev1.ConditionFalse), virtualNode("milan-batch", "milan", corev1.ConditionFalse)},
 		offloadings: offloadings(),
+		maps:        shownObjects(),
 		pods: []corev1.Pod{podOn("shop", "a", "milan"), podOn("shop", "b", "milan"), podOn("shop", "c", "node1"), podOn("shop", "d", ""),
 			sick("shop", "e", "milan", corev1.PodRunning, "ContainersNotReady", -time.Hour), sick("shop", "f", "milan", corev1.PodPending, v1alpha1.ReasonNotAdmitted, -time.Second),
 			sick("shop", "g", "milan", corev1.PodPending, v1alpha1.ReasonNotAdmitted, -time.Second), sick("shop", "h", "milan", corev1.PodPending, "", -time.Second),
@@ -112,6 +113,24 @@ func offloadings() []v1alpha1.NamespaceOffloading {
 	}
 }
 
+// shownObjects are what two providers refuse or have otherwise, more than is told.
+func shownObjects() []v1alpha1.NamespaceMap {
+	of := func(peering string, more int32, objects ...v1alpha1.ReflectedObject) v1alpha1.NamespaceMap {
+		return v1alpha1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.PeeringNamespace(peering), Name: v1alpha1.NamespaceMapName},
+			Status: v1alpha1.NamespaceMapStatus{Objects: objects, MoreObjects: more}}
+	}
+	var many []v1alpha1.ReflectedObject
+	for i := range 6 {
+		many = append(many, v1alpha1.ReflectedObject{Kind: "Ingress", Namespace: "shop", Name: "web-" + string(rune('a'+i)), Refused: true, Reason: v1alpha1.ReasonRefused,
+			Message: "the provider refuses it; ask the provider's owner, who sees the reason in the ShadowObject ingress-0123"})
+	}
+	return []v1alpha1.NamespaceMap{
+		of("milan", 3, append(many, v1alpha1.ReflectedObject{Kind: "Service", Namespace: "shop", Name: "front", Addresses: []string{"192.0.2.7", "lb.example"}})...),
+		of("paris-with-a-name-of-forty-characters-ok", 0, v1alpha1.ReflectedObject{Kind: "Service", Namespace: "shop", Name: "web", Reason: v1alpha1.ReasonFamilyMissing,
+			Message: "that cluster has no Services of its IP families; give it a family that both clusters have"}),
+	}
+}
+
 // podOn is a pod that asks for half a CPU and is well; those without a node are older than the offloading.
 func podOn(namespace, name, node string) corev1.Pod {
 	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + name)}, Spec: corev1.PodSpec{NodeName: node,
@@ -151,7 +170,7 @@ func TestReport(t *testing.T) {
 	well.deployments, well.peerings, well.invitations, well.tombstones = well.deployments[1:], well.peerings[:1], nil, nil
 	well.requests, well.tenants[0].Spec.State = well.requests[:1], ""
 	well.fabric.configs = well.fabric.configs[:2]
-	well.nodes, well.offloadings, well.pods = well.nodes[:1], well.offloadings[3:], well.pods[:3]
+	well.nodes, well.offloadings, well.pods, well.maps = well.nodes[:1], well.offloadings[3:], well.pods[:3], nil
 	narrow := busy()
 	if err := narrow.narrow("milan"); err != nil {
 		t.Fatal(err)

@@ -25,6 +25,7 @@ import (
 // testNetwork is the command's flags.
 type testNetwork struct {
 	keep    bool
+	with    []string
 	output  string
 	timeout time.Duration
 	settle  time.Duration
@@ -40,6 +41,14 @@ const (
 	removeLimit = 15 * time.Second
 )
 
+// What is tried only if it is asked for.
+const (
+	withBalancer = "load-balancer"
+	withAPI      = "api"
+)
+
+var extras = []string{withBalancer, withAPI}
+
 func newTest(e *Env) *cobra.Command {
 	group := &cobra.Command{Use: "test", Short: "Try whether something works", Example: "  pelago test network"}
 	o := &testNetwork{}
@@ -48,17 +57,25 @@ func newTest(e *Env) *cobra.Command {
 		Short: "Try every way between pods here and at the providers",
 		Long: `Runs a pod here and one at each provider, in a namespace of its own, and has each call the
 others in every way that applications do: by the pod's address, by its Service's address, by
-names, by a port of a node. Each call carries 128 KiB there and back, so that a way that loses
-large packets fails. Shows every way with what came of it, and for those that fail why and what
-to do; it ends with 1 if one does. Ways that this cluster holds closed by its own choice, with
-spec.reachability of the Peering, are not tried and no failure. All is removed at the end. NAME is one provider's peering.`,
-		Example:           "  pelago test network\n  pelago test network milan -o json",
+names, by a port of a node; over TCP, where each call carries 128 KiB there and back, so that a
+way that loses large packets fails, and over UDP; and by each family of addresses that pods of
+both clusters have. At a provider the name of a Service leads to the address that it has there.
+Shows every way with what came of it, and for those that fail why and what to do; it ends with 1
+if one does. Ways that this cluster holds closed by its own choice, with spec.reachability of the
+Peering, are not tried and no failure. Not tried either, and said so, are two that take more than
+pods, unless --with names them: load-balancer has this cluster give each pod a load balancer, which
+may cost something and be called by others meanwhile; api has pods at providers call home's API
+server, for which they get a token of an account without rights. All is removed at the end. NAME is
+one provider's peering.`,
+		Example:           "  pelago test network\n  pelago test network milan -o json\n  pelago test network --with load-balancer,api",
 		Args:              atMost("NAME"),
 		ValidArgsFunction: e.completePeerings,
 		RunE:              e.does(o.run),
 	}
 	f := c.Flags()
 	f.BoolVar(&o.keep, "keep", false, "leave the pods running, to look for yourself")
+	f.StringSliceVar(&o.with, "with", nil, "ways to try as well: "+strings.Join(extras, ", "))
+	completes(c, "with", cobra.FixedCompletions(extras, cobra.ShellCompDirectiveNoFileComp))
 	durationFlag(f, &o.timeout, "timeout", waitDefault, "how long the pods may take to run")
 	durationFlag(f, &o.settle, "settle", settleUsual, "how long a way may take until it is good")
 	outputFlag(c, &o.output)
@@ -74,7 +91,7 @@ func newProbe(e *Env) *cobra.Command {
 			RunE: e.does(func(ctx context.Context, _ *Env, _ []string) error {
 				return reach.Serve(ctx, net.JoinHostPort("", strconv.Itoa(reach.Port)))
 			})},
-		&cobra.Command{Use: "call HOST:PORT...", Short: "Make calls", Example: "  pelago probe call milan:8080", Args: cobra.MinimumNArgs(1),
+		&cobra.Command{Use: "call [NETWORK/]HOST:PORT...", Short: "Make calls", Example: "  pelago probe call milan:8080 udp6/milan:8080", Args: cobra.MinimumNArgs(1),
 			RunE: e.does(func(ctx context.Context, e *Env, args []string) error {
 				return reach.Write(e.Out, reach.Call(ctx, args))
 			})},
@@ -86,13 +103,18 @@ func newProbe(e *Env) *cobra.Command {
 }
 
 func (o *testNetwork) run(ctx context.Context, e *Env, args []string) (err error) {
+	for _, word := range o.with {
+		if !slices.Contains(extras, word) {
+			return usage("--with %q is unknown; use %s", word, strings.Join(extras, ", "))
+		}
+	}
 	c, err := e.open()
 	if err != nil {
 		return err
 	}
 	limit := o.timeout
 	if limit > 0 { // else there is none
-		limit += o.settle + roundLimit
+		limit += 2*o.settle + roundLimit
 	}
 	ctx, cancel := bound(ctx, limit)
 	defer cancel()
@@ -102,6 +124,7 @@ func (o *testNetwork) run(ctx context.Context, e *Env, args []string) (err error
 	if err != nil {
 		return err
 	}
+	w.balance, w.api = slices.Contains(o.with, withBalancer), slices.Contains(o.with, withAPI)
 	progress.Step("Making a namespace with a pod here and one at %s", strings.Join(w.providers(), ", "))
 	if o.keep {
 		defer func() {
@@ -113,9 +136,13 @@ func (o *testNetwork) run(ctx context.Context, e *Env, args []string) (err error
 	if err := w.build(ctx); err != nil {
 		return describe(err, c)
 	}
-	pods, err := w.wait(ctx, e, progress, o.timeout)
-	if err != nil {
+	if err := w.wait(ctx, e, progress, o.timeout); err != nil {
 		return err
+	}
+	w.balanced(ctx, e, progress, o.settle)
+	pods, err := w.ends(ctx)
+	if err != nil {
+		return describe(err, c)
 	}
 	results, err := w.try(ctx, e, progress, o.settle, reach.Paths(w.namespace, headless, pods), pods)
 	if err != nil {
@@ -128,7 +155,6 @@ func (o *testNetwork) run(ctx context.Context, e *Env, args []string) (err error
 // try calls every way until it is good or the time to settle is over.
 func (w *testbed) try(ctx context.Context, e *Env, progress *screen.Progress, settle time.Duration, paths []reach.Path, pods []reach.Pod) ([]reach.Result, error) {
 	until := e.Clock.Now().Add(settle)
-	bad := func(r reach.Result) bool { return !r.OK && r.Closed == "" }
 	results := make([]reach.Result, len(paths))
 	for i, p := range paths {
 		results[i] = reach.Judge(p, reach.Answer{Err: "not called yet", At: reach.AtConnect}, pods)
@@ -137,13 +163,13 @@ func (w *testbed) try(ctx context.Context, e *Env, progress *screen.Progress, se
 	for {
 		good := 0
 		for _, r := range results {
-			if !bad(r) {
+			if !r.Bad() {
 				good++
 			}
 		}
 		progress.Step("Calling: %d of %d ways are as they should be", good, len(results))
 		err := w.round(ctx, results, pods)
-		done := !slices.ContainsFunc(results, bad)
+		done := !slices.ContainsFunc(results, reach.Result.Bad)
 		switch {
 		case done || ctx.Err() == nil && e.Clock.Now().After(until):
 			w.doubts(results)
@@ -168,7 +194,7 @@ func (w *testbed) round(ctx context.Context, results []reach.Result, pods []reac
 	for from, places := range left(results) {
 		command := []string{"/pelago", "probe", "call"}
 		for _, i := range places {
-			command = append(command, net.JoinHostPort(results[i].Host, strconv.Itoa(int(results[i].Port))))
+			command = append(command, results[i].Target())
 		}
 		group.Go(func() error {
 			out, err := w.cluster.Exec(ctx, w.namespace, from, command)
@@ -193,7 +219,7 @@ func (w *testbed) round(ctx context.Context, results []reach.Result, pods []reac
 func left(results []reach.Result) map[string][]int {
 	all := map[string][]int{}
 	for i, r := range results {
-		if !r.OK && r.Closed == "" && r.Host != "" {
+		if r.Bad() && r.Host != "" {
 			all[r.From] = append(all[r.From], i)
 		}
 	}
@@ -204,7 +230,7 @@ func left(results []reach.Result) map[string][]int {
 func (o *testNetwork) print(e *Env, results []reach.Result) error {
 	var bad []reach.Result
 	for _, r := range results {
-		if !r.OK && r.Closed == "" {
+		if r.Bad() {
 			bad = append(bad, r)
 		}
 	}
@@ -222,15 +248,26 @@ func (o *testNetwork) print(e *Env, results []reach.Result) error {
 }
 
 func printPaths(w io.Writer, paint screen.Paint, width int, results []reach.Result) error {
+	several := slices.ContainsFunc(results, func(r reach.Result) bool { return r.Family == reach.IPv6 }) &&
+		slices.ContainsFunc(results, func(r reach.Result) bool { return r.Family == reach.IPv4 })
+	by := func(r reach.Result) string {
+		if several && r.Family != "" {
+			return r.By + ", " + string(r.Family)
+		}
+		return r.By
+	}
 	var rows [][]screen.Cell
 	for _, r := range results {
-		row := screen.Row(r.From, r.To, r.By, "ok", (time.Duration(r.Micros) * time.Microsecond).Round(10*time.Microsecond).String(), r.Client)
+		row := screen.Row(r.From, r.To, by(r), "ok", (time.Duration(r.Micros) * time.Microsecond).Round(10*time.Microsecond).String(), r.Client)
 		row[3].Colour = screen.Green
 		if !r.OK {
 			row[3] = screen.Cell{Text: "fails", Colour: screen.Red}
 			row[4].Text = "-"
 		}
-		if r.Closed != "" {
+		switch {
+		case r.Untried != "":
+			row[3] = screen.Cell{Text: "not tried", Colour: screen.Faint}
+		case r.Closed != "":
 			row[3] = screen.Cell{Text: "closed", Colour: screen.Yellow}
 		}
 		rows = append(rows, row)
@@ -239,14 +276,20 @@ func printPaths(w io.Writer, paint screen.Paint, width int, results []reach.Resu
 		return err
 	}
 	told := map[string]bool{}
+	once := func(about, text string) {
+		if !told[about] {
+			fmt.Fprint(w, "\n", screen.Wrap(text, "  ", screen.Width))
+		}
+		told[about] = true
+	}
 	for _, r := range results {
-		if r.Closed != "" {
-			if !told[r.Closed] {
-				fmt.Fprint(w, "\n", screen.Wrap(r.Closed+". "+r.Remedy, "  ", screen.Width))
-			}
-			told[r.Closed] = true
-		} else if !r.OK {
-			fmt.Fprint(w, "\n", screen.Wrap(fmt.Sprintf("%s to %s by %s: %s. %s", r.From, r.To, r.By, r.Why, r.Remedy), "  ", screen.Width))
+		switch {
+		case r.Untried != "":
+			once(r.Untried, fmt.Sprintf("Not tried by %s: %s.", r.By, r.Untried))
+		case r.Closed != "":
+			once(r.Closed, r.Closed+". "+r.Remedy)
+		case !r.OK:
+			fmt.Fprint(w, "\n", screen.Wrap(fmt.Sprintf("%s to %s by %s: %s. %s", r.From, r.To, by(r), r.Why, r.Remedy), "  ", screen.Width))
 		}
 	}
 	return nil
@@ -259,21 +302,46 @@ func (w *testbed) ends(ctx context.Context) ([]reach.Pod, error) {
 	if err := errors.Join(w.cluster.Client.List(ctx, &pods, client.InNamespace(w.namespace)), w.cluster.Client.List(ctx, &services, client.InNamespace(w.namespace))); err != nil {
 		return nil, fmt.Errorf("reading the test's pods: %w", err)
 	}
+	peers := map[string]peerRanges{}
+	for _, peering := range w.providers() {
+		peers[peering] = w.ranges(ctx, peering)
+	}
 	var ends []reach.Pod
 	for i := range pods.Items {
 		p := &pods.Items[i]
-		end := reach.Pod{Name: p.Name, Cluster: w.own, Home: w.at[p.Name] == "", Address: p.Status.PodIP, NodeAddress: w.nodeAddress, Seen: map[string]string{}}
+		end := reach.Pod{Name: p.Name, Cluster: w.own, Home: w.at[p.Name] == "", Addresses: reach.Of(podIPs(p)...), Nodes: reach.Of(w.nodeAddresses...), Seen: map[string]reach.Addresses{},
+			Unbalanced: "It takes a load balancer of this cluster: --with " + withBalancer, Unasked: "It takes a token of this cluster at the provider: --with " + withAPI}
 		if !end.Home {
 			end.Cluster = w.at[p.Name]
 		}
-		for _, s := range services.Items {
-			if s.Name == p.Name && len(s.Spec.Ports) > 0 {
-				end.ServiceAddress, end.NodePort = s.Spec.ClusterIP, s.Spec.Ports[0].NodePort
+		if w.balance {
+			end.Unbalanced = "There is no load balancer here that gives Services of this type an address"
+		}
+		if w.api {
+			end.Unasked = ""
+		}
+		for _, peer := range peers {
+			end.Families = append(end.Families, peer.home...)
+		}
+		if !end.Home {
+			end.Families = peers[end.Cluster].there
+		}
+		for family := range end.Addresses {
+			end.Families = append(end.Families, family)
+		}
+		slices.Sort(end.Families)
+		end.Families = slices.Compact(end.Families)
+		for j := range services.Items {
+			switch s := &services.Items[j]; {
+			case s.Name == p.Name && len(s.Spec.Ports) > 0:
+				end.Service, end.NodePort = reach.Of(append([]string{s.Spec.ClusterIP}, s.Spec.ClusterIPs...)...), s.Spec.Ports[0].NodePort
+			case s.Name == p.Name+balancedSuffix:
+				end.Balancers = balancers(s)
 			}
 		}
 		for _, peering := range w.providers() {
 			if peering != end.Cluster || end.Home {
-				end.Seen[peering] = w.seenBy(ctx, peering, p.Status.PodIP)
+				end.Seen[peering] = reach.Of(peers[peering].seen(podIPs(p))...)
 			}
 		}
 		ends = append(ends, end)
@@ -282,19 +350,64 @@ func (w *testbed) ends(ctx context.Context) ([]reach.Pod, error) {
 	return ends, nil
 }
 
-// seenBy is the address by which pods at a provider see one that has an address here, "" if it
-// has none.
-func (w *testbed) seenBy(ctx context.Context, peering, address string) string {
-	real, err := netip.ParseAddr(address)
-	if err != nil {
-		return ""
+func podIPs(p *corev1.Pod) []string {
+	all := []string{p.Status.PodIP}
+	for _, ip := range p.Status.PodIPs {
+		all = append(all, ip.IP)
 	}
-	var n v1alpha1.NetworkConfig
-	if err := w.cluster.Client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.PeeringNamespace(peering), Name: v1alpha1.NetworkConsumer}, &n); err != nil {
-		return ""
+	return all
+}
+
+// balancers are what a load balancer gave a Service; a name stands for all of its families.
+func balancers(s *corev1.Service) reach.Addresses {
+	all := reach.Addresses{}
+	for _, given := range s.Status.LoadBalancer.Ingress {
+		if family := reach.FamilyOf(given.IP); family != "" {
+			all[family] = given.IP
+			continue
+		}
+		for _, family := range s.Spec.IPFamilies {
+			if given.Hostname != "" && all[reach.Family(family)] == "" {
+				all[reach.Family(family)] = given.Hostname
+			}
+		}
 	}
-	if a, ok := v1alpha1.ViewOf(n.Status.Views, real); ok {
-		return a.String()
+	return all
+}
+
+// peerRanges are the families of pods here and at a provider, and how that sees those here.
+type peerRanges struct {
+	home, there []reach.Family
+	views       []v1alpha1.NetworkView
+}
+
+// seen are addresses as pods at the provider see them.
+func (r peerRanges) seen(addresses []string) (all []string) {
+	for _, text := range addresses {
+		if real, err := netip.ParseAddr(text); err == nil {
+			if a, ok := v1alpha1.ViewOf(r.views, real.Unmap()); ok {
+				all = append(all, a.String())
+			}
+		}
 	}
-	return ""
+	return all
+}
+
+// ranges reads what both clusters have said of their pods.
+func (w *testbed) ranges(ctx context.Context, peering string) (r peerRanges) {
+	for name, families := range map[string]*[]reach.Family{v1alpha1.NetworkConsumer: &r.home, v1alpha1.NetworkProvider: &r.there} {
+		var n v1alpha1.NetworkConfig
+		if w.cluster.Client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.PeeringNamespace(peering), Name: name}, &n) != nil {
+			continue // then the ways of this peering have no address
+		}
+		if name == v1alpha1.NetworkConsumer {
+			r.views = n.Status.Views
+		}
+		for _, text := range n.Spec.Pods {
+			if p, err := netip.ParsePrefix(text); err == nil && !slices.Contains(n.Spec.Transit, text) {
+				*families = append(*families, reach.FamilyOf(p.Addr().String()))
+			}
+		}
+	}
+	return r
 }

@@ -118,9 +118,11 @@ func TestTestNetwork(t *testing.T) {
 		answers := make([]reach.Answer, len(command)-3)
 		for i := range answers {
 			answers[i] = reach.Answer{Server: map[string]string{homePod: "milan", "milan": homePod}[pod], Client: "10.42.0.5", Micros: 1200}
+			if strings.HasPrefix(command[3+i], "api/") {
+				answers[i].Server = reach.API
+			}
 		}
-		var out bytes.Buffer
-		return out.String() + mustWrite(t, answers), nil
+		return mustWrite(t, answers), nil
 	})
 	r := s.tests(good)
 	if r.code != 0 || strings.Contains(r.out, "fails") || !strings.Contains(r.out, "service name") {
@@ -129,6 +131,19 @@ func TestTestNetwork(t *testing.T) {
 	if !slices.Contains(called, "10.81.0.5:8080") || !slices.ContainsFunc(called, func(c string) bool { return strings.HasSuffix(c, ".svc.cluster.local:8080") }) {
 		t.Errorf("milan called %v", called)
 	}
+	if strings.Contains(strings.Join(called, " "), "api/") || !slices.Contains(called, "udp4/10.81.0.5:8080") {
+		t.Errorf("milan called %v", called)
+	}
+	for _, said := range []string{"not tried", "--with load-balancer", "--with api", "Node ports of a provider"} {
+		if strings.Count(strings.Join(strings.Fields(r.out), " "), said) < 1 {
+			t.Errorf("it does not say %q: %s", said, r.out)
+		}
+	}
+	if r := s.tests(good, "--with", "all"); r.code != 2 || !strings.Contains(r.err, "use load-balancer, api") {
+		t.Errorf("with what there is not: %+v", r)
+	}
+	s.withMore(good)
+	s.byFamily(good)
 	eventually(t, "the namespace is gone", func() bool {
 		var spaces corev1.NamespaceList
 		_ = s.c.List(t.Context(), &spaces)
@@ -162,6 +177,86 @@ func TestTestNetwork(t *testing.T) {
 	})
 	if r := s.tests(never); r.code != 0 || strings.Contains(r.out, "fails") || !strings.Contains(r.out, "closed") || strings.Count(r.out, "own choice") != 1 {
 		t.Errorf("where this cluster holds all closed: %+v", r)
+	}
+}
+
+// withMore has a test try what takes more than pods, where nothing gives load balancers and then
+// where something does.
+func (s *stage) withMore(good execution) {
+	s.t.Helper()
+	var offered v1alpha1.NamespaceOffloading
+	called, token := "", false
+	watched := execution(func(ctx context.Context, namespace, pod string, command []string) (string, error) {
+		called += strings.Join(command, " ") + "\n"
+		var p corev1.Pod
+		if err := errors.Join(s.c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.OffloadingName}, &offered), s.c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: pod}, &p)); err != nil {
+			return "", err
+		}
+		token = token || pod == "milan" && *p.Spec.AutomountServiceAccountToken
+		if pod == homePod && *p.Spec.AutomountServiceAccountToken {
+			s.t.Error("the pod at home has a token")
+		}
+		return good(ctx, namespace, pod, command)
+	})
+	one := make(chan struct{}, 1) // who calls does so alone
+	oneByOne := execution(func(ctx context.Context, namespace, pod string, command []string) (string, error) {
+		one <- struct{}{}
+		defer func() { <-one }()
+		return watched(ctx, namespace, pod, command)
+	})
+	if r := s.tests(oneByOne, "--with", "load-balancer,api", "--settle", "1s"); r.code != 0 || !strings.Contains(r.out, "no load balancer here") || strings.Contains(r.out, "Not tried by home's API") {
+		s.t.Errorf("without a load balancer: %+v", r)
+	}
+	if !strings.Contains(called, "api/kubernetes.default.svc:443") || offered.Spec.ServiceAccountTokens != v1alpha1.TokensAllow || !token {
+		s.t.Errorf("home's API is not called, or cannot be: %+v, %s", offered.Spec, called)
+	}
+	stop := s.play(func(ctx context.Context) {
+		var services corev1.ServiceList
+		s.c.List(ctx, &services)
+		for i := range services.Items {
+			if o := &services.Items[i]; strings.HasSuffix(o.Name, balancedSuffix) && len(o.Status.LoadBalancer.Ingress) == 0 {
+				o.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.9"}}
+				s.c.Status().Update(ctx, o)
+			}
+		}
+	})
+	defer stop()
+	if r := s.tests(oneByOne, "--with", "load-balancer", "--settle", "20s"); r.code != 0 || strings.Contains(r.out, "no load balancer here") || !strings.Contains(called, "198.51.100.9:8080") {
+		s.t.Errorf("with a load balancer: %+v, %s", r, called)
+	}
+}
+
+// byFamily has both clusters have IPv6 of which nothing comes through: that is not good.
+func (s *stage) byFamily(good execution) {
+	s.t.Helper()
+	both := []string{"10.42.0.0/16", "fd42::/64"}
+	theirs := config(v1alpha1.PeeringNamespace("milan"), v1alpha1.NetworkProvider, "", nil)
+	theirs.Spec.Pods = both
+	var ours v1alpha1.NetworkConfig
+	if err := s.c.Get(s.t.Context(), client.ObjectKey{Namespace: theirs.Namespace, Name: v1alpha1.NetworkConsumer}, &ours); err != nil {
+		s.t.Fatal(err)
+	}
+	s.create(&theirs)
+	ours.Spec.Pods, ours.Spec.Transit = both, both[1:]
+	if err := s.c.Update(s.t.Context(), &ours); err != nil {
+		s.t.Fatal(err)
+	}
+	if r := s.tests(good); r.code != 0 || strings.Contains(r.out, "IPv6") {
+		s.t.Errorf("where home has no IPv6 of its own: %+v", r)
+	}
+	ours.Spec.Transit = nil
+	if err := s.c.Update(s.t.Context(), &ours); err != nil {
+		s.t.Fatal(err)
+	}
+	if r := s.tests(good, "--settle", "1s"); r.code != 1 || !strings.Contains(r.out, "pod address, IPv6") || !strings.Contains(r.out, "no such address") || !strings.Contains(r.out, "pod address, IPv4") {
+		s.t.Errorf("where IPv6 is broken: %+v", r)
+	}
+	if err := s.c.Delete(s.t.Context(), &theirs); err != nil {
+		s.t.Fatal(err)
+	}
+	ours.Spec.Pods = nil
+	if err := s.c.Update(s.t.Context(), &ours); err != nil {
+		s.t.Fatal(err)
 	}
 }
 

@@ -24,17 +24,22 @@ const (
 	headless = "all"
 	homePod  = "home"
 	testRole = "pelago.dev/test"
+	// balancedSuffix is what names of Services with a load balancer end with.
+	balancedSuffix = "-balanced"
 )
 
 // testbed is the namespace of a network test, with a pod here and one at each provider.
 type testbed struct {
-	cluster     *Cluster
-	own         string            // this cluster's name
-	at          map[string]string // the peering of each pod elsewhere
-	nodes       map[string]string // the virtual node of each of them
-	image       corev1.Container  // of which only image and policy are used
-	nodeAddress string
-	namespace   string
+	cluster *Cluster
+	own     string            // this cluster's name
+	at      map[string]string // the peering of each pod elsewhere
+	nodes   map[string]string // the virtual node of each of them
+	image   corev1.Container  // of which only image and policy are used
+	// nodeAddresses are those of one node of this cluster.
+	nodeAddresses []string
+	namespace     string
+	// balance and api say that there are Services with load balancers, and tokens at providers.
+	balance, api bool
 }
 
 // newTestbed finds where pods can be; words may name one provider.
@@ -54,8 +59,8 @@ func (c *Cluster) newTestbed(ctx context.Context, words []string) (*testbed, err
 		peering := n.Labels[v1alpha1.LabelPeering]
 		switch {
 		case n.Labels[v1alpha1.LabelType] != v1alpha1.TypeVirtualNode:
-			if w.nodeAddress == "" && nodeReady(n) {
-				w.nodeAddress = internalAddress(n)
+			if len(w.nodeAddresses) == 0 && nodeReady(n) {
+				w.nodeAddresses = internalAddresses(n)
 			}
 		case w.nodes[peering] != "" || peering == homePod:
 		case len(words) > 0 && words[0] != peering:
@@ -94,13 +99,13 @@ func nodeReady(n *corev1.Node) bool {
 	})
 }
 
-func internalAddress(n *corev1.Node) string {
+func internalAddresses(n *corev1.Node) (all []string) {
 	for _, a := range n.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP {
-			return a.Address
+			all = append(all, a.Address)
 		}
 	}
-	return ""
+	return all
 }
 
 // providers are the peerings that are tried, in order.
@@ -121,13 +126,23 @@ func (w *testbed) build(ctx context.Context) error {
 		return fmt.Errorf("making a namespace: %w", err)
 	}
 	w.namespace = n.Name
+	tokens := v1alpha1.TokensDeny
+	if w.api {
+		tokens = v1alpha1.TokensAllow
+	}
 	objects := []client.Object{
 		&v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.OffloadingName},
-			Spec: v1alpha1.NamespaceOffloadingSpec{PodOffloadingStrategy: v1alpha1.PodsLocalAndRemote}},
+			Spec: v1alpha1.NamespaceOffloadingSpec{PodOffloadingStrategy: v1alpha1.PodsLocalAndRemote, ServiceAccountTokens: tokens}},
 		service(headless, nil, func(s *corev1.ServiceSpec) { s.ClusterIP, s.PublishNotReadyAddresses = corev1.ClusterIPNone, true }),
 	}
 	for _, name := range append([]string{homePod}, w.providers()...) {
-		objects = append(objects, service(name, map[string]string{"app": name}, func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort }), w.pod(name))
+		own := map[string]string{"app": name}
+		objects = append(objects, service(name, own, func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort }), w.pod(name))
+		if w.balance {
+			objects = append(objects, service(name+balancedSuffix, own, func(s *corev1.ServiceSpec) {
+				s.Type, s.Ports = corev1.ServiceTypeLoadBalancer, s.Ports[:1] // not each can do TCP and UDP in one
+			}))
+		}
 	}
 	for _, o := range objects {
 		o.SetNamespace(w.namespace)
@@ -166,7 +181,9 @@ func service(name string, selector map[string]string, change func(*corev1.Servic
 		selector = map[string]string{testRole: "network"}
 	}
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{
-		Selector: selector, Ports: []corev1.ServicePort{{Name: "probe", Port: reach.Port, TargetPort: intstr.FromInt32(reach.Port)}}}}
+		Selector: selector, IPFamilyPolicy: new(corev1.IPFamilyPolicyPreferDualStack), Ports: []corev1.ServicePort{
+			{Name: "probe", Port: reach.Port, TargetPort: intstr.FromInt32(reach.Port)},
+			{Name: "datagrams", Port: reach.Port, TargetPort: intstr.FromInt32(reach.Port), Protocol: corev1.ProtocolUDP}}}}
 	change(&s.Spec)
 	return s
 }
@@ -183,7 +200,7 @@ func (w *testbed) pod(name string) *corev1.Pod {
 				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
 			Containers: []corev1.Container{{
 				Name: "probe", Image: w.image.Image, ImagePullPolicy: w.image.ImagePullPolicy, Command: []string{"/pelago", "probe", "serve"},
-				Ports:          []corev1.ContainerPort{{ContainerPort: reach.Port}},
+				Ports:          []corev1.ContainerPort{{ContainerPort: reach.Port}, {ContainerPort: reach.Port, Protocol: corev1.ProtocolUDP}},
 				ReadinessProbe: &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(reach.Port)}}},
 				SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: new(bool), ReadOnlyRootFilesystem: new(true),
 					Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
@@ -192,6 +209,7 @@ func (w *testbed) pod(name string) *corev1.Pod {
 	}
 	if node, away := w.nodes[name]; away {
 		p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
+		*p.Spec.AutomountServiceAccountToken = w.api
 		return p
 	}
 	p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
@@ -200,14 +218,14 @@ func (w *testbed) pod(name string) *corev1.Pod {
 	return p
 }
 
-// wait follows the pods until all are ready, and returns them as ends of ways.
-func (w *testbed) wait(ctx context.Context, e *Env, progress *screen.Progress, limit time.Duration) ([]reach.Pod, error) {
+// wait follows the pods until all are ready.
+func (w *testbed) wait(ctx context.Context, e *Env, progress *screen.Progress, limit time.Duration) error {
 	ctx, cancel := bound(ctx, limit)
 	defer cancel()
 	for {
 		waiting, err := w.waiting(ctx)
 		if err == nil && len(waiting) == 0 {
-			return w.ends(ctx)
+			return nil
 		}
 		if len(waiting) > 0 {
 			progress.Step("Waiting for %s", strings.Join(waiting, ", "))
@@ -219,7 +237,28 @@ func (w *testbed) wait(ctx context.Context, e *Env, progress *screen.Progress, l
 			if len(waiting) > 0 {
 				remedy = fmt.Sprintf("see, with --keep: pelago explain pod %s -n %s", waiting[0], w.namespace)
 			}
-			return nil, ended(context.Cause(ctx), "starting the pods", limit, state, remedy)
+			return ended(context.Cause(ctx), "starting the pods", limit, state, remedy)
+		case <-e.Clock.After(settlePause / 4):
+		}
+	}
+}
+
+// balanced waits until Services have what load balancers give them, as long as a way may take until
+// it is good. If there is no such thing here, ends finds none.
+func (w *testbed) balanced(ctx context.Context, e *Env, progress *screen.Progress, limit time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for w.balance && ctx.Err() == nil {
+		var services corev1.ServiceList
+		err := w.cluster.Client.List(ctx, &services, client.InNamespace(w.namespace))
+		if err == nil && !slices.ContainsFunc(services.Items, func(s corev1.Service) bool {
+			return s.Spec.Type == corev1.ServiceTypeLoadBalancer && len(balancers(&s)) == 0
+		}) {
+			return
+		}
+		progress.Step("Waiting for load balancers")
+		select {
+		case <-ctx.Done():
 		case <-e.Clock.After(settlePause / 4):
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -23,8 +24,13 @@ type ConnectionFacts struct {
 	Slices []discoveryv1.EndpointSlice
 	// FromSpace and ToSpace are what the namespaces of both say of the reachability of their pods.
 	FromSpace, ToSpace v1alpha1.Reachability
-	// Mapped are the peerings at which the namespace of To is known.
-	Mapped []string
+	// Mapped are the peerings at which a namespace is known, by its name.
+	Mapped map[string][]string
+	// Policies are those of the namespaces of both, and Spaces the labels of these.
+	Policies []networkingv1.NetworkPolicy
+	Spaces   map[string]map[string]string
+	// Rules are what the gateways of this cluster go by, for the namespaces of both.
+	Rules []v1alpha1.NetworkRules
 }
 
 // Link is the network with one provider.
@@ -39,6 +45,16 @@ type Link struct {
 	Views, SeenAs []v1alpha1.NetworkView
 	// Reach is which pods of this cluster take part, by its own choice.
 	Reach v1alpha1.Reachability
+	// Policies says that the provider's gateways go by NetworkPolicies of this cluster.
+	Policies bool
+}
+
+// way is a way by addresses of one family: its name, "" if it is the only one, and what facts of
+// it end with.
+type way struct {
+	family, suffix string
+	// from and to are the addresses of both pods, as home numbers them.
+	from, to netip.Addr
 }
 
 // Connection walks the way from a pod to another one, and says where it breaks.
@@ -52,7 +68,11 @@ func Connection(f ConnectionFacts) Chain {
 		if from != "" {
 			where = "at " + from
 		}
-		c.add(Step{Fact: "the way is within one cluster", State: Done, Evidence: "both are " + where + ", whose own network and NetworkPolicies carry it"})
+		c.add(Step{Fact: "the way is within one cluster", State: Done, Evidence: "both are " + where + ", whose own network carries it"})
+		whole := c.First() == nil
+		for _, w := range ways(f) {
+			c.branch(func(c *Chain) { c.add(policed(f, from, to, w)) }, whole)
+		}
 		return c
 	}
 	for _, peering := range []string{from, to} {
@@ -60,15 +80,65 @@ func Connection(f ConnectionFacts) Chain {
 			c.add(linked(peering, f.Links))
 		}
 	}
-	c.add(addressed(f, from, to))
 	for _, peering := range []string{from, to} {
 		if peering != "" {
 			c.add(carries(peering, f.Links[peering]))
 		}
 	}
 	c.add(chosen(f, from, to))
-	c.add(mayPass(f, from, to))
+	whole, all := c.First() == nil, ways(f)
+	if len(all) == 0 {
+		c.add(unaddressed(f, to))
+	}
+	for _, w := range all {
+		c.branch(func(c *Chain) {
+			c.add(addressed(f, from, to, w))
+			c.add(mayPass(f, from, to, w))
+			c.add(policed(f, from, to, w))
+		}, whole)
+	}
 	return c
+}
+
+// ways are those by the families of which both pods have an address.
+func ways(f ConnectionFacts) (all []way) {
+	from, to := addresses(f.From), addresses(f.To)
+	for i, family := range []string{"IPv4", "IPv6"} {
+		if from[i].IsValid() && to[i].IsValid() {
+			all = append(all, way{family: family, suffix: ", by " + family, from: from[i], to: to[i]})
+		}
+	}
+	if len(all) == 1 {
+		all[0].family, all[0].suffix = "", ""
+	}
+	return all
+}
+
+// addresses are the IPv4 and the IPv6 address of a pod, as far as it has them.
+func addresses(p *corev1.Pod) (a [2]netip.Addr) {
+	for _, text := range append([]corev1.PodIP{{IP: p.Status.PodIP}}, p.Status.PodIPs...) {
+		switch ip := parsed(text.IP); {
+		case ip.Is4():
+			a[0] = ip
+		case ip.Is6():
+			a[1] = ip
+		}
+	}
+	return a
+}
+
+// unaddressed is why there is no way at all.
+func unaddressed(f ConnectionFacts, to string) Step {
+	s := Step{Fact: fmt.Sprintf("%s has an address where %s runs", f.To.Name, f.From.Name), State: Broken}
+	for _, p := range []*corev1.Pod{f.To, f.From} {
+		if addresses(p) == ([2]netip.Addr{}) {
+			s.Evidence, s.Remedy = p.Name+" has none here yet", "wait a moment; if it stays so: pelago status "+to
+			return s
+		}
+	}
+	s.Evidence = "one has addresses of IPv4 only, the other one of IPv6 only"
+	s.Remedy = "they need a family in common: run both in clusters that have it"
+	return s
 }
 
 func runs(p *corev1.Pod, at string) Step {
@@ -104,13 +174,9 @@ func linked(peering string, links map[string]Link) Step {
 }
 
 // addressed says by which address the one that calls sees the other one.
-func addressed(f ConnectionFacts, from, to string) Step {
-	s := Step{Fact: fmt.Sprintf("%s has an address where %s runs", f.To.Name, f.From.Name), State: Broken}
-	a, err := netip.ParseAddr(f.To.Status.PodIP)
-	if err != nil {
-		s.Evidence, s.Remedy = "it has none here yet", "wait a moment; if it stays so: pelago status "+to
-		return s
-	}
+func addressed(f ConnectionFacts, from, to string, w way) Step {
+	s := Step{Fact: fmt.Sprintf("%s has an address where %s runs%s", f.To.Name, f.From.Name, w.suffix), State: Broken}
+	a := w.to
 	if from != "" {
 		there, ok := v1alpha1.ViewOf(f.Links[from].SeenAs, a)
 		if !ok {
@@ -159,8 +225,8 @@ func chosen(f ConnectionFacts, from, to string) Step {
 // mayPass says whether the gateway here lets the connection begin: what was offloaded may be
 // reached from home, and home's pods by what was offloaded elsewhere if they are behind a Service,
 // or all of them by this cluster's choice. What the peer's gateway holds closed is not known here.
-func mayPass(f ConnectionFacts, from, to string) Step {
-	s := Step{Fact: "the gateways let it begin", State: Done}
+func mayPass(f ConnectionFacts, from, to string, w way) Step {
+	s := Step{Fact: "the gateways let it begin" + w.suffix, State: Done}
 	peer := to
 	if from != "" {
 		peer = from
@@ -170,12 +236,14 @@ func mayPass(f ConnectionFacts, from, to string) Step {
 		s.Evidence = f.To.Name + " was offloaded from here"
 	case to == "" && f.Links[from].Reach == v1alpha1.ReachFull:
 		s.Evidence = "this cluster lets " + from + " reach all of its pods"
-	case !slices.Contains(f.Mapped, from):
+	case !slices.Contains(f.Mapped[f.To.Namespace], from):
 		s.State, s.Evidence = Broken, fmt.Sprintf("namespace %s is not offloaded to %s", f.To.Namespace, from)
 		s.Remedy = "pelago offload namespace " + f.To.Namespace
 	case f.ToSpace == v1alpha1.ReachFull:
 		s.Evidence = "namespace " + f.To.Namespace + " lets all of its pods be reached"
-	case !behindService(f):
+	case !behindService(f, w.to) && w.family != "" && slices.ContainsFunc(f.To.Status.PodIPs, func(ip corev1.PodIP) bool { return behindService(f, parsed(ip.IP)) }):
+		s.State, s.Evidence = Aside, fmt.Sprintf("the Services that select %s have no address of %s, so nothing at %s may reach it so; one with spec.ipFamilyPolicy PreferDualStack would", f.To.Name, w.family, from)
+	case !behindService(f, w.to):
 		s.State, s.Evidence = Broken, "no Service selects "+f.To.Name+", so nothing at "+from+" may reach it"
 		s.Remedy = fmt.Sprintf("make one in namespace %s that selects it, or let all of its pods be reached: pelago offload namespace %[1]s --reachability full", f.To.Namespace)
 	default:
@@ -187,13 +255,19 @@ func mayPass(f ConnectionFacts, from, to string) Step {
 	return s
 }
 
-func behindService(f ConnectionFacts) bool {
+func behindService(f ConnectionFacts, at netip.Addr) bool {
 	for i := range f.Slices {
 		for _, e := range f.Slices[i].Endpoints {
-			if slices.Contains(e.Addresses, f.To.Status.PodIP) {
+			if slices.ContainsFunc(e.Addresses, func(text string) bool { return at.IsValid() && parsed(text) == at }) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// parsed is an address in the one form in which it can be compared, none if it is none.
+func parsed(text string) netip.Addr {
+	a, _ := netip.ParseAddr(text)
+	return a.Unmap()
 }

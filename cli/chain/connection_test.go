@@ -11,22 +11,31 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
+// pod is one of namespace shop that is ready.
+func pod(name, node string, addresses ...string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{"app": name}}, Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{
+		Phase: corev1.PodRunning, PodIP: addresses[0], Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}
+	for _, a := range addresses {
+		p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: a})
+	}
+	return p
+}
+
+// connected is a pod here that can reach one at milan, and be reached by it.
+func connected() ConnectionFacts {
+	return ConnectionFacts{
+		From: pod("web", "rome-1", "10.42.0.5"), To: pod("db", "milan", "10.81.0.7"),
+		At: map[string]string{"milan": "milan", "turin": "turin"},
+		Links: map[string]Link{"milan": {Up: true, Gateway: "rome-1", Policies: true,
+			Views:  []v1alpha1.NetworkView{{Real: "10.42.0.0/16", View: "10.81.0.0/16"}},
+			SeenAs: []v1alpha1.NetworkView{{Real: "10.42.0.0/16", View: "10.90.0.0/16"}}}},
+		Slices: []discoveryv1.EndpointSlice{{Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.42.0.5"}}}}},
+		Mapped: map[string][]string{"shop": {"milan"}},
+		Spaces: map[string]map[string]string{"shop": {"team": "a"}},
+	}
+}
+
 func TestConnection(t *testing.T) {
-	pod := func(name, node, address string) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{
-			Phase: corev1.PodRunning, PodIP: address, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}
-	}
-	whole := func() ConnectionFacts {
-		return ConnectionFacts{
-			From: pod("web", "rome-1", "10.42.0.5"), To: pod("db", "milan", "10.81.0.7"),
-			At: map[string]string{"milan": "milan", "turin": "turin"},
-			Links: map[string]Link{"milan": {Up: true, Gateway: "rome-1",
-				Views:  []v1alpha1.NetworkView{{Real: "10.42.0.0/16", View: "10.81.0.0/16"}},
-				SeenAs: []v1alpha1.NetworkView{{Real: "10.42.0.0/16", View: "10.90.0.0/16"}}}},
-			Slices: []discoveryv1.EndpointSlice{{Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.42.0.5"}}}}},
-			Mapped: []string{"milan"},
-		}
-	}
 	link := func(change func(*Link)) func(*ConnectionFacts) {
 		return func(f *ConnectionFacts) {
 			l := f.Links["milan"]
@@ -40,11 +49,21 @@ func TestConnection(t *testing.T) {
 	}
 	// From runs at turin, which sees milan's pods by way of home.
 	turin := func(f *ConnectionFacts) {
-		f.From, f.Mapped = pod("web", "turin", "10.85.0.5"), append(f.Mapped, "turin")
+		f.From, f.Mapped["shop"] = pod("web", "turin", "10.85.0.5"), append(f.Mapped["shop"], "turin")
 		f.Links["turin"] = Link{Up: true, Gateway: "rome-2",
 			Views:  []v1alpha1.NetworkView{{Real: "10.42.0.0/16", View: "10.85.0.0/16"}},
 			SeenAs: []v1alpha1.NetworkView{{Real: "10.42.0.0/16", View: "10.90.0.0/16"}, {Real: "10.81.0.0/16", View: "10.91.0.0/16"}}}
 		f.Slices[0].Endpoints[0].Addresses[0] = "10.81.0.7"
+	}
+	// Both have addresses of both families, and so do both sides of the network.
+	dual := both(link(func(l *Link) {
+		l.Views = append(l.Views, v1alpha1.NetworkView{Real: "fd42::/64", View: "fd81::/64"})
+		l.SeenAs = append(l.SeenAs, v1alpha1.NetworkView{Real: "fd42::/64", View: "fd90::/64"})
+	}), func(f *ConnectionFacts) {
+		f.From, f.To = pod("web", "rome-1", "10.42.0.5", "fd42::5"), pod("db", "milan", "10.81.0.7", "fd81::7")
+	})
+	six := func(f *ConnectionFacts) {
+		f.Slices = append(f.Slices, discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"fd42::5"}}}})
 	}
 	for _, c := range []struct {
 		reason string
@@ -61,8 +80,8 @@ func TestConnection(t *testing.T) {
 		{"no network", func(f *ConnectionFacts) { f.Links = nil }, "a network with milan", "both sides"},
 		{"no view here", link(func(l *Link) { l.Views = nil }), "a network with milan", "no view here"},
 		{"no view there", link(func(l *Link) { l.SeenAs = nil }), "a network with milan", "no view of this cluster"},
-		{"no address here", func(f *ConnectionFacts) { f.To.Status.PodIP = "" }, "db has an address", "none here yet"},
-		{"no address there", both(back, func(f *ConnectionFacts) { f.To.Status.PodIP = "10.99.0.1" }), "web has an address", "no range that milan sees"},
+		{"no address here", func(f *ConnectionFacts) { f.To.Status.PodIP, f.To.Status.PodIPs = "", nil }, "db has an address", "none here yet"},
+		{"no address there", both(back, func(f *ConnectionFacts) { f.To = pod("web", "rome-1", "10.99.0.1") }), "web has an address", "no range that milan sees"},
 		{"the tunnel is down", link(func(l *Link) { l.Up, l.Problem, l.Remedy = false, "nothing comes back", "see UDP" }), "the tunnel to milan", "nothing comes back"},
 		{"nothing offloaded there", both(back, func(f *ConnectionFacts) { f.Mapped = nil }), "let it begin", "not offloaded to milan"},
 		{"no Service", both(back, func(f *ConnectionFacts) { f.Slices = nil }), "let it begin", "no Service selects web"},
@@ -80,8 +99,14 @@ func TestConnection(t *testing.T) {
 		}), "db has an address", "is in no range that turin sees"},
 		{"two providers, of which the other one is cut off", both(turin, link(func(l *Link) { l.Up, l.Problem, l.Remedy = false, "nothing comes back", "see UDP" })), "the tunnel to milan", "nothing comes back"},
 		{"two providers, one without a network", func(f *ConnectionFacts) { f.From.Spec.NodeName = "turin" }, "a network with turin", "both sides"},
+		{"both families", dual, "", "fd81::7"},
+		{"both families and back", both(both(dual, six), back), "", "fd90::5"},
+		{"both families, and there is no view of IPv6", both(both(dual, both(six, back)), link(func(l *Link) { l.SeenAs = l.SeenAs[:1] })), "runs, by IPv6", "fd42::5 is in no range that milan sees"},
+		{"a Service of IPv4 alone", both(dual, back), "", "have no address of IPv6, so nothing at milan"},
+		{"no Service of either family", both(both(dual, back), func(f *ConnectionFacts) { f.Slices = nil }), "let it begin, by IPv4", "no Service selects web"},
+		{"no family in common", func(f *ConnectionFacts) { f.To = pod("db", "milan", "fd81::7") }, "db has an address", "family in common"},
 	} {
-		f := whole()
+		f := connected()
 		c.change(&f)
 		got := Connection(f)
 		stop, all := got.First(), ""

@@ -25,6 +25,8 @@ type NamespaceFacts struct {
 	Tenants map[string]string
 	// Mapped is what became of it at each cluster, by the name of the peering.
 	Mapped map[string]v1alpha1.MappedNamespace
+	// Objects are those of it that a cluster refuses, has otherwise or gives addresses, by the name of the peering.
+	Objects map[string][]v1alpha1.ReflectedObject
 	// Here, Away, Waiting and Outdated count its pods: in this cluster, at others, with no
 	// node yet, and those made under other terms.
 	Here, Away, Waiting, Outdated int
@@ -148,6 +150,8 @@ func clusterSteps(b *Chain, f NamespaceFacts, name string) {
 			b.add(readyNodeStep(n))
 		}
 	}
+	b.note(objectsStep(f, name))
+	b.note(addressesStep(f, name))
 }
 
 func unselectedWords(f NamespaceFacts, name string, required *metav1.Condition) string {

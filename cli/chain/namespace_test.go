@@ -82,6 +82,22 @@ func TestNamespace(t *testing.T) {
 			f.Offloading.Status.Clusters, f.Mapped, f.Nodes = nil, nil, nil
 			f.Offloading.Status.Phase = v1alpha1.OffloadingPhaseNoClusterSelected
 		}), "", []string{"there is no virtual node", "peer with a cluster"}},
+		{"objects that are refused, and others", facts(func(f *NamespaceFacts) {
+			f.Objects = map[string][]v1alpha1.ReflectedObject{"milan": {
+				{Kind: "Ingress", Namespace: "shop", Name: "web", Refused: true, Reason: v1alpha1.ReasonRefused, Message: "the provider refuses it; ask its owner"},
+				{Kind: "Service", Namespace: "shop", Name: "web", Reason: v1alpha1.ReasonFamilyMissing, Message: "it is of another family"}}}
+		}), "D it is offloaded\nD Pelago has acted on it\nD milan is selected\nD shop is there at milan\nD node milan is ready\nB its objects are at milan as they are here\nA oslo is selected\nD its pods were made under today's terms\n",
+			[]string{"Ingress web: the provider refuses it; Service web: it is of another family\nask its owner; see docs/reflection.md"}},
+		{"objects that are reached there", facts(func(f *NamespaceFacts) {
+			f.Objects = map[string][]v1alpha1.ReflectedObject{"milan": {{Kind: "Service", Name: "web", Addresses: []string{"192.0.2.7", "lb.example"}}}}
+		}), "D it is offloaded\nD Pelago has acted on it\nD milan is selected\nD shop is there at milan\nD node milan is ready\nD milan says where it is reached\nA oslo is selected\nD its pods were made under today's terms\n",
+			[]string{"Service web by 192.0.2.7, lb.example\n"}},
+		{"objects that are otherwise", facts(func(f *NamespaceFacts) {
+			for range 7 {
+				f.Objects = map[string][]v1alpha1.ReflectedObject{"milan": append(f.Objects["milan"], v1alpha1.ReflectedObject{Kind: "Service", Name: "web", Reason: v1alpha1.ReasonFamilyMissing, Message: "it is otherwise"})}
+			}
+		}), "D it is offloaded\nD Pelago has acted on it\nD milan is selected\nD shop is there at milan\nD node milan is ready\nA its objects are at milan as they are here\nA oslo is selected\nD its pods were made under today's terms\n",
+			[]string{"Service web: it is otherwise; and 2 more\n"}},
 		{"older pods", facts(func(f *NamespaceFacts) { f.Outdated = 1 }), "", []string{"1 of them under other terms", "--restart-workloads"}},
 	}
 	for _, c := range cases {

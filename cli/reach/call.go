@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"time"
 )
@@ -34,6 +35,13 @@ func Serve(ctx context.Context, address string) error {
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)
 	}
+	datagrams, err := (&net.ListenConfig{}).ListenPacket(ctx, "udp", listener.Addr().String())
+	if err != nil {
+		_ = listener.Close()
+		return fmt.Errorf("listening: %w", err)
+	}
+	defer context.AfterFunc(ctx, func() { _ = datagrams.Close() })()
+	go echo(datagrams, name)
 	server := &http.Server{Handler: handler(name), ReadHeaderTimeout: readLimit, ReadTimeout: 2 * readLimit, WriteTimeout: 2 * readLimit, IdleTimeout: idleLimit}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -61,7 +69,9 @@ func handler(name string) http.Handler {
 	})
 }
 
-// Call calls each of several HOST:PORT, all at the same time.
+// Call calls each of several targets, all at the same time: HOST:PORT, or with what is to carry it
+// before, tcp4/HOST:PORT, tcp6/, udp4/ or udp6/, which also has names mean addresses of that family
+// alone; or api/HOST:PORT, which is home's API server and has to prove it.
 func Call(ctx context.Context, targets []string) []Answer {
 	answers := make([]Answer, len(targets))
 	var all sync.WaitGroup
@@ -75,16 +85,23 @@ func Call(ctx context.Context, targets []string) []Answer {
 func call(ctx context.Context, target string) Answer {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	host, port, err := net.SplitHostPort(target)
+	network, plainly := "tcp", target
+	if before, after, has := strings.Cut(target, "/"); has {
+		network, plainly = before, after
+	}
+	at, err := lookup(ctx, network, plainly)
 	if err != nil {
 		return Answer{Err: err.Error(), At: AtName}
 	}
-	addrs, err := net.DefaultResolver.LookupHost(ctx, host)
-	if err != nil {
-		return Answer{Err: err.Error(), At: AtName}
+	switch network {
+	case "api":
+		return api(ctx, plainly, at, rootFile)
+	case "udp4", "udp6":
+		return datagram(ctx, at)
 	}
+	target = plainly
 	begin := time.Now()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(addrs[0], port))
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", at)
 	if err != nil {
 		return Answer{Err: plain(err), At: AtConnect}
 	}
@@ -108,6 +125,23 @@ func call(ctx context.Context, target string) Answer {
 		return Answer{Err: fmt.Sprintf("%d of %d bytes came back, %s", n, size, response.Status), At: AtTransfer}
 	}
 	return Answer{Server: response.Header.Get("X-Pelago-Server"), Client: response.Header.Get("X-Pelago-Client"), Micros: took.Microseconds()}
+}
+
+// lookup is HOST:PORT with an address of the host, of the family that a network has.
+func lookup(ctx context.Context, network, target string) (string, error) {
+	host, port, err := net.SplitHostPort(target)
+	if err != nil {
+		return "", err
+	}
+	families := map[string]string{"tcp": "ip", "api": "ip", "tcp4": "ip4", "udp4": "ip4", "tcp6": "ip6", "udp6": "ip6"}
+	if families[network] == "" {
+		return "", fmt.Errorf("nothing is called over %q", network)
+	}
+	found, err := net.DefaultResolver.LookupNetIP(ctx, families[network], host)
+	if err != nil {
+		return "", err
+	}
+	return net.JoinHostPort(found[0].Unmap().String(), port), nil
 }
 
 // plain is an error without the addresses that the table has already.

@@ -7,7 +7,11 @@ package reach
 import (
 	"cmp"
 	"fmt"
+	"net"
+	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // Port is where Serve listens in the pods of a test.
@@ -15,6 +19,43 @@ const Port = 8080
 
 // Domain is what cluster names of services end with.
 const Domain = "svc.cluster.local"
+
+// Family is that of addresses.
+type Family string
+
+// Families, the first one first.
+const (
+	IPv4 Family = "IPv4"
+	IPv6 Family = "IPv6"
+)
+
+// FamilyOf is that of an address, "" if it is none.
+func FamilyOf(address string) Family {
+	switch a, err := netip.ParseAddr(address); {
+	case err != nil:
+		return ""
+	case a.Unmap().Is4():
+		return IPv4
+	}
+	return IPv6
+}
+
+// Addresses are one of each family.
+type Addresses map[Family]string
+
+// Of are those of a list, the first of each family.
+func Of(list ...string) Addresses {
+	all := Addresses{}
+	for _, a := range list {
+		if f := FamilyOf(a); f != "" && all[f] == "" {
+			all[f] = a
+		}
+	}
+	return all
+}
+
+// API is the name of home's API server at the end of a way.
+const API = "kubernetes"
 
 // Pod is one end of ways.
 type Pod struct {
@@ -24,27 +65,58 @@ type Pod struct {
 	Cluster string
 	// Home says that it runs in this cluster.
 	Home bool
-	// Address is its own, as pods of this cluster see it; "" if it has none.
-	Address string
-	// Seen is its address by the provider that sees it, none by the one where it runs.
-	Seen map[string]string
-	// ServiceAddress is that of its Service at home, and NodePort where it is on NodeAddress.
-	ServiceAddress, NodeAddress string
-	NodePort                    int32
+	// Families are those that pods of its cluster have: it has to be reached by each that both ends have.
+	Families []Family
+	// Addresses are its own, as pods of this cluster see it; none if it has none.
+	Addresses Addresses
+	// Seen are its addresses by the provider that sees it, none by the one where it runs.
+	Seen map[string]Addresses
+	// Service are the addresses of its Service at home, Nodes those of a node where it is at NodePort.
+	Service, Nodes Addresses
+	NodePort       int32
+	// Balancers are addresses or names that a load balancer gave a Service of its own; Unbalanced
+	// says why there are none.
+	Balancers  Addresses
+	Unbalanced string
+	// Unasked says why it does not call home's API, "" if it does.
+	Unasked string
 }
 
-// Path is a way from a pod to another one.
+// Path is a way from a pod to another one, or to home's API.
 type Path struct {
 	From string `json:"from"`
 	To   string `json:"to"`
-	// By is the kind of address: pod address, service address, service name, pod name, node port.
+	// By is the kind of address: pod address, service address, service name, pod name, node port,
+	// load balancer, home's API; or UDP to one of these.
 	By string `json:"by"`
+	// Family of the address, "" if there is none.
+	Family Family `json:"family,omitempty"`
 	// Host and Port are called; Host is "" if there is nothing to call.
 	Host string `json:"host,omitempty"`
 	Port int32  `json:"port,omitempty"`
+	// Untried says why nothing is called, which is then neither good nor bad.
+	Untried string `json:"untried,omitempty"`
 
-	across bool
+	across  bool
+	network string // as in Target
 }
+
+// Target is what Call takes.
+func (p Path) Target() string {
+	target := net.JoinHostPort(p.Host, strconv.Itoa(int(p.Port)))
+	if p.network != "" {
+		target = p.network + "/" + target
+	}
+	return target
+}
+
+// The kinds of ways.
+const (
+	byPod, byService, byNode, byBalancer = "pod address", "service address", "node port", "load balancer"
+	byName, byFullName, byPodName        = "service name", "full name", "pod name"
+	byAPI                                = "home's API"
+	overUDP                              = "UDP to "
+)
 
 // Paths are all ways that there are between pods at home and elsewhere, of a namespace and a
 // headless Service that selects all pods. From one provider to another one they lead through home.
@@ -55,26 +127,81 @@ func Paths(namespace, headless string, pods []Pod) []Path {
 			if from.Name == to.Name {
 				continue
 			}
-			add := func(by, host string, port int32) {
-				paths = append(paths, Path{From: from.Name, To: to.Name, By: by, Host: host, Port: port, across: from.Cluster != to.Cluster})
+			families := both(from, to)
+			for _, family := range families {
+				paths = append(paths, between(namespace, headless, from, to, family, len(families) > 1)...)
 			}
-			add("pod address", address(from, to), Port)
-			if from.Home {
-				add("service address", to.ServiceAddress, Port)
-				add("node port", to.NodeAddress, to.NodePort)
+			if len(families) == 0 {
+				paths = append(paths, Path{From: from.Name, To: to.Name, By: byPod, across: true})
 			}
-			add("service name", to.Name, Port)
-			add("full name", fmt.Sprintf("%s.%s.%s", to.Name, namespace, Domain), Port)
-			add("pod name", fmt.Sprintf("%s.%s", to.Name, headless), Port)
+			if !from.Home {
+				paths = append(paths, Path{From: from.Name, To: to.Name, By: byNode, across: true,
+					Untried: "Node ports of a provider are not known to its consumers, and there are none but where the Tenant allows them"})
+			}
+		}
+		if !from.Home {
+			paths = append(paths, Path{From: from.Name, To: API, By: byAPI, Host: "kubernetes.default.svc", Port: 443, Untried: from.Unasked, across: true, network: "api"})
 		}
 	}
 	return paths
 }
 
+// both are the families that both clusters have.
+func both(from, to Pod) (all []Family) {
+	for _, f := range from.Families {
+		if slices.Contains(to.Families, f) {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// between are the ways of one family. If there are several, names are asked for addresses of this one.
+func between(namespace, headless string, from, to Pod, family Family, several bool) (paths []Path) {
+	version := "4"
+	if family == IPv6 {
+		version = "6"
+	}
+	add := func(by, host string, port int32, network string) {
+		paths = append(paths, Path{From: from.Name, To: to.Name, By: by, Family: family, Host: host, Port: port, across: from.Cluster != to.Cluster, network: network})
+	}
+	named := ""
+	if several {
+		named = "tcp" + version
+	}
+	add(byPod, address(from, to)[family], Port, "")
+	add(overUDP+byPod, address(from, to)[family], Port, "udp"+version)
+	if from.Home && to.Service[family] != "" {
+		add(byService, to.Service[family], Port, "")
+		add(overUDP+byService, to.Service[family], Port, "udp"+version)
+	}
+	if from.Home && to.Nodes[family] != "" && to.Service[family] != "" {
+		add(byNode, to.Nodes[family], to.NodePort, "")
+	}
+	if from.Home && (to.Service[family] != "" || len(to.Service) == 0) {
+		add(byBalancer, to.Balancers[family], Port, "")
+		if last := &paths[len(paths)-1]; FamilyOf(last.Host) == "" {
+			last.network = "tcp" + version
+			if last.Host == "" {
+				last.Untried = to.Unbalanced
+			}
+		}
+	}
+	if to.Service[family] != "" || len(to.Service) == 0 {
+		add(byName, to.Name, Port, named)
+		add(byFullName, fmt.Sprintf("%s.%s.%s", to.Name, namespace, Domain), Port, named)
+		if !from.Home {
+			add(overUDP+byName, to.Name, Port, "udp"+version)
+		}
+	}
+	add(byPodName, fmt.Sprintf("%s.%s", to.Name, headless), Port, named)
+	return paths
+}
+
 // address is that of a pod as another one sees it.
-func address(from, to Pod) string {
+func address(from, to Pod) Addresses {
 	if from.Home || from.Cluster == to.Cluster {
-		return to.Address
+		return to.Addresses
 	}
 	return to.Seen[from.Cluster]
 }
@@ -111,18 +238,28 @@ type Result struct {
 	Remedy string `json:"remedy,omitempty"`
 }
 
+// Bad says that a way was tried, and is not as it should be.
+func (r Result) Bad() bool { return !r.OK && r.Closed == "" && r.Untried == "" }
+
 // Judge says what an answer means for a way; pods are those of Paths.
 func Judge(p Path, a Answer, pods []Pod) Result {
 	r := Result{Path: p, Client: a.Client, Micros: a.Micros}
 	from, to := find(pods, p.From), find(pods, p.To)
 	peer := cmp.Or(elsewhere(to), elsewhere(from))
 	switch {
+	case p.Untried != "":
 	case p.Host == "":
 		r.Why = fmt.Sprintf("%s has no such address as pods in %s see it", p.To, from.Cluster)
 		r.Remedy = "pelago explain peering " + peer
+	case a.Err != "" && p.By == byAPI:
+		r.Why = a.Err
+		r.Remedy = "see docs/network.md, Home's API"
 	case a.Err != "" && a.At == AtName:
 		r.Why = fmt.Sprintf("the name %s does not resolve in %s: %s", p.Host, from.Cluster, a.Err)
 		r.Remedy = "see the cluster's DNS there, and pelago status " + peer
+		if strings.HasPrefix(p.network, "tcp") {
+			r.Remedy += fmt.Sprintf("; where Services have no %s it is no failure", p.Family)
+		}
 	case a.Err != "" && a.At == AtTransfer:
 		r.Why = "it connects, and loses what is large: " + a.Err
 		r.Remedy = "see that nodes pass packets as large as their devices say (MTU), and ICMP"
