@@ -29,7 +29,7 @@ test-all: ## everything there is, with results in docs/results/test-all.md; FLAG
 	@mkdir -p $(RESULTS)
 	@$(RUN) -results $(RESULTS)/test-all.md $(FLAGS) test-all
 
-torture: ## random life against random faults on real clusters: SEED=7 TIME=6m, or HISTORY=FILE to do the same again (needs root)
+torture: ## random life against random faults on real clusters: SEED=7 TIME=6m, or HISTORY=FILE to do the same again, with SHRINK=8 to look for less of it (needs root)
 	@$(RUN) $(FLAGS) torture
 
 check: ## format, vet, lint, module files, generated files, the laws of the repository

@@ -58,7 +58,7 @@ func hollowContinuum(t *testing.T) *kubetest.Continuum {
 	c.Kubectl(t, "milan", "taint", "nodes", "-l", hollowMark, hollowMark+":NoSchedule-")
 	// More objects than tenants usually have.
 	c.Kubectl(t, "milan", "patch", "tenants.pelago.dev", "rome", "--type=merge", "-p",
-		`{"spec":{"objects":{"shadowpods.pelago.dev":20000,"resourcerequests.pelago.dev":200,"resourceoffers.pelago.dev":204}}}`)
+		`{"spec":{"objects":{"shadowpods.pelago.dev":10000,"resourcerequests.pelago.dev":200,"resourceoffers.pelago.dev":204}}}`)
 	return c
 }
 

@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
 // dialLine connects to each address that it reads, and says how that ended and how many microseconds it took,
@@ -114,4 +116,70 @@ func readyIsReachable(t *testing.T, x *crossing) {
 	if err := x.Clients["rome"].DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(x.name), client.MatchingLabels{"called": "at-once"}); err != nil {
 		t.Error(err)
 	}
+}
+
+// tunnelCut holds that what is behind a tunnel is not ready soon after the tunnel's packets alone are lost, on
+// both sides, and is again when they are not, while the API servers reach each other all the time.
+func tunnelCut(t *testing.T, c *continuum) {
+	x := &crossing{shop: c.offloaded(t, "rome")}
+	for name, node := range map[string]string{"near": "rome-1", "far": "milan"} {
+		x.create(t, whoService(name, name, nil))
+		x.create(t, whoPod("", name, node))
+	}
+	x.running(t, "near")
+	twin, err := c.twin("milan", x.running(t, "far"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	behind := func(want int) func() error {
+		return func() error {
+			for cluster, at := range map[string][2]string{"rome": {x.name, "far"}, "milan": {twin.Namespace, "near"}} {
+				s, err := get[corev1.Service](c, cluster, at[0], at[1])
+				if err == nil {
+					err = readyBehind(c, cluster, s, want)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	x.eventually(t, networkLimit, "each side has a pod of the other one behind a Service", behind(1))
+	milan, err := get[v1alpha1.NetworkConfig](c, "rome", v1alpha1.PeeringNamespace("milan"), v1alpha1.NetworkProvider)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes := c.nodes(t, "milan")
+	on := func(lines ...string) {
+		for _, node := range nodes {
+			for _, line := range lines {
+				c.Run(t, append([]string{"run", "milan", "--node", node, "--"}, strings.Split(line, "|")...)...)
+			}
+		}
+	}
+	const table = "cut"
+	var lines []string
+	for hook, port := range map[string]string{"prerouting": "dport", "output": "sport"} {
+		lines = append(lines, fmt.Sprintf("nft|add chain inet %s %s { type filter hook %s priority -350; }", table, hook, hook),
+			fmt.Sprintf("nft|add rule inet %s %s udp %s %d drop", table, hook, port, milan.Spec.Port))
+	}
+	cut := true
+	t.Cleanup(func() {
+		if cut {
+			on("nft|delete|table|inet|" + table)
+		}
+	})
+	on("nft|add|table|inet|" + table)
+	on(lines...)
+	begin := time.Now()
+	x.eventually(t, outageLimit, "nothing behind the tunnel is ready, on either side", behind(0))
+	t.Logf("not ready %s after the cut", time.Since(begin).Round(100*time.Millisecond))
+	if node, err := get[corev1.Node](c, "rome", "", "milan"); err != nil || !strings.HasPrefix(nodeReadiness(node), "True") {
+		t.Errorf("only the tunnel is cut, and the node of milan is not Ready: %v", err)
+	}
+	on("nft|delete|table|inet|" + table)
+	cut, begin = false, time.Now()
+	x.eventually(t, healLimit, "all of it is ready again", behind(1))
+	t.Logf("ready again %s after", time.Since(begin).Round(100*time.Millisecond))
 }

@@ -49,6 +49,8 @@ func TestOffloadingAll(t *testing.T) {
 		{"NetworkService", networkService},
 		{"Reachability", reachability},
 		{"NetworkPolicies", networkPolicies},
+		{"NetworkFromOutside", networkFromOutside},
+		{"TunnelCut", tunnelCut},
 		{"IPMapping", ipMapping},
 		{"Monitoring", monitoring},
 		{"LongPartition", longPartition},

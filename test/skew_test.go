@@ -18,9 +18,13 @@ import (
 	"github.com/pelago-dev/pelago/internal/kubetest"
 )
 
-// previousBuild is the commit of the build before this one, with which it has to work: that
-// of the last release, once there is one.
-const previousBuild = "7cfd343535ddd1e44b75aab3fb9b6090723313f9"
+// oldestBuild and previousBuild are the commits of builds with which this one has to work: the first whose pods
+// were offloaded, which knows nothing of networks, and the first with a network, which knows neither
+// reachability nor NetworkPolicies nor direct paths. They become those of the last release, once there is one.
+const (
+	oldestBuild   = "7cfd343535ddd1e44b75aab3fb9b6090723313f9"
+	previousBuild = "18ae54216e284cb3feb45636c0f06fef7e83ade6"
+)
 
 // compileLimit bounds making the previous build.
 const compileLimit = 15 * time.Minute
@@ -38,23 +42,28 @@ const skewFile = `clusters:
 // roles, and that what runs goes on when the older side is upgraded.
 func TestSkew(t *testing.T) {
 	kubetest.RequireClusters(t)
-	older, current := previous(t), built(t)
+	oldest, previous, current := compiled(t, oldestBuild), compiled(t, previousBuild), built(t)
 	s := kubetest.Sandbox(t, kubetest.Options{Name: "skew", File: sandboxFile(t, skewFile)})
 	c := newContinuum(t, s, "rome", "milan")
 	box(t, s, "rome", "milan")
-	for _, b := range []build{older, current} {
+	for _, b := range []build{oldest, previous, current} {
 		b.open(t)
 		s.Run(t, "image", "build", b.image, "--dir", b.dir)
 		s.Run(t, "image", "load", b.image, "rome", "milan")
 	}
-	// In the same clusters: this build is installed where it was removed. The older one is
-	// in each cluster only once, as its policies would be blind the second time.
-	t.Run("OlderConsumer", func(t *testing.T) { skewed{c, older, current, current}.run(t) })
-	t.Run("OlderProvider", func(t *testing.T) { skewed{c, current, older, current}.run(t) })
+	// In the same clusters: this build is installed where it was removed. An older one is
+	// in each cluster only once, as the oldest one's policies would be blind the second time.
+	t.Run("OldestConsumer", func(t *testing.T) { skewed{c, oldest, current, current}.run(t) })
+	t.Run("OldestProvider", func(t *testing.T) { skewed{c, current, oldest, current}.run(t) })
+	t.Run("PreviousConsumer", func(t *testing.T) { skewed{c, previous, current, current}.run(t) })
+	t.Run("PreviousProvider", func(t *testing.T) { skewed{c, current, previous, current}.run(t) })
 }
 
 // build is one build's programs, in a folder that is also the root of its image.
-type build struct{ dir, image string }
+type build struct {
+	dir, image string
+	network    bool // pods call each other across clusters
+}
 
 // open lets everybody run the programs, whatever this process's umask is: in the image they
 // are run by a user of no rights.
@@ -77,7 +86,7 @@ var programs = []string{"pelago", "pelago-manager", "pelago-agent"}
 // built is this build, as make build has made it.
 func built(t *testing.T) build {
 	t.Helper()
-	b := build{t.TempDir(), "pelago.test/pelago:current"}
+	b := build{t.TempDir(), "pelago.test/pelago:current", true}
 	for _, program := range programs {
 		text, err := os.ReadFile(filepath.Join(filepath.Dir(kubetest.Program(t)), program))
 		if err != nil {
@@ -90,12 +99,12 @@ func built(t *testing.T) build {
 	return b
 }
 
-// previous compiles the previous build from the history of this repository.
-func previous(t *testing.T) build {
+// compiled is an older build, compiled from the history of this repository.
+func compiled(t *testing.T, commit string) build {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), compileLimit)
 	defer cancel()
-	b := build{t.TempDir(), "pelago.test/pelago:previous"}
+	b := build{t.TempDir(), "pelago.test/pelago:" + commit[:7], commit != oldestBuild}
 	source := t.TempDir()
 	run := func(remedy string, command ...string) {
 		t.Helper()
@@ -107,13 +116,17 @@ func previous(t *testing.T) build {
 	}
 	// The folder may be another user's, as in a container of CI.
 	git := []string{"git", "-c", "safe.directory=*"}
-	run("; this clone does not have the previous build: git fetch --unshallow, or git fetch origin "+previousBuild,
-		append(slices.Clone(git), "cat-file", "-e", previousBuild+"^{commit}")...)
+	run("; this clone does not have the older build: git fetch --unshallow, or git fetch origin "+commit,
+		append(slices.Clone(git), "cat-file", "-e", commit+"^{commit}")...)
 	archive := filepath.Join(source, "source.tar")
-	run("", append(slices.Clone(git), "-C", "..", "archive", "--output", archive, previousBuild)...)
+	run("", append(slices.Clone(git), "-C", "..", "archive", "--output", archive, commit)...)
 	run("", "tar", "-x", "-f", archive, "-C", source)
-	run("", "go", "build", "-C", source, "-trimpath", "-buildvcs=false",
-		"-ldflags", "-s -w -X main.version=v0.1.0-dev."+previousBuild[:7], "-o", b.dir+"/", "./cmd/pelago", "./cmd/pelago-manager")
+	compile := []string{"go", "build", "-C", source, "-trimpath", "-buildvcs=false",
+		"-ldflags", "-s -w -X main.version=v0.1.0-dev." + commit[:7], "-o", b.dir + "/", "./cmd/pelago", "./cmd/pelago-manager"}
+	if b.network {
+		compile = append(compile, "./cmd/pelago-agent")
+	}
+	run("", compile...)
 	return b
 }
 
@@ -159,7 +172,14 @@ func (k skewed) run(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.followed(t, s)
+	var x *crossing
+	if k.consumer.network && k.provider.network {
+		x = connected(t, rome)
+	}
 	k.current.install(t, k.continuum, "rome")
+	if x != nil {
+		x.calls(t)
+	}
 	k.current.install(t, k.continuum, "milan")
 	k.agreed(t)
 	for cluster, before := range map[string]*corev1.Pod{"rome": home, "milan": there} {
@@ -169,10 +189,35 @@ func (k skewed) run(t *testing.T) {
 		}
 	}
 	k.followed(t, s)
+	if x == nil {
+		x = connected(t, k.current.of(k.continuum))
+	}
+	x.calls(t)
 	s.create(t, colored(s, "second"))
 	s.running(t, "second")
 	s.delete(t, home)
 	s.gone(t, "milan", home)
+}
+
+// connected has a pod at home and one at the provider call each other.
+func connected(t *testing.T, rome *continuum) *crossing {
+	t.Helper()
+	x := &crossing{shop: rome.offloaded(t, "rome")}
+	for name, node := range map[string]string{"front": "rome-1", "data": "milan"} {
+		x.create(t, whoService(name, name, nil))
+		x.create(t, whoPod("", name, node))
+	}
+	x.front = x.running(t, "front")
+	x.data = []*corev1.Pod{x.running(t, "data")}
+	x.calls(t)
+	return x
+}
+
+// calls holds that pods of both clusters reach each other by their Services' names.
+func (x *crossing) calls(t *testing.T) {
+	t.Helper()
+	x.reaches(t, x.front, "data", 80, "", "data")
+	x.reaches(t, x.data[0], "front", 80, "", "front")
 }
 
 // delete deletes a pod at home.

@@ -15,6 +15,7 @@ import (
 	"github.com/go-logr/logr"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -65,8 +66,9 @@ func newRack(t *testing.T, c *continuum, name, again, out string) *rack {
 // observe watches both clusters until the test ends.
 func (r *rack) observe(t *testing.T) {
 	t.Helper()
-	r.watch(t, torture.Home, &r.world.Home, &corev1.Pod{}, &batchv1.Job{}, &corev1.Namespace{})
-	r.watch(t, torture.Provider, &r.world.Remote, &corev1.Pod{}, &corev1.Secret{}, &corev1.Namespace{}, &v1alpha1.ShadowPod{}, &v1alpha1.ShadowObject{})
+	r.watch(t, torture.Home, &r.world.Home, &corev1.Pod{}, &batchv1.Job{}, &corev1.Namespace{}, &discoveryv1.EndpointSlice{})
+	r.watch(t, torture.Provider, &r.world.Remote, &corev1.Pod{}, &corev1.Secret{}, &corev1.Namespace{}, &v1alpha1.ShadowPod{}, &v1alpha1.ShadowObject{},
+		&corev1.ConfigMap{}, &corev1.Service{}, &discoveryv1.EndpointSlice{})
 }
 
 // watch notes every change of some kinds of a cluster, and asks the rules each time.
@@ -113,6 +115,7 @@ func (r *rack) watch(t *testing.T, cluster string, side *torture.Cluster, kinds 
 func (r *rack) see(side *torture.Cluster, object client.Object, gone bool) {
 	r.mu.Lock()
 	side.Set(object, gone)
+	r.world.Now = time.Now()
 	found := r.memory.Never(r.world)
 	r.mu.Unlock()
 	for _, v := range found {
@@ -175,10 +178,14 @@ func (r *rack) now() time.Duration { return time.Since(r.begin).Round(time.Milli
 
 // did notes a step that was begun at a time of the storm.
 func (r *rack) did(s torture.Step, begun time.Duration, note string) {
-	s.At = begun
+	r.note(torture.Done{Step: s, Note: note}, begun)
+}
+
+func (r *rack) note(d torture.Done, begun time.Duration) {
+	d.Step.At, d.Took = begun, r.now()-begun
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.history = append(r.history, torture.Done{Step: s, Took: r.now() - begun, Note: note})
+	r.history = append(r.history, d)
 }
 
 // failed reports what was violated, once, and says whether anything was.
@@ -208,6 +215,10 @@ func (r *rack) report() (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	v := r.violations[0]
+	var told error
+	if file := os.Getenv("TORTURE_RULE"); file != "" {
+		told = os.WriteFile(file, []byte(v.Rule), 0o644) // who shrinks wants to know
+	}
 	part := r.history.Project(v.Place, v.App)
 	whole, err := r.write("", r.history)
 	partly, err2 := r.write("-part", part)
@@ -219,7 +230,7 @@ func (r *rack) report() (string, error) {
 	fmt.Fprintf(&text, "all that was done (make torture HISTORY=%s):\n%s", whole, r.history)
 	fmt.Fprintf(&text, "what of it concerns %s/%s, a projection and not proven minimal (make torture HISTORY=%s):\n%s", v.Place, v.App, partly, part)
 	fmt.Fprintf(&text, "the same storm: %s\n", r.again)
-	return text.String(), errors.Join(err, err2)
+	return text.String(), errors.Join(told, err, err2)
 }
 
 // write writes a history to the folder for them, and returns its path from the root of

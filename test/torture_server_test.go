@@ -1,6 +1,7 @@
 package test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -46,7 +48,15 @@ func TestTortureSteps(t *testing.T) {
 7s rotate keep 9
 8s delete keep/job-2
 9s delete keep/job-2
-10s deploy stay/alien 1`)
+10s deploy stay/alien 1
+11s configure keep/settings 3
+12s configure keep/settings 4
+13s expose keep/to-web 8001
+14s expose keep/to-web 8002
+15s expose keep/to-db 8003
+16s delete keep/to-db
+17s configure stay/settings 1
+18s delete stay/settings`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,9 +87,23 @@ func TestTortureSteps(t *testing.T) {
 	if s, err := get[corev1.Secret](c, torture.Home, torture.Keep, torture.Login); err != nil || string(s.Data["value"]) != "canary.keep.login.9" {
 		t.Errorf("the Secret: %v, %s", err, s.Data)
 	}
+	if m, err := get[corev1.ConfigMap](c, torture.Home, torture.Keep, torture.Settings); err != nil || m.Data["value"] != "canary.keep.settings.4" {
+		t.Errorf("the ConfigMap: %v, %s", err, m.Data)
+	}
+	if s, err := get[corev1.Service](c, torture.Home, torture.Keep, "to-web"); err != nil || len(s.Spec.Ports) != 1 || s.Spec.Ports[0].Port != 8002 || s.Spec.Selector["app"] != "web" {
+		t.Errorf("the Service: %v, %+v", err, s.Spec)
+	}
+	if _, err := get[corev1.Service](c, torture.Home, torture.Keep, "to-db"); !apierrors.IsNotFound(err) {
+		t.Errorf("the deleted Service: %v", err)
+	}
+	if _, err := get[corev1.ConfigMap](c, torture.Home, torture.Stay, torture.Settings); !apierrors.IsNotFound(err) {
+		t.Errorf("the deleted ConfigMap: %v", err)
+	}
 	if app := r.model.Places[torture.Keep].Apps["web"]; app == nil || app.Tier != 7 || len(r.model.Places[torture.Keep].Apps) != 3 {
 		t.Errorf("the model has %+v", r.model.Places[torture.Keep])
 	}
+
+	r.strikes(t)
 
 	// To the watches home is the provider as well, so that all is in the wrong place.
 	r.observe(t)
@@ -87,7 +111,7 @@ func TestTortureSteps(t *testing.T) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		all := fmt.Sprint(r.violations)
-		for _, want := range []string{"keep/web: its pod web is in keep of the provider", "keep/login: its value is in Secret keep/login", "stay/denied"} {
+		for _, want := range []string{"keep/web: its pod web is in keep of the provider", "keep/login: its value is in Secret keep/login", "stay/denied", "keep/settings: its value is in ConfigMap keep/settings", "to-web: a Service of it is in keep"} {
 			if !strings.Contains(all, want) {
 				return fmt.Errorf("%q is not among %s", want, all)
 			}
@@ -106,5 +130,39 @@ func TestTortureSteps(t *testing.T) {
 	written, err := os.ReadFile(filepath.Join(r.out, "server.txt"))
 	if again, failed := torture.ParseAll(string(written)); err != nil || failed != nil || len(again) != len(steps) {
 		t.Errorf("what is written has %d steps, %v, %v; want %d", len(again), err, failed, len(steps))
+	}
+}
+
+// strikes holds that a strike hits the pods of its component where they are, and that one
+// that finds nobody is not done.
+func (r *rack) strikes(t *testing.T) {
+	t.Helper()
+	for _, component := range torture.Components {
+		namespace, step := torture.NamespaceOf(component), torture.Step{Verb: torture.Strike, Target: torture.Home + "/" + component}
+		if note, err := r.strike(t.Context(), step); err == nil {
+			t.Errorf("nobody is there, and %s says %q", step, note)
+		}
+		idle := newRack(t, r.continuum, "idle", "", r.out)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		idle.fault(ctx, step)
+		cancel()
+		idle.worked([]torture.Step{step}, time.Minute)
+		if len(idle.violations) != 1 || !strings.Contains(idle.violations[0].Text, "has no pod of "+component) {
+			t.Errorf("the storm of one strike that hits nobody violates %v", idle.violations)
+		}
+		n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+		if err := r.Clients[torture.Home].Create(t.Context(), n); err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+		in := shop{r.continuum, torture.Home, namespace}
+		pod := in.sleeper(component)
+		pod.Labels["app.kubernetes.io/name"] = component
+		in.create(t, pod)
+		if note, err := r.strike(t.Context(), step); err != nil || note != "1 struck" {
+			t.Errorf("one is there, and %s says %q, %v", step, note, err)
+		}
+		if _, err := get[corev1.Pod](r.continuum, torture.Home, namespace, component); !apierrors.IsNotFound(err) {
+			t.Errorf("%s: it is there still: %v", step, err)
+		}
 	}
 }

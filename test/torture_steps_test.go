@@ -28,6 +28,8 @@ const (
 	userLimit = 6 * time.Minute
 	// callWait bounds one call, which may meet a frozen API server.
 	callWait = 10 * time.Second
+	// faultWait is how long a fault waits for pods to hit.
+	faultWait = 20 * time.Second
 	// healTries is how often the end of a fault is tried.
 	healTries = 10
 )
@@ -70,7 +72,18 @@ func (r *rack) storm(t *testing.T, steps []torture.Step, length time.Duration) {
 	count := len(r.history)
 	r.mu.Unlock()
 	t.Logf("the storm is over after %s and %d steps", r.now().Round(time.Second), count)
+	r.worked(steps, length)
 	r.failed(t)
+}
+
+// worked holds of a storm that came to its end that its faults did something.
+func (r *rack) worked(steps []torture.Step, length time.Duration) {
+	r.mu.Lock()
+	idle := r.history.Idle(steps, length)
+	r.mu.Unlock()
+	if len(idle) > 0 && r.over.Err() == nil {
+		r.violated(torture.Violation{Rule: "faults do something", Text: strings.Join(idle, "\n  ")})
+	}
 }
 
 // await waits for a time of the storm; false if the storm is over before.
@@ -146,8 +159,12 @@ func (r *rack) attempt(ctx context.Context, s torture.Step) error {
 		return home.Patch(ctx, r.object(s), merge(`{"spec":{"template":{"metadata":{"labels":{%q:"%d"}}}}}`, torture.LabelTier, s.Number))
 	case torture.Mark:
 		return r.mark(ctx, s)
+	case torture.Configure:
+		return r.makeOrChange(ctx, settingsOf(s), merge(`{"data":{"value":%q}}`, settingsOf(s).Data["value"]))
+	case torture.Expose:
+		return r.makeOrChange(ctx, serviceOf(s), merge(`{"spec":{"ports":[{"port":%d}]}}`, s.Number))
 	case torture.Rotate:
-		value := torture.Canary{Place: s.Place(), Secret: torture.Login, Version: strconv.Itoa(s.Number)}
+		value := torture.Canary{Place: s.Place(), Object: torture.Login, Version: strconv.Itoa(s.Number)}
 		return home.Patch(ctx, secretOf(s.Place(), torture.Login), merge(`{"stringData":{"value":%q}}`, value.String()))
 	case torture.Offload, torture.Unoffload:
 		return r.place(ctx, s)
@@ -157,6 +174,16 @@ func (r *rack) attempt(ctx context.Context, s torture.Step) error {
 
 func merge(format string, args ...any) client.Patch {
 	return client.RawPatch(types.MergePatchType, fmt.Appendf(nil, format, args...))
+}
+
+// makeOrChange changes an object, or makes it if it is not there.
+func (r *rack) makeOrChange(ctx context.Context, object client.Object, change client.Patch) error {
+	home, made := r.Clients[torture.Home], object.DeepCopyObject().(client.Object)
+	err := home.Patch(ctx, object, change)
+	if apierrors.IsNotFound(err) {
+		return home.Create(ctx, made)
+	}
+	return err
 }
 
 // mark labels the pods that an app has now.
@@ -206,38 +233,105 @@ func (r *rack) place(ctx context.Context, s torture.Step) error {
 // fault does what goes wrong, and undoes it after its time or when the storm is over.
 func (r *rack) fault(ctx context.Context, s torture.Step) {
 	begun := r.now()
+	var note string
 	var err error
 	switch s.Verb {
 	case torture.Strike:
-		one, end := context.WithTimeout(ctx, callWait)
-		defer end()
-		err = r.Clients[s.Place()].DeleteAllOf(one, &corev1.Pod{}, client.InNamespace(v1alpha1.SystemNamespace),
-			client.MatchingLabels{"app.kubernetes.io/name": s.Name()}, strikeGrace)
+		note, err = r.insist(ctx, func(ctx context.Context) (string, error) { return r.strike(ctx, s) })
 	case torture.Lose:
-		err = r.lose(ctx, s)
+		note, err = r.insist(ctx, func(ctx context.Context) (string, error) { return r.lose(ctx, s) })
 	default:
+		s, note = r.shorten(s)
 		err = r.outage(ctx, s)
 	}
-	note := ""
 	if err != nil {
 		note = "not done: " + err.Error()
 	}
-	r.did(s, begun, note)
+	r.note(torture.Done{Step: s, Note: note, Undone: err != nil}, begun)
+}
+
+// insist tries for a while what needs pods to be there, and an API server that answers.
+func (r *rack) insist(ctx context.Context, try func(context.Context) (string, error)) (note string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, faultWait)
+	defer cancel()
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		one, end := context.WithTimeout(ctx, callWait)
+		note, failed := try(one)
+		end()
+		if failed == nil {
+			return note, nil
+		}
+		if err == nil || ctx.Err() == nil {
+			err = failed // not that the time is over, if there is more to say
+		}
+		select {
+		case <-ctx.Done():
+			return "", err
+		case <-tick.C:
+		}
+	}
+}
+
+// strike deletes the pods of a component, and says how many. That nobody is struck is no strike.
+func (r *rack) strike(ctx context.Context, s torture.Step) (string, error) {
+	at, struck := r.Clients[s.Place()], 0
+	var pods corev1.PodList
+	if err := at.List(ctx, &pods, client.InNamespace(torture.NamespaceOf(s.Name())), client.MatchingLabels{"app.kubernetes.io/name": s.Name()}); err != nil {
+		return "", err
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if pod.DeletionTimestamp != nil {
+			continue
+		}
+		if err := at.Delete(ctx, pod, strikeGrace); client.IgnoreNotFound(err) != nil {
+			return "", err
+		} else if err == nil {
+			struck++
+		}
+	}
+	if struck == 0 {
+		return "", fmt.Errorf("%s has no pod of %s to strike", s.Place(), s.Name())
+	}
+	return fmt.Sprintf("%d struck", struck), nil
 }
 
 // lose deletes a pod of an app at the provider, as its owner may.
-func (r *rack) lose(ctx context.Context, s torture.Step) error {
-	ctx, cancel := context.WithTimeout(ctx, callWait)
-	defer cancel()
+func (r *rack) lose(ctx context.Context, s torture.Step) (string, error) {
 	var pods corev1.PodList
 	there := client.InNamespace(torture.Mapped(s.Place()))
 	if err := r.Clients[torture.Provider].List(ctx, &pods, there, client.MatchingLabels{torture.LabelApp: s.Name()}); err != nil {
-		return err
+		return "", err
 	}
-	if len(pods.Items) == 0 {
-		return errors.New("there is none")
+	for i := range pods.Items {
+		if pods.Items[i].DeletionTimestamp == nil {
+			return pods.Items[i].Name, r.Clients[torture.Provider].Delete(ctx, &pods.Items[i])
+		}
 	}
-	return client.IgnoreNotFound(r.Clients[torture.Provider].Delete(ctx, &pods.Items[0]))
+	return "", errors.New("there is none")
+}
+
+// shorten makes a long outage a short one if it has slipped to where a namespace comes
+// home. What stays long is counted until endLong.
+func (r *rack) shorten(s torture.Step) (torture.Step, string) {
+	if !s.Long() {
+		return s, ""
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.leaving) < torture.Leaving {
+		return s.Shortened(), fmt.Sprintf("not %s: a namespace is coming home", s.For)
+	}
+	r.long++
+	return s, ""
+}
+
+func (r *rack) endLong() {
+	r.mu.Lock()
+	r.long--
+	r.mu.Unlock()
 }
 
 // outage begins what lasts, and ends it.
@@ -250,20 +344,7 @@ func (r *rack) outage(ctx context.Context, s torture.Step) error {
 		begin, end = []string{"node", "stop", s.Place(), s.Name()}, []string{"node", "start", s.Place(), s.Name()}
 	}
 	if s.Long() {
-		r.mu.Lock()
-		slipped := time.Since(r.leaving) < torture.Leaving
-		if !slipped {
-			r.long++
-		}
-		r.mu.Unlock()
-		if slipped {
-			return fmt.Errorf("%w: a namespace is coming home", errSkipped)
-		}
-		defer func() {
-			r.mu.Lock()
-			r.long--
-			r.mu.Unlock()
-		}()
+		defer r.endLong()
 	}
 	err := r.command(begin...)
 	r.await(ctx, r.now()+s.For)
@@ -302,6 +383,10 @@ func (r *rack) object(s torture.Step) client.Object {
 	r.mu.Unlock()
 	meta := metav1.ObjectMeta{Namespace: s.Place(), Name: s.Name()}
 	switch {
+	case s.Name() == torture.Settings:
+		return &corev1.ConfigMap{ObjectMeta: meta}
+	case torture.IsService(s.Name()):
+		return &corev1.Service{ObjectMeta: meta}
 	case app != nil && app.Kind == torture.Stateful:
 		return &appsv1.StatefulSet{ObjectMeta: meta}
 	case app != nil && app.Kind == torture.Job:
@@ -338,22 +423,34 @@ func (r *rack) app(s torture.Step) client.Object {
 	return d
 }
 
-// tortured gives a template the labels that rules go by, and the Secrets of its place:
-// one that travels, and one that is to stay home, without which the pod runs as well.
+// tortured gives a template the labels that rules go by, and the Secrets of its place, one
+// that travels, and one that is to stay home; and its ConfigMap. It runs without the latter two.
 func tortured(template *corev1.PodTemplateSpec, s torture.Step) {
 	template.Labels[torture.LabelPlace], template.Labels[torture.LabelTier] = s.Place(), "0"
 	optional := true
 	main := &template.Spec.Containers[0]
 	main.VolumeMounts = append(main.VolumeMounts, corev1.VolumeMount{Name: torture.Login, MountPath: "/etc/login"})
 	main.EnvFrom = append(main.EnvFrom, corev1.EnvFromSource{SecretRef: &corev1.SecretEnvSource{
-		LocalObjectReference: corev1.LocalObjectReference{Name: torture.Denied}, Optional: &optional}})
+		LocalObjectReference: corev1.LocalObjectReference{Name: torture.Denied}, Optional: &optional}}, corev1.EnvFromSource{ConfigMapRef: &corev1.ConfigMapEnvSource{
+		LocalObjectReference: corev1.LocalObjectReference{Name: torture.Settings}, Optional: &optional}})
 	template.Spec.Volumes = append(template.Spec.Volumes, corev1.Volume{Name: torture.Login,
 		VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: torture.Login}}})
 }
 
+// settingsOf and serviceOf are what a step makes of pods' ConfigMap and of a Service.
+func settingsOf(s torture.Step) *corev1.ConfigMap {
+	value := torture.Canary{Place: s.Place(), Object: torture.Settings, Version: strconv.Itoa(s.Number)}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.Place(), Name: torture.Settings}, Data: map[string]string{"value": value.String()}}
+}
+
+func serviceOf(s torture.Step) *corev1.Service {
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: s.Place(), Name: s.Name()}, Spec: corev1.ServiceSpec{
+		Selector: map[string]string{torture.LabelApp: torture.AppOf(s.Name())}, Ports: []corev1.ServicePort{{Port: int32(s.Number)}}}}
+}
+
 // secretOf is a Secret of a place whose value tells which it is.
 func secretOf(place, name string) *corev1.Secret {
-	value := torture.Canary{Place: place, Secret: name, Version: "0"}
+	value := torture.Canary{Place: place, Object: name, Version: "0"}
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: place, Name: name}, StringData: map[string]string{"value": value.String()}}
 	if name == torture.Denied {
 		s.Annotations = map[string]string{v1alpha1.AnnotationReflect: "false"}

@@ -44,9 +44,18 @@ const (
 
 // TestTorture does random things to two peered clusters, and holds that what must never
 // be true never is, that all is as users want it in the end, and that nothing is left.
-// $SEED and $TIME say which storm and how long, or $HISTORY a file of steps.
+// $SEED and $TIME say which storm and how long, or $HISTORY a file of steps,
+// of which $SHRINK finds fewer that do the same.
 func TestTorture(t *testing.T) {
 	name, again, steps, length := storm(t)
+	if text := os.Getenv("SHRINK"); text != "" {
+		tries, err := strconv.Atoi(text)
+		if err != nil || os.Getenv("HISTORY") == "" {
+			t.Fatalf("SHRINK %q: write how often to try with fewer steps, and HISTORY=FILE of the steps (%v)", text, err)
+		}
+		shrink(t, again, steps, tries)
+		return
+	}
 	s := kubetest.Sandbox(t, kubetest.Options{Name: "torture", File: sandboxFile(t, tortureFile), Pelago: true})
 	c := newContinuum(t, s, torture.Home, torture.Provider)
 	box(t, s, torture.Home, torture.Provider)
@@ -62,7 +71,10 @@ func TestTorture(t *testing.T) {
 	r.storm(t, steps, length)
 	r.converge(t, "all is as users want it after the storm", nil)
 	for _, place := range []string{torture.Keep, torture.Roam} {
-		r.user(torture.Step{At: r.now(), Verb: torture.Deploy, Target: place + "/" + torture.Last, Number: 1})
+		for _, s := range torture.Epilogue(place) {
+			s.At = r.now()
+			r.user(s)
+		}
 	}
 	r.converge(t, "what is made after the storm runs where it is to run", nil)
 	r.clear(t)

@@ -68,7 +68,7 @@ const (
 )
 
 // ownSteps matches the cluster tests with steps of their own.
-const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestNetworkMatrix|TestNetworkIPv6|TestMixedClusters|TestSkew|TestSharding|TestTransit|TestDirect|TestOnward|TestInBand|TestTorture)$"
+const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestNetworkMatrix|TestNetworkIPv6|TestNetworkFamilies|TestMixedClusters|TestSkew|TestSharding|TestTransit|TestDirect|TestOnward|TestInBand|TestTorture)$"
 
 // silence begins what tests of the network's faults have measured.
 const silence = "longest silence "
@@ -148,6 +148,10 @@ var steps = []step{
 		proves:  "clusters of IPv6 alone with the same unique local addresses: names, home's API, policies, reachability, a mapping, and peering in band",
 		command: goTest("-v", "-timeout", "15m", "-run", "^TestNetworkIPv6$", "./test"), env: cluster, goTest: true, limit: 16 * time.Minute,
 	}, {
+		name: "network-families", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
+		proves:  "pelago test network tries both families of clusters that have both, and finds one of them broken",
+		command: goTest("-v", "-timeout", "15m", "-run", "^TestNetworkFamilies$", "./test"), env: cluster, goTest: true, limit: 16 * time.Minute,
+	}, {
 		name: "offloading-all", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
 		proves:  "several providers, a database outside of the pod network, a long partition, 500 deletions while the provider is away, a node of the provider that dies, who is reached by reachability and NetworkPolicies",
 		command: goTest("-v", "-timeout", "50m", "-run", "^TestOffloadingAll$", "./test"), env: cluster, goTest: true, limit: 51 * time.Minute,
@@ -173,7 +177,7 @@ var steps = []step{
 		command: goTest("-v", "-timeout", "30m", "-run", "^TestInBand$", "./test"), env: cluster, goTest: true, limit: 31 * time.Minute,
 	}, {
 		name: "skew", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes"},
-		proves:  "the previous and the current build work with each other in both roles, and upgrades disturb nothing",
+		proves:  "older builds and the current one work with each other in both roles, and upgrades disturb nothing",
 		command: goTest("-v", "-timeout", "40m", "-run", "^TestSkew$", "./test"), env: cluster, goTest: true, limit: 41 * time.Minute,
 	}, {
 		name: "torture", kind: kindCluster, lists: []string{listTorture}, needs: []string{"kubernetes", "image"},
@@ -205,10 +209,10 @@ var steps = []step{
 		command: goTest("-v", "-timeout", "15m", "-run", "^TestStart$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 16 * time.Minute,
 	}, {
 		name: "bench-network", kind: kindCluster, lists: []string{listTestAll, listBench},
-		proves:  "paths between pods of two clusters carry as much as paths made by hand, translated or not, what a tunnel keeps is small, and several would carry no more",
-		command: goTest("-v", "-timeout", "15m", "-run", "^Test(Network(Memory|Traffic)?|Tunnels)$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 16 * time.Minute,
+		proves:  "paths between pods of two clusters carry as much as paths made by hand, translated or not, what a tunnel keeps is small, several would carry no more, and plans of large clusters are made and applied at once",
+		command: goTest("-v", "-timeout", "15m", "-run", "^Test(Network(Memory|Traffic|Plan)?|Tunnels)$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 16 * time.Minute,
 	}, {
-		name: "bench-isolation", kind: kindCluster, lists: []string{listBench},
+		name: "bench-isolation", kind: kindCluster, lists: []string{listTestAll, listBench},
 		proves:  "a tenant whose gateway floods costs another one no more than a fifth of its latency",
 		command: goTest("-v", "-timeout", "5m", "-run", "^TestIsolation$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 6 * time.Minute,
 	}, {

@@ -1,6 +1,7 @@
 package torture
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,6 +18,8 @@ type Done struct {
 	Took time.Duration
 	// Note says what became of it, if anything is to be said.
 	Note string
+	// Undone says that it did nothing: Note has why.
+	Undone bool
 }
 
 // String is a line that Parse reads, with the rest as a comment.
@@ -60,6 +63,35 @@ func (h History) Project(place, app string) History {
 		}
 	}
 	return kept
+}
+
+// late is how long before the end of a storm a fault may come too late to be done.
+const late = 30 * time.Second
+
+// Idle says which faults of a plan never worked in a storm of that length: not one of a
+// kind was done. Strikes of each component are a kind, as each is found in its own way.
+func (h History) Idle(plan []Step, length time.Duration) []string {
+	planned, worked, why := map[string]int{}, map[string]bool{}, map[string]string{}
+	for _, s := range plan {
+		if s.Fault() && s.At+late < length {
+			planned[s.kind()]++
+		}
+	}
+	for _, d := range h {
+		kind := d.Step.kind()
+		worked[kind] = worked[kind] || !d.Undone
+		if d.Undone {
+			why[kind] = d.Note
+		}
+	}
+	var found []string
+	for kind, n := range planned {
+		if !worked[kind] {
+			found = append(found, fmt.Sprintf("%s: %d planned, none done; the last one: %s", kind, n, cmp.Or(why[kind], "never tried")))
+		}
+	}
+	slices.Sort(found)
+	return found
 }
 
 // concerns: a step is about the object, or about the whole of its namespace.

@@ -26,6 +26,8 @@ const (
 	// Login is the Secret that pods refer to, Denied one that stays home, though they do,
 	// and Other one that they do not refer to.
 	Login, Denied, Other = "login", "denied", "other"
+	// Settings is the ConfigMap that pods refer to. They run without it as well.
+	Settings = "settings"
 )
 
 // Places are all namespaces of a storm.
@@ -49,6 +51,9 @@ type Place struct {
 	Since     time.Duration
 	// Login is the version of its Secret.
 	Login int
+	// Settings is the version of its ConfigMap, 0 if there is none; Services are ports by name.
+	Settings int
+	Services map[string]int
 	// Apps are its Deployments, StatefulSets and Jobs by name.
 	Apps map[string]*App
 }
@@ -64,9 +69,19 @@ type App struct {
 func NewModel() *Model {
 	m := &Model{Places: map[string]*Place{}}
 	for _, place := range Places {
-		m.Places[place] = &Place{Apps: map[string]*App{}}
+		m.Places[place] = &Place{Apps: map[string]*App{}, Services: map[string]int{}}
 	}
 	return m
+}
+
+// Has says whether what a step is about is there.
+func (m *Model) Has(s Step) bool {
+	place := m.Places[s.Place()]
+	if s.Name() == Settings {
+		return place.Settings != 0
+	}
+	_, service := place.Services[s.Name()]
+	return service || place.Apps[s.Name()] != nil
 }
 
 // Apply is what a user wants after a step. Faults change nothing of that.
@@ -87,6 +102,14 @@ func (m *Model) Apply(s Step) {
 		app.Tier = s.Number
 	case Delete:
 		delete(place.Apps, s.Name())
+		delete(place.Services, s.Name())
+		if s.Name() == Settings {
+			place.Settings = 0
+		}
+	case Configure:
+		place.Settings = s.Number
+	case Expose:
+		place.Services[s.Name()] = s.Number
 	case Rotate:
 		place.Login = s.Number
 	case Offload, Unoffload:
@@ -105,7 +128,7 @@ func (m *Model) Unsettled(w *World) []string {
 		if there := w.Remote.has(Mapped(name)); there != place.Offloaded {
 			add("namespace %s at the provider is there: %t, want %t", Mapped(name), there, place.Offloaded)
 		}
-		m.unsettledSecrets(w, name, add)
+		m.unsettledReflected(w, name, add)
 	}
 	unpaired(w, add)
 	slices.Sort(found)
@@ -147,29 +170,6 @@ func (m *Model) unsettledApps(w *World, name string, add func(string, ...any)) {
 		if want.Kind == Job && !slices.ContainsFunc(values(w.Home.Jobs), func(j JobState) bool { return j.Namespace == name && j.Name == app && j.Complete }) {
 			add("job %s/%s is not complete", name, app)
 		}
-	}
-}
-
-// unsettledSecrets holds that the Secret that pods refer to is where they are, and of the
-// last version. Where only pods that have ended are, both is right.
-func (m *Model) unsettledSecrets(w *World, name string, add func(string, ...any)) {
-	needed, unneeded := false, true
-	for _, pod := range w.Home.Pods {
-		if pod.Namespace == name && pod.Node == Provider {
-			needed, unneeded = needed || !pod.Counted, false
-		}
-	}
-	version := ""
-	for _, s := range w.Remote.Secrets {
-		if s.Namespace == Mapped(name) && s.Name == Login {
-			version = s.Canaries[0].Version
-		}
-	}
-	if want := strconv.Itoa(m.Places[name].Login); needed && version != want {
-		add("Secret %s/%s at the provider has version %q, want %s", Mapped(name), Login, version, want)
-	}
-	if unneeded && version != "" {
-		add("Secret %s/%s is at the provider, and no pod that refers to it", Mapped(name), Login)
 	}
 }
 
@@ -223,6 +223,15 @@ func Left(w *World) []string {
 		}
 		for _, s := range c.Secrets {
 			found = append(found, fmt.Sprintf("%s: Secret %s/%s", side, s.Namespace, s.Name))
+		}
+		for _, s := range c.Configs {
+			found = append(found, fmt.Sprintf("%s: ConfigMap %s/%s", side, s.Namespace, s.Name))
+		}
+		for _, s := range c.Services {
+			found = append(found, fmt.Sprintf("%s: Service %s/%s", side, s.Namespace, s.Name))
+		}
+		for _, s := range c.Slices {
+			found = append(found, fmt.Sprintf("%s: a slice of %s/%s", side, s.Namespace, s.Service))
 		}
 		for _, place := range Places {
 			if c.has(place) || c.has(Mapped(place)) {

@@ -3,6 +3,7 @@ package torture
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -28,14 +29,17 @@ func (v Violation) String() string {
 
 // Memory is what was seen before.
 type Memory struct {
-	finished map[string][]string // PLACE/JOB → UIDs of home pods that succeeded
-	ended    map[string]string   // UID of a home pod → UID of its pod at the provider that ended by itself
-	final    map[string]Shadow   // ShadowPods that had ended, by UID
+	finished map[string][]string  // PLACE/JOB → UIDs of home pods that succeeded
+	ended    map[string]string    // UID of a home pod → UID of its pod at the provider that ended by itself
+	final    map[string]Shadow    // ShadowPods that had ended, by UID
+	needed   map[string]time.Time // place → when a pod of it was last seen bound to the provider
+	arrivals map[string]*arrival  // by UID
 }
 
 // NewMemory is that of one who has seen nothing.
 func NewMemory() *Memory {
-	return &Memory{finished: map[string][]string{}, ended: map[string]string{}, final: map[string]Shadow{}}
+	return &Memory{finished: map[string][]string{}, ended: map[string]string{}, final: map[string]Shadow{},
+		needed: map[string]time.Time{}, arrivals: map[string]*arrival{}}
 }
 
 // rules are asked after every event.
@@ -47,7 +51,9 @@ var rules = []struct {
 	{"what has ended by itself never runs again", ranAgain},
 	{"pods stay in their tenant", outsideTenant},
 	{"there is one copy of a StatefulSet's pod", twoCopies},
-	{"Secrets are where they are needed, and nowhere else", straySecrets},
+	{"what may run at providers only is not replaced", replacedPods},
+	{"what goes with pods is in their namespace, and nowhere else", strayed},
+	{"nothing comes to the provider that no pod there refers to", arrivedUnasked},
 }
 
 // Never returns what is true of the world and must never be. It remembers what it sees.
@@ -152,18 +158,12 @@ func twoCopies(w *World, _ *Memory) (found []Violation) {
 	return found
 }
 
-// straySecrets: a value is in another namespace than its own, or is one that stays home.
-func straySecrets(w *World, _ *Memory) (found []Violation) {
-	for _, s := range w.Remote.Secrets {
-		for _, c := range s.Canaries {
-			if c.Secret != Login || s.Namespace != Mapped(c.Place) || s.Name != c.Secret || !slices.Contains(offloadable, c.Place) {
-				found = append(found, Violation{Place: c.Place, App: c.Secret, Text: fmt.Sprintf("its value is in Secret %s/%s of the provider", s.Namespace, s.Name)})
-			}
-		}
-	}
-	for _, s := range w.Remote.Shadows {
-		if s.Kind == "Secret" && s.HomeName != Login {
-			found = append(found, Violation{Place: s.HomePlace, App: s.HomeName, Text: "there is a ShadowObject of a Secret that stays home"})
+// replacedPods: a pod of the strategy Remote is taken from the virtual node, so that its
+// Deployment makes another one while it may run at a provider that is only away.
+func replacedPods(w *World, _ *Memory) (found []Violation) {
+	for _, pod := range w.Home.Pods {
+		if pod.Evicted && pod.Node == Provider && Strategies[pod.Namespace] == v1alpha1.PodsRemote {
+			found = append(found, Violation{Place: pod.Namespace, App: pod.App, Text: pod.Name + " is evicted from the virtual node"})
 		}
 	}
 	return found

@@ -1,21 +1,29 @@
 package torture
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 // seen is a world with these in it. UIDs of pods are their own, or of their place.
 type seen struct {
 	home, remote []Pod
 	jobs         []JobState
-	secrets      []Secret
+	secrets      []Held
+	configs      []Held
+	services     []Service
+	slices       []Slice
+	homeSlices   []Slice
+	at           time.Duration // since the beginning
 	shadows      []Shadow
 	namespaces   []string // at the provider
 }
 
 func (s seen) world() *World {
 	w := NewWorld()
+	w.Now = time.Unix(1e9, 0).Add(s.at)
 	for _, p := range s.home {
 		w.Home.Pods[p.UID] = p
 	}
@@ -27,6 +35,18 @@ func (s seen) world() *World {
 	}
 	for _, each := range s.secrets {
 		w.Remote.Secrets[each.Namespace+each.Name] = each
+	}
+	for _, each := range s.configs {
+		w.Remote.Configs[each.Namespace+each.Name] = each
+	}
+	for _, each := range s.services {
+		w.Remote.Services[each.Namespace+each.Name] = each
+	}
+	for i, each := range s.slices {
+		w.Remote.Slices[fmt.Sprint(i)] = each
+	}
+	for i, each := range s.homeSlices {
+		w.Home.Slices[fmt.Sprint(i)] = each
 	}
 	for _, each := range s.shadows {
 		w.Remote.Shadows[each.Namespace+each.Kind+each.Name] = each
@@ -63,6 +83,7 @@ func counted(p *Pod)   { p.Counted = true }
 func deleting(p *Pod)  { p.Deleting = true }
 func unique(p *Pod)    { p.Unique = true }
 func dead(p *Pod)      { p.Live = false }
+func evicted(p *Pod)   { p.Evicted = true }
 func atHome(p *Pod)    { p.Node = "rome-1" }
 func in(namespace string) func(*Pod) {
 	return func(p *Pod) { p.Namespace = namespace }
@@ -75,6 +96,8 @@ const tenant = "pelago-tenant-rome"
 // or never.
 func TestNever(t *testing.T) {
 	value := func(place, secret string) []Canary { return []Canary{{place, secret, "1"}} }
+	login, settings := []Held{{"keep-rome", Login, value(Keep, Login)}}, []Held{{"keep-rome", Settings, value(Keep, Settings)}}
+	pods := []Pod{homePod("a", "web")}
 	for _, c := range []struct {
 		reason string
 		worlds []seen
@@ -120,13 +143,37 @@ func TestNever(t *testing.T) {
 		{"the one here is the one there", []seen{{home: []Pod{homePod("a", "db", unique)}, remote: []Pod{remotePod("x", "a", "db", unique)}}}, ""},
 		{"of a Deployment there may be two", []seen{{home: []Pod{homePod("b", "web", atHome)}, remote: []Pod{remotePod("x", "a", "web")}}}, ""},
 
-		{"a Secret of another place", []seen{{secrets: []Secret{{"roam-rome", Login, value(Keep, Login)}}}}, "is in Secret roam-rome/login"},
-		{"a Secret of another name", []seen{{secrets: []Secret{{"keep-rome", "mine", value(Keep, Login)}}}}, "is in Secret keep-rome/mine"},
-		{"a Secret that stays home", []seen{{secrets: []Secret{{"keep-rome", Denied, value(Keep, Denied)}}}}, "keep/denied"},
-		{"a Secret that no pod refers to", []seen{{secrets: []Secret{{"keep-rome", Other, value(Keep, Other)}}}}, "keep/other"},
-		{"a Secret of a namespace that is not offloaded", []seen{{secrets: []Secret{{"stay-rome", Login, value(Stay, Login)}}}}, "stay/login"},
+		{"a pod that may run at providers only is evicted", []seen{{home: []Pod{homePod("a", "web", evicted)}}}, "web-0 is evicted"},
+		{"one that may run on either side", []seen{{home: []Pod{homePod("a", "web", of(Roam), evicted)}}}, ""},
+		{"one from a node of home", []seen{{home: []Pod{homePod("a", "web", atHome, evicted)}}}, ""},
+
+		{"a Secret of another place", []seen{{secrets: []Held{{"roam-rome", Login, value(Keep, Login)}}}}, "is in Secret roam-rome/login"},
+		{"a Secret of another name", []seen{{secrets: []Held{{"keep-rome", "mine", value(Keep, Login)}}}}, "is in Secret keep-rome/mine"},
+		{"a Secret that stays home", []seen{{secrets: []Held{{"keep-rome", Denied, value(Keep, Denied)}}}}, "keep/denied"},
+		{"a Secret that no pod refers to", []seen{{secrets: []Held{{"keep-rome", Other, value(Keep, Other)}}}}, "keep/other"},
+		{"a Secret of a namespace that is not offloaded", []seen{{secrets: []Held{{"stay-rome", Login, value(Stay, Login)}}}}, "stay/login"},
 		{"a Secret on its way that stays home", []seen{{shadows: []Shadow{{Namespace: tenant, Kind: "Secret", HomePlace: Keep, HomeName: Other}}}}, "stays home"},
-		{"the Secret that pods refer to", []seen{{secrets: []Secret{{"keep-rome", Login, value(Keep, Login)}}, shadows: []Shadow{{Namespace: tenant, Kind: "Secret", HomePlace: Keep, HomeName: Login}}}}, ""},
+		{"the Secret that pods refer to", []seen{{secrets: []Held{{"keep-rome", Login, value(Keep, Login)}}, shadows: []Shadow{{Namespace: tenant, Kind: "Secret", HomePlace: Keep, HomeName: Login}}}}, ""},
+
+		{"a ConfigMap of another place", []seen{{configs: []Held{{"roam-rome", Settings, value(Keep, Settings)}}}}, "is in ConfigMap roam-rome/settings"},
+		{"a ConfigMap of a namespace that is not offloaded", []seen{{configs: []Held{{"stay-rome", Settings, value(Stay, Settings)}}}}, "stay/settings"},
+		{"a Secret in a ConfigMap", []seen{{configs: []Held{{"keep-rome", Settings, value(Keep, Denied)}}}}, "keep/denied"},
+		{"a ConfigMap on its way that no pod refers to", []seen{{shadows: []Shadow{{Namespace: tenant, Kind: "ConfigMap", HomePlace: Keep, HomeName: "kube-root-ca.crt"}}}}, "of a ConfigMap that stays home"},
+		{"the Kubernetes Service on its way", []seen{{shadows: []Shadow{{Namespace: tenant, Kind: "Service", HomePlace: Keep, HomeName: "kubernetes"}}}}, "of a Service that stays home"},
+		{"a Service in a namespace that is no place's", []seen{{services: []Service{{"default", "to-web", "web", 80}}}}, "a Service of it is in default"},
+		{"a Service of a namespace that is not offloaded", []seen{{services: []Service{{"stay-rome", "to-alien", "alien", 80}}}}, "a Service of it is in stay-rome"},
+		{"its slice", []seen{{slices: []Slice{{Namespace: "stay-rome", Service: "to-alien", Sent: true}}}}, "a slice of it is in stay-rome"},
+		{"a Secret comes when no pod ever referred to it", []seen{
+			{secrets: login}, {secrets: login, at: time.Minute}}, "Secret keep-rome/login came to the provider"},
+		{"a ConfigMap comes long after the last pod", []seen{
+			{home: pods}, {at: time.Second}, {configs: settings, at: 5 * time.Minute}, {configs: settings, at: 6 * time.Minute}}, "ConfigMap keep-rome/settings came to the provider"},
+		{"a Secret comes soon after the last pod", []seen{{home: pods}, {at: time.Second}, {secrets: login, at: time.Minute}, {secrets: login, at: 9 * time.Minute}}, ""},
+		{"a Secret is seen before its pod", []seen{{secrets: login}, {home: pods, secrets: login, at: 10 * time.Second}, {secrets: login, at: 9 * time.Minute}}, ""},
+		{"a Secret stays after the last pod", []seen{{home: pods, secrets: login}, {secrets: login, at: 9 * time.Minute}}, ""},
+		{"a Secret comes for a pod of another place", []seen{
+			{home: []Pod{homePod("a", "web", of(Roam))}, secrets: login}, {secrets: login, at: time.Minute}}, "Secret keep-rome/login came to the provider"},
+		{"all where it belongs", []seen{{configs: []Held{{"keep-rome", Settings, value(Keep, Settings)}}, services: []Service{{"keep-rome", "to-web", "web", 80}},
+			slices: []Slice{{Namespace: "keep-rome", Service: "to-web"}}, shadows: []Shadow{{Namespace: tenant, Kind: "Service", HomePlace: Keep, HomeName: "to-web"}}}}, ""},
 	} {
 		m := NewMemory()
 		for i, each := range c.worlds {

@@ -2,9 +2,12 @@ package torture
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
 const (
@@ -18,10 +21,17 @@ const (
 	// back again.
 	settle = 25 * time.Second
 
+	// partFrom is when in a storm the provider is away for the first time for longer than
+	// home waits before it replaces pods, and how long it takes until the next time.
+	partFrom = 20 * time.Minute
+	// replaced is after how long home replaces pods, and then some.
+	replaced = 6 * time.Minute
+
 	// tries is how often something else is drawn instead of what is not possible.
 	tries       = 5
 	maxReplicas = 3
 	maxApps     = 4 // in one place, Jobs included
+	firstPort   = 8000
 )
 
 // The clusters, the component names and the nodes that faults choose from.
@@ -29,16 +39,35 @@ const (
 	Home, Provider = "rome", "milan"
 	managerPods    = "pelago-manager"
 	authPods       = "pelago-auth"
+	agentPods      = v1alpha1.AgentName
 	link           = Home + "-" + Provider
 )
 
+// Components are those of Pelago that are struck.
+var Components = []string{managerPods, authPods, agentPods}
+
+// turns is whose turn it is.
+var turns = []string{managerPods, managerPods, agentPods, authPods, managerPods, agentPods}
+
+// NamespaceOf is where the pods of a component are.
+func NamespaceOf(component string) string {
+	if component == agentPods {
+		return v1alpha1.NetworkNamespace
+	}
+	return v1alpha1.SystemNamespace
+}
+
+var appNames = []string{"web", "api", "db"}
+
 // Plan is the steps of a storm: those of a longer one begin with those of a shorter one.
 func Plan(seed uint64, length time.Duration) []Step {
-	p := &planner{Rand: rand.New(rand.NewPCG(seed, 0x70656c61676f)), model: NewModel(), busy: map[string]time.Duration{}}
+	p := &planner{Rand: rand.New(rand.NewPCG(seed, 0x70656c61676f)), model: NewModel(), busy: map[string]time.Duration{}, part: partFrom}
 	for _, place := range offloadable {
 		p.add(Step{Verb: Offload, Target: place})
 	}
 	p.add(Step{Verb: Deploy, Target: Stay + "/" + Alien, Number: 1})
+	p.add(Step{Verb: Expose, Target: Stay + "/" + toApp + Alien, Number: firstPort})
+	p.add(Step{Verb: Configure, Target: Stay + "/" + Settings, Number: 1})
 	for {
 		if p.at += p.between(500*time.Millisecond, 4*time.Second); p.at >= length {
 			return p.steps
@@ -53,6 +82,13 @@ func Plan(seed uint64, length time.Duration) []Step {
 	}
 }
 
+// Epilogue is what is made in a place after the storm, so that every storm ends with all
+// that travels: a Deployment, a Service of it, and a ConfigMap.
+func Epilogue(place string) []Step {
+	return []Step{{Verb: Deploy, Target: place + "/" + Last, Number: 1}, {Verb: Expose, Target: place + "/" + toApp + Last, Number: firstPort},
+		{Verb: Configure, Target: place + "/" + Settings, Number: 1 << 20}}
+}
+
 // planner draws steps that make sense after those before.
 type planner struct {
 	*rand.Rand
@@ -63,6 +99,10 @@ type planner struct {
 	// way to the provider; and until when no unoffload or no long outage may begin.
 	busy   map[string]time.Duration
 	serial int
+	// strikes is how many there were: components take turns, so that a short storm has all.
+	strikes int
+	// part is when the provider may be away next for longer than home waits for it.
+	part time.Duration
 }
 
 const (
@@ -83,7 +123,8 @@ var draws = []struct {
 	draw   func(*planner) (Step, bool)
 }{
 	{10, (*planner).make}, {10, (*planner).job}, {12, (*planner).scale}, {6, (*planner).roll}, {6, (*planner).mark}, {8, (*planner).remove},
-	{4, (*planner).rotate}, {7, (*planner).offload}, {5, (*planner).unoffload},
+	{4, (*planner).rotate}, {5, (*planner).configure}, {7, (*planner).expose}, {3, (*planner).discard},
+	{7, (*planner).offload}, {5, (*planner).unoffload},
 	{5, (*planner).strike}, {5, (*planner).lose}, {7, (*planner).cut}, {5, (*planner).pause}, {4, (*planner).stop},
 }
 
@@ -132,7 +173,7 @@ func (p *planner) app(kinds ...Verb) (target string, possible bool) {
 
 func (p *planner) make() (Step, bool) {
 	place := p.place()
-	name := []string{"web", "api", "db"}[p.IntN(3)]
+	name := appNames[p.IntN(len(appNames))]
 	s := Step{Verb: Deploy, Target: place + "/" + name, Number: 1 + p.IntN(maxReplicas)}
 	if name == "db" {
 		s.Verb, s.Number = Stateful, 1+p.IntN(2)
@@ -174,6 +215,27 @@ func (p *planner) rotate() (Step, bool) {
 	return Step{Verb: Rotate, Target: p.place(), Number: p.serial}, true
 }
 
+func (p *planner) configure() (Step, bool) {
+	p.serial++
+	return Step{Verb: Configure, Target: p.place() + "/" + Settings, Number: p.serial}, true
+}
+
+func (p *planner) expose() (Step, bool) {
+	p.serial++
+	return Step{Verb: Expose, Target: p.place() + "/" + toApp + appNames[p.IntN(len(appNames))], Number: firstPort + p.serial}, true
+}
+
+// discard deletes a ConfigMap or a Service.
+func (p *planner) discard() (Step, bool) {
+	place := p.place()
+	names := slices.Sorted(maps.Keys(p.model.Places[place].Services))
+	if p.model.Places[place].Settings != 0 {
+		names = append(names, Settings)
+	}
+	name, possible := pick(p, names)
+	return Step{Verb: Delete, Target: place + "/" + name}, possible
+}
+
 func (p *planner) offload() (Step, bool) {
 	place := p.place()
 	now := p.model.Places[place]
@@ -183,7 +245,7 @@ func (p *planner) offload() (Step, bool) {
 func (p *planner) unoffload() (Step, bool) {
 	place := p.place()
 	now := p.model.Places[place]
-	possible := now.Offloaded && p.at >= now.Since+settle && p.free(noUnoffload)
+	possible := now.Offloaded && p.at >= now.Since+settle && p.free(noUnoffload) && !p.due()
 	if possible {
 		p.busy[noLong] = p.at + Leaving
 	}
@@ -198,14 +260,20 @@ func (p *planner) occupy(what string, length time.Duration) { p.busy[what] = p.a
 
 func (p *planner) strike() (Step, bool) {
 	cluster := []string{Home, Provider}[p.IntN(2)]
-	component := []string{managerPods, managerPods, managerPods, authPods}[p.IntN(4)]
-	return Step{Verb: Strike, Target: cluster + "/" + component}, p.free(cluster)
+	if !p.free(cluster) {
+		return Step{}, false
+	}
+	p.strikes++
+	return Step{Verb: Strike, Target: cluster + "/" + turns[p.strikes%len(turns)]}, true
 }
 
 func (p *planner) lose() (Step, bool) {
 	target, possible := p.app(Deploy)
 	return Step{Verb: Lose, Target: target}, possible && p.model.Places[Step{Target: target}.Place()].Offloaded && p.free(Provider)
 }
+
+// due says that the next outage is one that lasts, for which what forbids it makes way.
+func (p *planner) due() bool { return p.at >= p.part }
 
 func (p *planner) cut() (Step, bool) {
 	s := Step{Verb: Cut, Target: link, For: p.between(2*time.Second, shortOutage)}
@@ -215,6 +283,13 @@ func (p *planner) cut() (Step, bool) {
 	}
 	if !p.free(wayThere) {
 		return s, false
+	}
+	if p.due() {
+		if !p.free(noLong) {
+			return s, false
+		}
+		s.For = replaced + (long / 2).Round(time.Millisecond)
+		p.part = p.at + s.For + partFrom
 	}
 	p.occupy(wayThere, s.For+rest)
 	if s.Long() {
@@ -226,7 +301,7 @@ func (p *planner) cut() (Step, bool) {
 func (p *planner) pause() (Step, bool) {
 	cluster := []string{Home, Provider}[p.IntN(2)]
 	s := Step{Verb: Pause, Target: cluster, For: p.between(time.Second, 14*time.Second)}
-	if !p.free(cluster) || cluster == Provider && !p.free(wayThere) {
+	if !p.free(cluster) || cluster == Provider && (!p.free(wayThere) || p.due()) {
 		return s, false
 	}
 	p.occupy(cluster, s.For+rest/2)

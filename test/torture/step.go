@@ -23,7 +23,9 @@ const (
 	Scale     Verb = "scale"     // to so many pods
 	Roll      Verb = "roll"      // give the template another label, so that all pods are made anew
 	Mark      Verb = "mark"      // label the pods that are there
-	Delete    Verb = "delete"    // delete a Deployment, StatefulSet or Job
+	Configure Verb = "configure" // make the ConfigMap that pods refer to, or give it another value
+	Expose    Verb = "expose"    // make a Service of an app, or give it another port
+	Delete    Verb = "delete"    // delete any of these
 	Rotate    Verb = "rotate"    // give the Secret that pods refer to another value
 	Offload   Verb = "offload"   // offload a namespace with its place's strategy
 	Unoffload Verb = "unoffload" // and bring it back
@@ -44,7 +46,7 @@ type shape struct{ number, lasts, fault bool }
 
 var shapes = map[Verb]shape{
 	Deploy: {number: true}, Stateful: {number: true}, Job: {number: true}, Scale: {number: true}, Roll: {number: true}, Mark: {number: true},
-	Delete: {}, Rotate: {number: true}, Offload: {}, Unoffload: {},
+	Configure: {number: true}, Expose: {number: true}, Delete: {}, Rotate: {number: true}, Offload: {}, Unoffload: {},
 	Strike: {fault: true}, Lose: {fault: true}, Cut: {lasts: true, fault: true}, Pause: {lasts: true, fault: true}, Stop: {lasts: true, fault: true},
 }
 
@@ -76,9 +78,23 @@ func (s Step) Name() string {
 // Fault says whether it is something that goes wrong.
 func (s Step) Fault() bool { return shapes[s.Verb].fault }
 
+// kind is what faults are counted by: the verb, and for Strike what is struck as well.
+func (s Step) kind() string {
+	if s.Verb == Strike {
+		return string(s.Verb) + " " + s.Name()
+	}
+	return string(s.Verb)
+}
+
 // Long says whether it keeps the provider away for longer than the end of an offloading
 // bears (see the design).
 func (s Step) Long() bool { return s.Verb == Cut && s.For > shortOutage }
+
+// Shortened is an outage that is not long any more.
+func (s Step) Shortened() Step {
+	s.For = min(s.For, shortOutage)
+	return s
+}
 
 // String is the line that Parse reads.
 func (s Step) String() string {

@@ -2,6 +2,7 @@ package torture
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,8 +41,33 @@ func TestPlanHasEverything(t *testing.T) {
 		}
 	}
 	t.Logf("three minutes of seed 7: %v", minutes)
+	struck := map[string]bool{}
+	for _, s := range Plan(7, 3*time.Minute-late) {
+		if s.Verb == Strike {
+			struck[s.Name()] = true
+		}
+	}
+	if len(struck) < len(Components) {
+		t.Errorf("three minutes of seed 7 strike only %v", struck)
+	}
 	if len(minutes) < len(shapes)-1 {
 		t.Errorf("three minutes of seed 7 have only %v", minutes)
+	}
+}
+
+// TestPlanParts holds that whatever the seed, an hour has an outage that lasts longer than
+// home waits before it replaces pods, with time left to see what comes of it; short storms have none.
+func TestPlanParts(t *testing.T) {
+	for seed := range uint64(100) {
+		var parted []Step
+		for _, s := range Plan(seed, time.Hour) {
+			if s.Verb == Cut && s.For > 6*time.Minute {
+				parted = append(parted, s)
+			}
+		}
+		if len(parted) == 0 || parted[0].At+parted[0].For > 50*time.Minute || parted[0].At < partFrom || parted[0].For > 8*time.Minute {
+			t.Errorf("seed %d has the outages %v", seed, parted)
+		}
 	}
 }
 
@@ -60,7 +86,7 @@ func TestPlanMakesSense(t *testing.T) {
 					wrong = "it is there"
 				}
 			case Scale, Roll, Mark, Delete, Lose:
-				if place.Apps[s.Name()] == nil {
+				if !m.Has(s) {
 					wrong = "it is not there"
 				}
 			case Offload:
@@ -154,6 +180,79 @@ func TestProject(t *testing.T) {
 		}
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s:\n%s", c.reason, diff)
+		}
+	}
+}
+
+// TestIdle holds that faults of which none worked are told, with why.
+func TestIdle(t *testing.T) {
+	plan, err := ParseAll(`
+0s deploy keep/web 2
+1s strike rome/pelago-manager
+2s strike milan/pelago-agent
+3s strike rome/pelago-agent
+4s cut rome-milan 3s
+5s lose keep/web
+6s lose keep/web
+59s pause rome 2s`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		reason string
+		undone map[int]string // step → why
+		want   string
+	}{
+		{"all was done", nil, ""},
+		{"one of two was done", map[int]string{5: "there is none"}, ""},
+		{"none of two was", map[int]string{5: "gone", 6: "there is none"}, "lose: 2 planned, none done; the last one: there is none"},
+		{"a component that cannot be struck is no excuse for another", map[int]string{2: "no pod", 3: "no pod"}, "strike pelago-agent: 2 planned, none done; the last one: no pod"},
+		{"nothing was tried", map[int]string{4: ""}, "cut: 1 planned, none done; the last one: never tried"},
+		{"the storm was over", map[int]string{7: ""}, ""},
+	} {
+		var h History
+		for i, s := range plan {
+			if why, undone := c.undone[i]; !undone || why != "" {
+				h = append(h, Done{Step: s, Note: why, Undone: undone})
+			}
+		}
+		if got := strings.Join(h.Idle(plan, time.Minute), "\n"); got != c.want {
+			t.Errorf("%s: %q, want %q", c.reason, got, c.want)
+		}
+	}
+}
+
+// TestShrink holds that what did not matter goes, that what is left makes sense, and that
+// there are no more tries than allowed.
+func TestShrink(t *testing.T) {
+	steps := Plan(7, 3*time.Minute)
+	var scale, cut Step
+	for _, s := range steps {
+		if s.Verb == Cut && cut.Verb == "" {
+			cut = s
+		}
+		if s.Verb == Scale && scale.Verb == "" && s.Place() != Stay {
+			scale = s
+		}
+	}
+	for _, c := range []struct {
+		reason      string
+		tries, most int
+	}{{"as long as it takes", 1000, 3}, {"a few tries", 8, 60}, {"none", 0, len(steps)}} {
+		tries := 0
+		least := Shrink(steps, c.tries, func(fewer []Step) bool {
+			tries++
+			m := NewModel()
+			for _, s := range fewer {
+				if slices.Contains([]Verb{Scale, Roll, Mark, Delete, Lose}, s.Verb) && !m.Has(s) {
+					t.Errorf("%s: %s, and it is not there", c.reason, s)
+				}
+				m.Apply(s)
+			}
+			return slices.Contains(fewer, cut) && slices.Contains(fewer, scale)
+		})
+		if len(least) > c.most || tries > c.tries || !slices.Contains(least, cut) || !slices.Contains(least, scale) {
+			t.Errorf("%s: of %d steps are left %d after %d tries: %v", c.reason, len(steps), len(least), tries, least)
 		}
 	}
 }

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -22,8 +24,14 @@ const (
 	LabelMark  = "mark"
 )
 
-// World is what is known of both clusters.
-type World struct{ Home, Remote Cluster }
+// evictedByTaint is the reason that Kubernetes gives when it deletes pods of a lost node.
+const evictedByTaint = "DeletionByTaintManager"
+
+// World is what is known of both clusters, and when.
+type World struct {
+	Home, Remote Cluster
+	Now          time.Time
+}
 
 // NewWorld is one without anything in it.
 func NewWorld() *World { return &World{Home: newCluster(), Remote: newCluster()} }
@@ -33,24 +41,30 @@ func NewWorld() *World { return &World{Home: newCluster(), Remote: newCluster()}
 type Cluster struct {
 	Pods       map[string]Pod
 	Jobs       map[string]JobState
-	Secrets    map[string]Secret
+	Secrets    map[string]Held
+	Configs    map[string]Held // ConfigMaps
+	Services   map[string]Service
+	Slices     map[string]Slice
 	Shadows    map[string]Shadow
 	Namespaces map[string]string // names
 }
 
 func newCluster() Cluster {
-	return Cluster{Pods: map[string]Pod{}, Jobs: map[string]JobState{}, Secrets: map[string]Secret{}, Shadows: map[string]Shadow{}, Namespaces: map[string]string{}}
+	return Cluster{Pods: map[string]Pod{}, Jobs: map[string]JobState{}, Secrets: map[string]Held{}, Configs: map[string]Held{}, Services: map[string]Service{}, Slices: map[string]Slice{},
+		Shadows: map[string]Shadow{}, Namespaces: map[string]string{}}
 }
 
 // Pod is what the rules look at.
 type Pod struct {
 	UID, Namespace, Name     string
 	Place, App, Tier, Mark   string
-	Node, Phase              string
+	Node, Phase, IP          string
 	HomeUID                  string // of the home pod, at the provider
 	Ready, Deleting, Counted bool   // Counted: of a Job
 	// Live says that a container runs, Unique that there must never be two of its name.
 	Live, Unique bool
+	// Evicted says that home has given up its node.
+	Evicted bool
 }
 
 // JobState is how a Job stands.
@@ -60,21 +74,21 @@ type JobState struct {
 	Complete, Failed bool
 }
 
-// Secret is where values of the storm's Secrets were found.
-type Secret struct {
+// Held is where values of the storm's Secrets and ConfigMaps were found.
+type Held struct {
 	Namespace, Name string
 	Canaries        []Canary
 }
 
-// Canary is a value that tells which Secret it is of, and in which version.
+// Canary is a value that tells which Secret or ConfigMap it is of, and in which version.
 type Canary struct {
-	Place, Secret, Version string
+	Place, Object, Version string
 }
 
 var canary = regexp.MustCompile(`canary\.([a-z]+)\.([a-z]+)\.([0-9]+)`)
 
-// String is the value that is put into a Secret.
-func (c Canary) String() string { return fmt.Sprintf("canary.%s.%s.%s", c.Place, c.Secret, c.Version) }
+// String is the value that is put into one.
+func (c Canary) String() string { return fmt.Sprintf("canary.%s.%s.%s", c.Place, c.Object, c.Version) }
 
 // Shadow is a ShadowPod, or a ShadowObject, of which Kind tells the kind at home.
 type Shadow struct {
@@ -93,8 +107,19 @@ func (c *Cluster) Set(object client.Object, gone bool) {
 	case *batchv1.Job:
 		set(c.Jobs, uid, jobOf(o), !gone && slices.Contains(Places, o.Namespace))
 	case *corev1.Secret:
-		s := secretOf(o)
-		set(c.Secrets, uid, s, !gone && len(s.Canaries) > 0)
+		h := heldBy(o, values(o.Data)...)
+		set(c.Secrets, uid, h, !gone && len(h.Canaries) > 0)
+	case *corev1.ConfigMap:
+		h := heldBy(o)
+		for _, value := range o.Data {
+			h.add([]byte(value))
+		}
+		set(c.Configs, uid, h, !gone && len(h.Canaries) > 0)
+	case *corev1.Service:
+		set(c.Services, uid, serviceOf(o), !gone && IsService(o.Name))
+	case *discoveryv1.EndpointSlice:
+		s := sliceOf(o)
+		set(c.Slices, uid, s, !gone && IsService(s.Service))
 	case *v1alpha1.ShadowPod:
 		set(c.Shadows, uid, Shadow{Namespace: o.Namespace, Name: o.Name, HomePlace: o.Spec.Home.Namespace, HomeName: o.Spec.Home.Name, Phase: o.Status.Phase}, !gone)
 	case *v1alpha1.ShadowObject:
@@ -118,11 +143,12 @@ func podOf(o *corev1.Pod) Pod {
 	p := Pod{
 		UID: string(o.UID), Namespace: o.Namespace, Name: o.Name,
 		Place: o.Labels[LabelPlace], App: o.Labels[LabelApp], Tier: o.Labels[LabelTier], Mark: o.Labels[LabelMark],
-		Node: o.Spec.NodeName, Phase: string(o.Status.Phase), HomeUID: o.Labels[v1alpha1.LabelHomeUID],
+		Node: o.Spec.NodeName, Phase: string(o.Status.Phase), HomeUID: o.Labels[v1alpha1.LabelHomeUID], IP: o.Status.PodIP,
 		Deleting: o.DeletionTimestamp != nil, Counted: o.Spec.RestartPolicy == corev1.RestartPolicyNever,
 		Unique: o.Labels[appsv1.StatefulSetPodNameLabel] != "",
 	}
 	for _, each := range o.Status.Conditions {
+		p.Evicted = p.Evicted || each.Type == corev1.DisruptionTarget && each.Reason == evictedByTaint
 		p.Ready = p.Ready || each.Type == corev1.PodReady && each.Status == corev1.ConditionTrue
 	}
 	for _, each := range o.Status.ContainerStatuses {
@@ -140,12 +166,16 @@ func jobOf(o *batchv1.Job) JobState {
 	return j
 }
 
-func secretOf(o *corev1.Secret) Secret {
-	s := Secret{Namespace: o.Namespace, Name: o.Name}
-	for _, value := range o.Data {
-		for _, found := range canary.FindAllSubmatch(value, -1) {
-			s.Canaries = append(s.Canaries, Canary{string(found[1]), string(found[2]), string(found[3])})
-		}
+func heldBy(o client.Object, all ...[]byte) Held {
+	h := Held{Namespace: o.GetNamespace(), Name: o.GetName()}
+	for _, value := range all {
+		h.add(value)
 	}
-	return s
+	return h
+}
+
+func (h *Held) add(value []byte) {
+	for _, found := range canary.FindAllSubmatch(value, -1) {
+		h.Canaries = append(h.Canaries, Canary{string(found[1]), string(found[2]), string(found[3])})
+	}
 }
