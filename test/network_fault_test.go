@@ -118,7 +118,8 @@ func (x *crossing) struck(t *testing.T, f fault, probes []*watched, round int) (
 	return silences
 }
 
-// allWell waits until the requests of all go well from now on, which each tells every second.
+// allWell waits until the requests of all go well from now on, and the connections that are left
+// speak, which each tells every second.
 func allWell(t *testing.T, probes []*watched) {
 	t.Helper()
 	now := time.Now()
@@ -255,7 +256,9 @@ func (w *watched) changes() ([]reach.Change, error) {
 	return all, nil
 }
 
-// well waits until requests go well after a time.
+// well waits until requests go well after a time, and the connection speaks again, if it has not
+// broken: after an outage it is silent for longer than they are, and what befalls it then would be
+// the work of two faults.
 func (w *watched) well(t *testing.T, after time.Time, limit time.Duration) {
 	t.Helper()
 	w.x.eventually(t, limit, "requests "+w.pod+" go well", func() error {
@@ -263,14 +266,19 @@ func (w *watched) well(t *testing.T, after time.Time, limit time.Duration) {
 		if err != nil {
 			return err
 		}
-		last := reach.Change{Err: "nothing told yet"}
+		requests, connection := reach.Change{Err: "nothing told yet"}, reach.Change{Err: "nothing told yet"}
 		for _, c := range all {
 			if c.What == reach.Requests {
-				last = c
+				requests = c
+			} else {
+				connection = c
 			}
 		}
-		if !last.OK || !last.At.After(after) {
-			return fmt.Errorf("at %s: %t %s", last.At.Format(time.TimeOnly), last.OK, last.Err)
+		if !requests.OK || !requests.At.After(after) {
+			return fmt.Errorf("at %s: %t %s", requests.At.Format(time.TimeOnly), requests.OK, requests.Err)
+		}
+		if connection.Count == 0 || connection.OK && !connection.At.After(after) {
+			return fmt.Errorf("the connection has been silent since %s %s", connection.At.Format(time.TimeOnly), connection.Err)
 		}
 		return nil
 	})

@@ -43,7 +43,8 @@ const (
 
 // Watch calls HOST:PORT again and again until the context ends, whatever became of the calls
 // before, and writes a Change, a line of JSON, whenever one goes wrong, or well after one that did
-// not, and every second. It also keeps one connection, on which silence is no failure.
+// not, and every second. It also keeps one connection, on which silence is no failure: every second
+// in which it speaks it says so.
 func Watch(ctx context.Context, target string, out io.Writer) error {
 	w := &watcher{out: out}
 	var both sync.WaitGroup
@@ -167,6 +168,7 @@ func (w *watcher) connection(ctx context.Context, target string) {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	in := bufio.NewReader(conn)
+	var told time.Time
 	for count := 1; ; count++ {
 		if err := exchange(conn, in, target); err != nil {
 			if ctx.Err() == nil {
@@ -174,8 +176,9 @@ func (w *watcher) connection(ctx context.Context, target string) {
 			}
 			return
 		}
-		if count == 1 {
+		if now := time.Now(); now.Sub(told) >= time.Second {
 			w.tell(Change{What: Connection, OK: true, Count: count})
+			told = now
 		}
 		if !pause(ctx, 4*watchPace) {
 			return

@@ -61,7 +61,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// The one connection is told to have broken, once.
+// The one connection is told to speak, and to have broken, once.
 func TestWatchConnection(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -75,7 +75,10 @@ func TestWatchConnection(t *testing.T) {
 	w := &watcher{out: write}
 	go func() { w.connection(ctx, l.Addr().String()); _ = write.Close() }()
 	changes := json.NewDecoder(read)
-	heard(t, changes, Connection, true)
+	first := heard(t, changes, Connection, true)
+	if again := heard(t, changes, Connection, true); first.Count != 1 || again.Count < 2 {
+		t.Errorf("it speaks: %+v, %+v", first, again)
+	}
 	_ = server.Close()
 	if c := heard(t, changes, Connection, false); c.Err == "" {
 		t.Errorf("it broke: %+v", c)
