@@ -77,6 +77,8 @@ func networkFaults(t *testing.T, c *continuum) {
 		for i, f := range faults {
 			begin := time.Now()
 			t.Run(f.name, func(t *testing.T) {
+				x.settled(t, busy)
+				allWell(t, probes) // nothing is left of the fault before
 				for j, silence := range x.struck(t, f, probes, round) {
 					longest[i][j] = max(longest[i][j], silence)
 				}
@@ -88,6 +90,19 @@ func networkFaults(t *testing.T, c *continuum) {
 		t.Logf("longest silence in %d rounds: %s: %s %s, %s %s, limit: %s; it took %s each time", rounds, f.name, probes[0].pod, longest[i][0].Round(time.Millisecond),
 			probes[1].pod, longest[i][1].Round(time.Millisecond), f.limit, (took[i] / time.Duration(rounds)).Round(100*time.Millisecond))
 	}
+}
+
+// settled waits until milan's gateway is on its node again, whom it leaves at some faults, as on the
+// other one are the pods that call and are called.
+func (x *crossing) settled(t *testing.T, node string) {
+	t.Helper()
+	x.eventually(t, time.Minute, "the gateway is on "+node, func() error {
+		now, err := x.gateway("milan", v1alpha1.NetworkKey(v1alpha1.TenantNamespace("rome")))
+		if err == nil && now != node {
+			err = fmt.Errorf("it is on %s", now)
+		}
+		return err
+	})
 }
 
 // struck has a fault happen while requests go well, and holds what it may do to them. It returns for
@@ -158,32 +173,20 @@ func (x *crossing) stop(t *testing.T, cluster, node string) {
 	})
 }
 
-// faults are those of one round. They strike milan's gateway when it is on that node again, whom it
-// leaves at some of them: on the other one are the pods that call and are called.
+// faults are those of one round, with milan's gateway on a node.
 func (x *crossing) faults(node string) []fault {
-	gateway := func(t *testing.T) string {
-		t.Helper()
-		x.eventually(t, time.Minute, "the gateway is on "+node, func() error {
-			now, err := x.gateway("milan", v1alpha1.NetworkKey(v1alpha1.TenantNamespace("rome")))
-			if err == nil && now != node {
-				err = fmt.Errorf("it is on %s", now)
-			}
-			return err
-		})
-		return node
-	}
 	onGateway := func(args ...string) func(*testing.T) {
 		return func(t *testing.T) {
-			x.Run(t, append([]string{"run", "milan", "--node", gateway(t), "--"}, args...)...)
+			x.Run(t, append([]string{"run", "milan", "--node", node, "--"}, args...)...)
 		}
 	}
 	return []fault{
-		{name: "data plane killed", limit: blinkLimit, strike: func(t *testing.T) { x.killWork(t, "milan", gateway(t)) }},
+		{name: "data plane killed", limit: blinkLimit, strike: func(t *testing.T) { x.killWork(t, "milan", node) }},
 		{name: "table deleted", limit: blinkLimit, strike: onGateway("nft", "delete", "table", "inet", "pelago")},
 		{name: "interface deleted", limit: outageLimit, strike: onGateway("ip", "link", "delete", "pelago-vx")},
-		{name: "agent deleted", limit: outageLimit, strike: func(t *testing.T) { x.deleteAgent(t, "milan", gateway(t)); gateway(t) }},
+		{name: "agent deleted", limit: outageLimit, strike: func(t *testing.T) { x.deleteAgent(t, "milan", node); x.settled(t, node) }},
 		{name: "key changed", limit: blinkLimit, harmless: true, strike: func(t *testing.T) { x.rotate(t, "rome", "milan") }},
-		{name: "gateway node stopped", limit: outageLimit, strike: func(t *testing.T) { x.stop(t, "milan", gateway(t)) }},
+		{name: "gateway node stopped", limit: outageLimit, strike: func(t *testing.T) { x.stop(t, "milan", node) }},
 		{name: "link cut", limit: outageLimit, strike: func(t *testing.T) { x.Run(t, "link", "cut", "rome", "milan") }, heal: func(t *testing.T) { x.Run(t, "link", "heal", "rome", "milan") }},
 	}
 }
