@@ -86,7 +86,7 @@ func (w wakers) offloadings() handler.EventHandler {
 		}
 		for i := range nodes.Items {
 			peering := virtual(&nodes.Items[i])
-			for _, r := range append(w.ofNode(ctx, peering, nodes.Items[i].Name), w.there(ctx, peering, namespace)...) {
+			for _, r := range slices.Concat(w.ofNode(ctx, peering, nodes.Items[i].Name), w.there(ctx, peering, namespace), w.alone(ctx, peering, namespace)) {
 				if _, home, ok := split(r); ok && home.Namespace == namespace {
 					q.Add(r)
 				}
