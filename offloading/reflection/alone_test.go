@@ -1,8 +1,10 @@
 package reflection
 
 import (
+	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -347,4 +349,55 @@ func TestServiceAloneWakes(t *testing.T) {
 		wakers.offloadings().Update(ctx, event.UpdateEvent{ObjectOld: rules, ObjectNew: changed}, q)
 	}, web, slice)
 	woken("it is not mapped any more", func(q queue) { wakers.maps().Update(ctx, event.UpdateEvent{ObjectOld: now, ObjectNew: before}, q) }, web, slice)
+}
+
+// aloneInManager: a Service of a namespace without a pod, and its slice, follow its mapping, its annotation
+// and the rules as soon as they change.
+func (w *world) aloneInManager(space string) {
+	w.t.Helper()
+	there := func(kind, name string) bool {
+		home := v1alpha1.HomeObject{Kind: kind, Namespace: space, Name: name}
+		return get(w, w.TenantNamespace(), v1alpha1.ShadowObjectName(home), &v1alpha1.ShadowObject{}) != nil
+	}
+	await := func(reason string, want bool) {
+		w.t.Helper()
+		began := time.Now()
+		w.await(fmt.Sprintf("%s: that the Service alone and its slice are there is %t", reason, want), func() bool {
+			service, slice := there(kindService, "catalogue"), there(kindSlice, "catalogue-1")
+			if time.Since(began) > listEvery { // long too late
+				w.t.Fatalf("%s: that the Service is there is %t, its slice %t, want %t", reason, service, slice, want)
+			}
+			return service == want && slice == want
+		})
+		if took := time.Since(began); took > listEvery*2/3 {
+			w.t.Errorf("%s: only after %s, as if no event had done it", reason, took)
+		}
+	}
+	s := service(space, "catalogue")
+	s.Annotations = map[string]string{v1alpha1.AnnotationReflect: "true"}
+	w.create(s)
+	w.create(sliceOf(space, "catalogue-1", "catalogue", endpoint("10.1.0.9", "node-1")))
+	w.create(service(space, "other"))
+	o := &v1alpha1.NamespaceOffloading{ObjectMeta: objectMeta(space, v1alpha1.OffloadingName)}
+	w.create(o)
+	w.maps(space)
+	await("it is mapped", true)
+	o.Spec.Reflection = []v1alpha1.ReflectionRule{ruleOf(kindService, v1alpha1.ReflectDeny)}
+	w.update(o)
+	await("a rule keeps it home", false)
+	o.Spec.Reflection = nil
+	w.update(o)
+	await("no rule does", true)
+	s.Annotations[v1alpha1.AnnotationReflect] = "false"
+	w.update(s)
+	await("its annotation keeps it home", false)
+	s.Annotations[v1alpha1.AnnotationReflect] = "true"
+	w.update(s)
+	await("its annotation sends it", true)
+	w.label(space, map[string]string{"world": w.name})
+	w.maps()
+	await("it is not offloaded any more", false)
+	if there(kindService, "other") {
+		w.t.Error("another one went with it")
+	}
 }
