@@ -55,7 +55,7 @@ func (r *consumer) chosen(ctx context.Context, kind content.Kind, home v1alpha1.
 	case err != nil:
 		return want{}, plain("reading the metadata of the object", err)
 	}
-	switch policy, _ := ruled(rules, kind.Name, m); policy {
+	switch policy, _ := v1alpha1.Reflected(rules, kind.Name, m); policy {
 	case v1alpha1.ReflectAll:
 		return want{is: true, ruled: true}, nil
 	case v1alpha1.ReflectDeny:
@@ -168,7 +168,7 @@ func (r *lister) list(ctx context.Context, o *v1alpha1.NamespaceOffloading, kind
 		}
 		for i := range list.Items {
 			home := v1alpha1.HomeObject{Kind: kind.Name, Namespace: o.Namespace, Name: list.Items[i].Name}
-			policy, _ := ruled(o.Spec.Reflection, kind.Name, &list.Items[i])
+			policy, _ := v1alpha1.Reflected(o.Spec.Reflection, kind.Name, &list.Items[i])
 			if _, tokens := tokensOf(home); tokens || policy != v1alpha1.ReflectAll || slices.Contains(kind.Never, home.Name) {
 				continue
 			}

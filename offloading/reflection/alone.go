@@ -59,7 +59,7 @@ func (w wakers) alone(ctx context.Context, peering, namespace string) []reconcil
 	var all []reconcile.Request
 	for i := range list.Items {
 		s := &list.Items[i]
-		if policy, _ := ruled(o.Spec.Reflection, kindService, s); policy == v1alpha1.ReflectAll && !slices.Contains(kind.Never, s.Name) {
+		if policy, _ := v1alpha1.Reflected(o.Spec.Reflection, kindService, s); policy == v1alpha1.ReflectAll && !slices.Contains(kind.Never, s.Name) {
 			names = append(names, s.Name)
 			all = append(all, at(peering, v1alpha1.HomeObject{Kind: kindService, Namespace: namespace, Name: s.Name}))
 		}

@@ -228,7 +228,7 @@ func (r *consumer) serviceTravels(ctx context.Context, peering string, home v1al
 	if err != nil {
 		return false, err
 	}
-	if policy, _ := ruled(rules, kindService, m); policy == v1alpha1.ReflectDeny {
+	if policy, _ := v1alpha1.Reflected(rules, kindService, m); policy == v1alpha1.ReflectDeny {
 		return false, nil
 	}
 	s := &v1alpha1.ShadowObject{}
