@@ -250,6 +250,25 @@ func TestServiceAloneRefused(t *testing.T) {
 	}
 }
 
+// TestServiceAloneIsNotBelieved: a provider that shows a Service as sent that is not gets no slice of it,
+// and the Service goes again.
+func TestServiceAloneIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	w := newAlone(t)
+	w.rules(ruleOf(kindService, v1alpha1.ReflectAll, "shared", "yes"))
+	db := v1alpha1.HomeObject{Kind: kindService, Namespace: w.home, Name: "db"}
+	shows := &v1alpha1.ShadowObject{ObjectMeta: objectMeta(w.TenantNamespace(), v1alpha1.ShadowObjectName(db)), Spec: v1alpha1.ShadowObjectSpec{Home: db, Object: `{"content":{}}`}}
+	w.create(shows)
+	w.kind = kindSlice
+	w.send("db-1")
+	w.areThere("what the provider shows", "Service/db")
+	w.look()
+	w.clock.Step(grace)
+	w.look()
+	w.look()
+	w.areThere("after the grace", "EndpointSlice/web-1", "Service/web")
+}
+
 // TestServiceAloneIsFound: by the list once a minute, and not where it is not to be.
 func TestServiceAloneIsFound(t *testing.T) {
 	t.Parallel()
