@@ -52,8 +52,8 @@ func newExplainNamespace(e *Env) *cobra.Command {
 		Use:   "namespace NAME",
 		Short: "Tell how the offloading of a namespace is, at each cluster",
 		Long: `Shows whether the namespace is offloaded and how, which clusters are selected and why others
-are not, what the namespace is called there or why it is refused, and where its pods are;
-of what is not as it should be, what to do.`,
+are not, what the namespace is called there or why it is refused, where its pods are, and which
+Services are there also without any; of what is not as it should be, what to do.`,
 		Example:           "  pelago explain namespace shop",
 		Args:              exactly("NAME"),
 		ValidArgsFunction: e.completeNamespaces,
@@ -131,7 +131,25 @@ func (c *Cluster) namespaceChains(ctx context.Context, _ *Env, name string) ([]c
 	}
 	places := whereabouts(pods.Items, f.Offloading, f.Nodes)
 	f.Here, f.Away, f.Waiting, f.Outdated = places.here, places.away, places.waiting, places.outdated
+	f.Sent = c.servicesSent(ctx, f.Offloading)
 	return []chain.Chain{chain.Namespace(f)}, nil
+}
+
+// servicesSent are the Services of an offloaded namespace that need no pod of it at other clusters, by
+// name. It is beside the point when Services cannot be read.
+func (c *Cluster) servicesSent(ctx context.Context, o *v1alpha1.NamespaceOffloading) (names []string) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ServiceList"))
+	if err := c.Client.List(ctx, list, client.InNamespace(o.Namespace)); err != nil {
+		return nil
+	}
+	for i := range list.Items {
+		if policy, _ := v1alpha1.Reflected(o.Spec.Reflection, "Service", &list.Items[i]); policy == v1alpha1.ReflectAll {
+			names = append(names, list.Items[i].Name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // places counts the pods of a namespace that have not ended.

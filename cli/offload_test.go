@@ -178,6 +178,19 @@ func (s *stage) testExplainNamespace(t *testing.T, name string) {
 	if got.code != 0 || !strings.Contains(got.out, "✓ it is offloaded") || !strings.Contains(got.out, "✓ offloaded-shop is there at milan") || !strings.Contains(got.out, "– oslo is selected") {
 		t.Errorf("explaining: %+v", got)
 	}
+	sent := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "catalogue", Annotations: map[string]string{v1alpha1.AnnotationReflect: "true"}}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+	other := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "private"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+	for _, service := range []*corev1.Service{sent, other} {
+		if err := s.c.Create(t.Context(), service); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := s.run("explain", "namespace", name); got.code != 0 || !strings.Contains(got.out, "✓ Services of it are there also without a pod") || !strings.Contains(got.out, "catalogue; a cluster's own pods") {
+		t.Errorf("explaining what needs no pod: %+v", got)
+	}
+	if got := s.run("status", "-o", "json"); !strings.Contains(got.out, "\"services\": [\n        \"catalogue\"\n      ]") {
+		t.Errorf("the status of what needs no pod: %+v", got)
+	}
 	if got := s.run("explain", "namespace", "kube-system"); got.code != 0 || !strings.Contains(got.out, "✗ it is offloaded") {
 		t.Errorf("explaining one that is not offloaded: %+v", got)
 	}

@@ -46,6 +46,8 @@ type OffloadedReport struct {
 	Reachability v1alpha1.Reachability `json:"reachability"`
 	// Onward says that its pods may run at providers of these clusters'.
 	Onward bool `json:"onward"`
+	// Services are those that need no pod of it at these clusters.
+	Services []string `json:"services,omitempty"`
 }
 
 // OffloadedAtReport is an offloaded namespace at one of the clusters selected.
@@ -71,6 +73,11 @@ func (c *Cluster) offloadings(ctx context.Context, s *snapshot) error {
 		return describe(fmt.Errorf("listing offloadings: %w", err), c)
 	}
 	s.offloadings = list.Items
+	s.sent = map[string][]string{}
+	for i := range s.offloadings {
+		o := &s.offloadings[i]
+		s.sent[o.Namespace] = c.servicesSent(ctx, o)
+	}
 	if err := c.mappings(ctx, s); err != nil {
 		return err
 	}
@@ -136,7 +143,7 @@ func (s *snapshot) judgeOffloadings(r *Report) {
 	for i := range s.offloadings {
 		o := &s.offloadings[i]
 		report := OffloadedReport{Namespace: o.Namespace, Strategy: chain.Strategy(o), Phase: o.Status.Phase, Clusters: []OffloadedAtReport{},
-			Reachability: o.Spec.Reachability.OrDefault(), Onward: o.Spec.Onward == v1alpha1.OnwardAllow}
+			Reachability: o.Spec.Reachability.OrDefault(), Onward: o.Spec.Onward == v1alpha1.OnwardAllow, Services: s.sent[o.Namespace]}
 		for _, at := range o.Status.Clusters {
 			if !meta.IsStatusConditionTrue(at.Conditions, v1alpha1.ConditionOffloadingRequired) {
 				continue

@@ -240,7 +240,25 @@ func (v view) offloaded(namespaces []OffloadedReport) error {
 		reaches = append(reaches, n.Reachability)
 	}
 	titles, rows := withReach([]string{"NAMESPACE", "STRATEGY", "PHASE", "CLUSTERS", "PODS", "AWAY", "OLDER"}, rows, reaches)
-	return screen.Table(v.out, v.paint, v.width, titles, rows)
+	if err := screen.Table(v.out, v.paint, v.width, titles, rows); err != nil {
+		return err
+	}
+	for _, n := range namespaces {
+		if len(n.Services) > 0 {
+			fmt.Fprintf(v.out, "there also without a pod, of %s: %s\n", n.Namespace, servicesText(n.Services))
+		}
+	}
+	return nil
+}
+
+// servicesText names some Services.
+func servicesText(names []string) string {
+	const most = 5
+	text := choose(len(names), "Service ", "Services ") + strings.Join(names[:min(len(names), most)], ", ")
+	if more := len(names) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // requests shows each request, if they are to be shown.

@@ -80,6 +80,7 @@ type snapshot struct {
 	tombstones  []string
 	nodes       []corev1.Node // virtual ones
 	offloadings []v1alpha1.NamespaceOffloading
+	sent        map[string][]string // Services that need no pod elsewhere, by namespace
 	mapped      []v1alpha1.IPMapping
 	maps        []v1alpha1.NamespaceMap // with providers
 	pods        []corev1.Pod            // on virtual nodes, and of offloaded namespaces

@@ -68,6 +68,7 @@ func busy() *snapshot {
 		tombstones:  []string{"genoa"},
 		nodes:       []corev1.Node{virtualNode("milan", "milan", corev1.ConditionTrue), virtualNode("paris", "paris-with-a-name-of-forty-characters-ok", corev1.ConditionFalse), virtualNode("milan-batch", "milan", corev1.ConditionFalse)},
 		offloadings: offloadings(),
+		sent:        map[string][]string{"shop": {"catalogue", "search"}, "bank": {"a", "b", "c", "d", "e", "f"}},
 		maps:        shownObjects(),
 		pods: []corev1.Pod{podOn("shop", "a", "milan"), podOn("shop", "b", "milan"), podOn("shop", "c", "node1"), podOn("shop", "d", ""),
 			sick("shop", "e", "milan", corev1.PodRunning, "ContainersNotReady", -time.Hour), sick("shop", "f", "milan", corev1.PodPending, v1alpha1.ReasonNotAdmitted, -time.Second),

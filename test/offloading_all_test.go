@@ -48,6 +48,7 @@ func TestOffloadingAll(t *testing.T) {
 		{"NetworkBreaks", func(t *testing.T, c *continuum) { networkBreaks(t, c, true) }},
 		{"NetworkService", networkService},
 		{"Reachability", reachability},
+		{"ServiceAlone", serviceAlone},
 		{"NetworkPolicies", networkPolicies},
 		{"NetworkFromOutside", networkFromOutside},
 		{"TunnelCut", tunnelCut},

@@ -69,8 +69,8 @@ const (
 	AnnotationNameServers = "pelago.dev/name-servers"
 
 	// AnnotationReflect on an object of an offloaded namespace keeps it home if it is "false". A
-	// Secret or ConfigMap travels without a pod that refers to it if it is "true", and no rule of
-	// the namespace denies that.
+	// Secret or ConfigMap travels without a pod that refers to it if it is "true", and a Service
+	// without a pod of its namespace, and no rule of the namespace denies that.
 	AnnotationReflect = "pelago.dev/reflect"
 	// AnnotationReflected on objects that a provider makes for a tenant names the labels and
 	// annotations that came from home, as label:KEY and annotation:KEY.

@@ -62,7 +62,7 @@ type NamespaceOffloadingSpec struct {
 
 	// Reflection says what goes with the pods. The first rule of an object's kind whose
 	// selector matches it decides; without one, Secrets and ConfigMaps go that pods refer
-	// to, and all objects of the other kinds.
+	// to, and all objects of the other kinds while a pod of the namespace runs there.
 	//
 	// +optional
 	// +listType=atomic
@@ -125,7 +125,8 @@ type ReflectionRule struct {
 	Kind string `json:"kind"`
 	// Policy: Deny, they stay home; Referred, for Secrets and ConfigMaps, they travel if a
 	// pod refers to them; All, they travel while a pod of the namespace runs elsewhere,
-	// Secrets and ConfigMaps also if no pod refers to them.
+	// Secrets and ConfigMaps also if no pod refers to them, and Services, with their
+	// EndpointSlices, to each cluster selected also while no pod runs there.
 	Policy ReflectionPolicy `json:"policy"`
 	// Selector of the objects by their labels; all if absent.
 	//

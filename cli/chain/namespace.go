@@ -30,6 +30,8 @@ type NamespaceFacts struct {
 	// Here, Away, Waiting and Outdated count its pods: in this cluster, at others, with no
 	// node yet, and those made under other terms.
 	Here, Away, Waiting, Outdated int
+	// Sent are its Services that need no pod of it at other clusters.
+	Sent []string
 }
 
 // Namespace explains how the offloading of a namespace is: in sum, then at each cluster.
@@ -53,6 +55,7 @@ func Namespace(f NamespaceFacts) Chain {
 	if whole {
 		c.note(selectionStep(f))
 		c.note(podsStep(f))
+		c.note(sentStep(f))
 	}
 	c.Steps = slices.DeleteFunc(c.Steps, func(s Step) bool { return s.Fact == "" })
 	return c
@@ -196,6 +199,15 @@ func podsStep(f NamespaceFacts) Step {
 		s.Remedy = fmt.Sprintf("pods get their terms when they are made: pelago offload namespace %s --restart-workloads", f.Name)
 	}
 	return s
+}
+
+// sentStep says which Services need no pod at the clusters selected; it is empty if there are none.
+func sentStep(f NamespaceFacts) Step {
+	if len(f.Sent) == 0 {
+		return Step{}
+	}
+	return Step{Fact: "Services of it are there also without a pod", State: Done,
+		Evidence: few(f.Sent) + "; a cluster's own pods call them where Peering and Tenant both say reachability full"}
 }
 
 // NamingText says what an offloading calls its remote namespaces.

@@ -98,6 +98,9 @@ func TestNamespace(t *testing.T) {
 			}
 		}), "D it is offloaded\nD Pelago has acted on it\nD milan is selected\nD shop is there at milan\nD node milan is ready\nA its objects are at milan as they are here\nA oslo is selected\nD its pods were made under today's terms\n",
 			[]string{"Service web: it is otherwise; and 2 more\n"}},
+		{"Services that need no pod", facts(func(f *NamespaceFacts) { f.Sent = []string{"a", "b", "c", "d", "e", "f"} }),
+			"D it is offloaded\nD Pelago has acted on it\nD milan is selected\nD shop is there at milan\nD node milan is ready\nA oslo is selected\nD its pods were made under today's terms\nD Services of it are there also without a pod\n",
+			[]string{"a; b; c; d; e; and 1 more; a cluster's own pods call them where Peering and Tenant both say reachability full"}},
 		{"older pods", facts(func(f *NamespaceFacts) { f.Outdated = 1 }), "", []string{"1 of them under other terms", "--restart-workloads"}},
 	}
 	for _, c := range cases {

@@ -23,13 +23,14 @@ import (
 
 // Secrets and ConfigMaps that no pod refers to travel if a rule of their namespace says
 // All, or their annotation. They are in no cache: they are found by a list of metadata, in
-// namespaces that are offloaded alone.
+// namespaces that are offloaded alone. Services that travel without a pod are found so, too, in the
+// cache, should no event have done it.
 
 // listEvery is when the names in a namespace are listed again.
 const listEvery = time.Minute
 
 // chosen says whether a rule, or the object's annotation, alone sends an object of a namespace
-// with a pod there.
+// with a pod there, or of a Service: that is mapped there.
 func (r *consumer) chosen(ctx context.Context, kind content.Kind, home v1alpha1.HomeObject) (want, error) {
 	rules, err := r.rules(ctx, home.Namespace)
 	if err != nil || slices.Contains(kind.Never, home.Name) {
@@ -42,7 +43,11 @@ func (r *consumer) chosen(ctx context.Context, kind content.Kind, home v1alpha1.
 	if err != nil {
 		return want{}, err
 	}
-	switch err := r.live.Get(ctx, client.ObjectKey{Namespace: home.Namespace, Name: home.Name}, m); {
+	reader := r.live
+	if !kind.Referred { // its metadata is in the cache
+		reader = r.client
+	}
+	switch err := reader.Get(ctx, client.ObjectKey{Namespace: home.Namespace, Name: home.Name}, m); {
 	case apierrors.IsNotFound(err):
 		return want{found: absent}, nil
 	case apierrors.IsForbidden(err): // the right comes with the label, or a moment later
@@ -50,7 +55,7 @@ func (r *consumer) chosen(ctx context.Context, kind content.Kind, home v1alpha1.
 	case err != nil:
 		return want{}, plain("reading the metadata of the object", err)
 	}
-	switch policy, _ := ruled(rules, kind.Name, m); policy {
+	switch policy, _ := v1alpha1.Reflected(rules, kind.Name, m); policy {
 	case v1alpha1.ReflectAll:
 		return want{is: true, ruled: true}, nil
 	case v1alpha1.ReflectDeny:
@@ -77,6 +82,7 @@ type lister struct {
 	live   client.Reader
 	fleet  Fleet
 	spaces spaceFinder
+	mapped spaceFinder
 	events events.EventRecorder
 	// wake asks the consumer to look at something.
 	wake func(context.Context, reconcile.Request)
@@ -92,7 +98,7 @@ func (r *lister) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	}
 	var kinds []content.Kind
 	for _, name := range carried {
-		if kind, _ := kindOf(name); kind.Referred && !keepsAll(o.Spec.Reflection, name) {
+		if kind, _ := kindOf(name); (kind.Referred || name == kindService) && !keepsAll(o.Spec.Reflection, name) {
 			kinds = append(kinds, kind)
 		}
 	}
@@ -100,22 +106,27 @@ func (r *lister) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{}, nil // a change of the rules brings us back
 	}
 	again := ctrl.Result{RequeueAfter: spread(listEvery)}
-	peers, err := r.providers(ctx, o.Namespace)
-	if err != nil || len(peers) == 0 {
-		return again, err
-	}
 	for _, kind := range kinds {
-		if err := r.list(ctx, o, kind, peers); apierrors.IsForbidden(err) { // the right comes with the label, or a moment later
-			return again, nil
-		} else if err != nil {
+		there := r.spaces
+		if !kind.Referred {
+			there = r.mapped
+		}
+		peers, err := r.providers(ctx, o.Namespace, there)
+		if err != nil {
+			return again, err
+		}
+		if len(peers) == 0 {
+			continue
+		}
+		if err := r.list(ctx, o, kind, peers); err != nil && !apierrors.IsForbidden(err) { // the right comes with the label, or a moment later
 			return again, plain("listing the names of objects", err)
 		}
 	}
 	return again, nil
 }
 
-// providers are those that answer and have a pod of a namespace that is offloaded.
-func (r *lister) providers(ctx context.Context, namespace string) (map[string]Peer, error) {
+// providers are those that answer and where a namespace is, if it is offloaded.
+func (r *lister) providers(ctx context.Context, namespace string, there spaceFinder) (map[string]Peer, error) {
 	if in, err := offloaded(ctx, r.client, namespace); err != nil || !in {
 		return nil, err
 	}
@@ -130,7 +141,7 @@ func (r *lister) providers(ctx context.Context, namespace string) (map[string]Pe
 		if !ok || all[name] != nil || !peer.State().Reachable {
 			continue
 		}
-		in, err := r.spaces(ctx, name, namespace)
+		in, err := there(ctx, name, namespace)
 		if err != nil {
 			return nil, err
 		}
@@ -152,12 +163,12 @@ func (r *lister) list(ctx context.Context, o *v1alpha1.NamespaceOffloading, kind
 	}
 	for next, page := "", 0; page < sweepPages; page++ {
 		list := metadataList(gvk)
-		if err := r.live.List(ctx, list, client.InNamespace(o.Namespace), client.Limit(sweepPage), client.Continue(next)); err != nil {
+		if err := r.names(ctx, kind, list, o.Namespace, next); err != nil {
 			return err
 		}
 		for i := range list.Items {
 			home := v1alpha1.HomeObject{Kind: kind.Name, Namespace: o.Namespace, Name: list.Items[i].Name}
-			policy, _ := ruled(o.Spec.Reflection, kind.Name, &list.Items[i])
+			policy, _ := v1alpha1.Reflected(o.Spec.Reflection, kind.Name, &list.Items[i])
 			if _, tokens := tokensOf(home); tokens || policy != v1alpha1.ReflectAll || slices.Contains(kind.Never, home.Name) {
 				continue
 			}
@@ -173,6 +184,14 @@ func (r *lister) list(ctx context.Context, o *v1alpha1.NamespaceOffloading, kind
 		}
 	}
 	return nil
+}
+
+// names lists metadata: a page of that of a kind that is in no cache, else all.
+func (r *lister) names(ctx context.Context, kind content.Kind, list *metav1.PartialObjectMetadataList, namespace, next string) error {
+	if kind.Referred {
+		return r.live.List(ctx, list, client.InNamespace(namespace), client.Limit(sweepPage), client.Continue(next))
+	}
+	return r.client.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy)
 }
 
 // warn says that nothing travels by a rule that cannot be read, nor by those after it.
@@ -203,7 +222,7 @@ var passOn = handler.TypedFuncs[reconcile.Request, reconcile.Request]{
 	GenericFunc: func(_ context.Context, e event.TypedGenericEvent[reconcile.Request], q queue) { q.Add(e.Object) },
 }
 
-// there asks for the Secrets and ConfigMaps of a namespace that are at a provider.
+// there asks for what of a namespace is at a provider.
 func (w wakers) there(ctx context.Context, peering, namespace string) []reconcile.Request {
 	peer, ok := w.fleet.Peer(peering)
 	if !ok {
@@ -216,7 +235,7 @@ func (w wakers) there(ctx context.Context, peering, namespace string) []reconcil
 	var all []reconcile.Request
 	for i := range list.Items {
 		home := list.Items[i].Spec.Home
-		if kind, _ := kindOf(home.Kind); kind.Referred && home.Namespace == namespace {
+		if home.Namespace == namespace {
 			all = append(all, ofShadow(peering, &list.Items[i])...)
 		}
 	}

@@ -265,7 +265,7 @@ func (r *consumer) read(ctx context.Context, f *facts, peering string, kind cont
 	obj := kind.New()
 	switch err := r.live.Get(ctx, client.ObjectKey{Namespace: home.Namespace, Name: home.Name}, obj); {
 	case err == nil:
-		policy, kept := ruled(rules, kind.Name, obj)
+		policy, kept := v1alpha1.Reflected(rules, kind.Name, obj)
 		if onlyRuled && policy != v1alpha1.ReflectAll {
 			return nil // since a moment ago; the next look sees it
 		}

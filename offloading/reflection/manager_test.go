@@ -59,12 +59,14 @@ func TestManager(t *testing.T) {
 		}
 		return cache.ByObject{Namespaces: all}
 	}
+	space := kubetest.Server(t).Namespace(t) // without a pod
+	w.showing()
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: kubetest.Scheme(), Logger: logr.Discard(), Metrics: server.Options{BindAddress: "0"},
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{ // others use the same server
-			&corev1.Pod{}: in(w.home), &corev1.Secret{}: in("no-such-namespace"), &corev1.ConfigMap{}: in("no-such-namespace"),
-			&corev1.Service{}: in(w.home, w.remote), &discoveryv1.EndpointSlice{}: in(w.home), &networkingv1.Ingress{}: in(w.home), &policyv1.PodDisruptionBudget{}: in(w.home),
-			&v1alpha1.NamespaceMap{}: in(w.TenantNamespace()), &v1alpha1.NamespaceOffloading{}: in(w.home), &v1alpha1.ShadowObject{}: in(w.TenantNamespace()),
+			&corev1.Pod{}: in(w.home, space), &corev1.Secret{}: in("no-such-namespace"), &corev1.ConfigMap{}: in("no-such-namespace"),
+			&corev1.Service{}: in(w.home, w.remote, space), &discoveryv1.EndpointSlice{}: in(w.home, space), &networkingv1.Ingress{}: in(w.home, space), &policyv1.PodDisruptionBudget{}: in(w.home, space),
+			&v1alpha1.NamespaceMap{}: in(w.TenantNamespace(), mapKey(w.name).Namespace), &v1alpha1.NamespaceOffloading{}: in(w.home, space), &v1alpha1.ShadowObject{}: in(w.TenantNamespace()),
 			&corev1.Node{}:      {Label: labels.SelectorFromSet(labels.Set{"world": w.name})},
 			&v1alpha1.Tenant{}:  {Field: fields.OneTermEqualSelector("metadata.name", w.name)},
 			&corev1.Namespace{}: {Label: labels.SelectorFromSet(labels.Set{"world": w.name})},
@@ -74,6 +76,7 @@ func TestManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.label(w.home, map[string]string{v1alpha1.LabelOffloaded: "true", "world": w.name})
+	w.label(space, map[string]string{v1alpha1.LabelOffloaded: "true", "world": w.name})
 	w.label(w.remote, map[string]string{v1alpha1.LabelManagedBy: component, v1alpha1.LabelTenant: w.name, v1alpha1.LabelHomeNamespace: w.home, "world": w.name})
 	cable := &cable{}
 	links := fleet.New(fleet.Options{Scheme: kubetest.Scheme(), Dial: cable.dial})
@@ -137,6 +140,7 @@ func TestManager(t *testing.T) {
 	}
 	w.await("a ShadowObject deleted at the provider is made again", func() bool { return w.shadow("late") != nil && w.answer("late") == "True/Ready" })
 	w.slicesInManager(func(oslo string) { connect(oslo, strings.Replace(config.Host, "127.0.0.1", "localhost", 1)) }, cable)
+	w.aloneInManager(space)
 	w.mapped(v1alpha1.MappedNamespace{Name: w.remote, Phase: v1alpha1.MappingTerminating})
 	w.await("a namespace that ends loses them", func() bool { return w.made("late") == nil && w.made("early") == nil })
 }

@@ -2,7 +2,7 @@
 // it writes ShadowObjects for the Secrets and ConfigMaps that pods bound to a provider
 // refer to, or the owner of the namespace sends by a rule, and for the Services, Ingresses
 // and PodDisruptionBudgets of their namespaces, and takes them back when no pod needs them
-// any more. As a provider it makes the objects in the namespaces mapped for a tenant. It
+// any more. A Service that a rule sends needs no pod. As a provider it makes the objects in the namespaces mapped for a tenant. It
 // owns the kind ShadowObject; how each kind travels is said by content.
 //
 // A Service travels with its selector, so that the provider's own controllers put the pods
@@ -120,6 +120,7 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 		Watches(&corev1.Pod{}, w.pods()).
 		Watches(&corev1.Node{}, w.nodes()).
 		Watches(&v1alpha1.NamespaceOffloading{}, w.offloadings()).
+		Watches(&v1alpha1.NamespaceMap{}, w.maps()).
 		Watches(&v1alpha1.Peering{}, w.builds()).
 		WatchesMetadata(&corev1.Service{}, w.ofHome(kindService)).
 		WatchesMetadata(&policyv1.PodDisruptionBudget{}, w.ofHome(kindBudget)).
@@ -141,7 +142,7 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 
 // registerLister adds who finds what rules send, and says so by a channel.
 func registerLister(mgr ctrl.Manager, r *consumer, to chan<- event.TypedGenericEvent[reconcile.Request]) error {
-	l := &lister{client: r.client, live: r.live, fleet: r.fleet, spaces: r.spaces, events: r.events, wake: wakeBy(to)}
+	l := &lister{client: r.client, live: r.live, fleet: r.fleet, spaces: r.spaces, mapped: mapped(r.client), events: r.events, wake: wakeBy(to)}
 	return ctrl.NewControllerManagedBy(mgr).Named("shadow-object-lister").
 		For(&v1alpha1.NamespaceOffloading{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(controller.Options{RateLimiter: newLimiter()}).

@@ -1,10 +1,8 @@
 package reflection
 
 import (
-	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -16,47 +14,6 @@ func ruleOf(kind string, policy v1alpha1.ReflectionPolicy, labels ...string) v1a
 		r.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{labels[0]: labels[1]}}
 	}
 	return r
-}
-
-func TestRuled(t *testing.T) {
-	deny, may, all := v1alpha1.ReflectDeny, v1alpha1.ReflectReferred, v1alpha1.ReflectAll
-	for _, c := range []struct {
-		reason     string
-		rules      []v1alpha1.ReflectionRule
-		annotation string
-		policy     v1alpha1.ReflectionPolicy
-		want       string
-	}{
-		{"no rules", nil, "", "", ""},
-		{"kept by hand", nil, "false", deny, "annotation"},
-		{"kept by hand in spite of a rule", []v1alpha1.ReflectionRule{ruleOf("Secret", may)}, "false", deny, "annotation"},
-		{"denied", []v1alpha1.ReflectionRule{ruleOf("Secret", deny)}, "", deny, "spec.reflection[0]"},
-		{"another kind is", []v1alpha1.ReflectionRule{ruleOf("ConfigMap", deny)}, "", "", ""},
-		{"denied by its label", []v1alpha1.ReflectionRule{ruleOf("ConfigMap", deny), ruleOf("Secret", deny, "app", "web")}, "", deny, "spec.reflection[1]"},
-		{"others are, by their label", []v1alpha1.ReflectionRule{ruleOf("Secret", deny, "app", "db")}, "", "", ""},
-		{"the first one decides", []v1alpha1.ReflectionRule{ruleOf("Secret", may, "app", "web"), ruleOf("Secret", deny)}, "", may, ""},
-		{"in doubt it stays", []v1alpha1.ReflectionRule{ruleOf("Secret", may, "app", "?")}, "", deny, "cannot be read"},
-		{"sent without a pod", []v1alpha1.ReflectionRule{ruleOf("Secret", all)}, "", all, ""},
-		{"sent by its label", []v1alpha1.ReflectionRule{ruleOf("Secret", all, "app", "web")}, "", all, ""},
-		{"another one is", []v1alpha1.ReflectionRule{ruleOf("Secret", all, "app", "db")}, "", "", ""},
-		{"another kind is sent", []v1alpha1.ReflectionRule{ruleOf("ConfigMap", all)}, "", "", ""},
-		{"Deny before All", []v1alpha1.ReflectionRule{ruleOf("Secret", deny, "app", "web"), ruleOf("Secret", all)}, "", deny, "spec.reflection[0]"},
-		{"All before Deny", []v1alpha1.ReflectionRule{ruleOf("Secret", all, "app", "web"), ruleOf("Secret", deny)}, "", all, ""},
-		{"Referred before All", []v1alpha1.ReflectionRule{ruleOf("Secret", may), ruleOf("Secret", all)}, "", may, ""},
-		{"kept by hand in spite of All", []v1alpha1.ReflectionRule{ruleOf("Secret", all)}, "false", deny, "annotation"},
-		{"sent by hand", nil, "true", all, ""},
-		{"sent by hand, and not only with a pod", []v1alpha1.ReflectionRule{ruleOf("Secret", may)}, "true", all, ""},
-		{"denied in spite of the hand", []v1alpha1.ReflectionRule{ruleOf("Secret", deny)}, "true", deny, "spec.reflection[0]"},
-		{"in doubt in spite of the hand", []v1alpha1.ReflectionRule{ruleOf("Secret", may, "app", "?")}, "true", deny, "cannot be read"},
-		{"nothing that is known", nil, "yes", "", ""},
-		{"in doubt before All", []v1alpha1.ReflectionRule{ruleOf("Secret", may, "app", "?"), ruleOf("Secret", all)}, "", deny, "cannot be read"},
-	} {
-		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}, Annotations: map[string]string{v1alpha1.AnnotationReflect: c.annotation}}}
-		policy, got := ruled(c.rules, "Secret", s)
-		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) || policy != c.policy {
-			t.Errorf("%s: %s %q, want %s %q", c.reason, policy, got, c.policy, c.want)
-		}
-	}
 }
 
 // TestKeptHome: what its owner keeps home leaves the provider, and comes back.

@@ -160,9 +160,14 @@ func (r *consumer) nodeOf(ctx context.Context, namespace string, e *discoveryv1.
 	return pod.Spec.NodeName, nil
 }
 
-// sliceWanted says whether a slice should be at a provider. One that should not goes at
-// once: what it says would go on to be believed.
-func (r *consumer) sliceWanted(ctx context.Context, peering string, home v1alpha1.HomeObject) (want, error) {
+// sliceWanted says whether a slice should be at a provider, where a pod of its namespace is in, or
+// its Service may be alone. One that should not goes at once: what it says would go on to be believed.
+func (r *consumer) sliceWanted(ctx context.Context, peering string, home v1alpha1.HomeObject, in bool) (want, error) {
+	if !in {
+		if is, err := mapped(r.client)(ctx, peering, home.Namespace); err != nil || !is {
+			return want{}, err
+		}
+	}
 	if r.addresses == nil {
 		return want{found: present}, nil
 	}
@@ -183,6 +188,11 @@ func (r *consumer) sliceWanted(ctx context.Context, peering string, home v1alpha
 	}
 	if !goesBy(m, n) || badName(service) != "" {
 		return want{found: present}, nil
+	}
+	if !in {
+		if alone, err := r.alone(ctx, peering, service); err != nil || !alone.is {
+			return want{found: alone.found}, err
+		}
 	}
 	if is, err := r.serviceTravels(ctx, peering, service); err != nil || is {
 		return want{is: is}, err
@@ -218,7 +228,7 @@ func (r *consumer) serviceTravels(ctx context.Context, peering string, home v1al
 	if err != nil {
 		return false, err
 	}
-	if policy, _ := ruled(rules, kindService, m); policy == v1alpha1.ReflectDeny {
+	if policy, _ := v1alpha1.Reflected(rules, kindService, m); policy == v1alpha1.ReflectDeny {
 		return false, nil
 	}
 	s := &v1alpha1.ShadowObject{}
@@ -233,8 +243,8 @@ func (r *consumer) serviceTravels(ctx context.Context, peering string, home v1al
 // for its slices.
 func (w wakers) ofShadow(peering string, obj client.Object) []reconcile.Request {
 	all := ofShadow(peering, obj)
-	if s, ok := obj.(*v1alpha1.ShadowObject); ok && len(all) > 0 && w.addresses && s.Spec.Home.Kind == kindService {
-		for _, home := range w.slices(context.Background(), s.Spec.Home.Namespace, client.MatchingLabels{discoveryv1.LabelServiceName: s.Spec.Home.Name}) {
+	if s, ok := obj.(*v1alpha1.ShadowObject); ok && len(all) > 0 && s.Spec.Home.Kind == kindService {
+		for _, home := range w.slicesOf(context.Background(), s.Spec.Home.Namespace, []string{s.Spec.Home.Name}) {
 			all = append(all, at(peering, home))
 		}
 	}

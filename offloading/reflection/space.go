@@ -19,10 +19,11 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/fleet"
+	"github.com/pelago-dev/pelago/offloading/content"
 )
 
 // Services, Ingresses and PodDisruptionBudgets travel all together: those of a namespace
-// while a pod of it is bound to the provider. Only their metadata is in the cache. The Secrets
+// while a pod of it is bound to the provider, and Services also without one if they are sent. Only their metadata is in the cache. The Secrets
 // that an Ingress names for TLS do not go with it: they travel as others do, if a pod refers to
 // them or a rule sends them, as who may write an Ingress may not have every Secret sent.
 
@@ -70,11 +71,7 @@ type want struct {
 func (r *consumer) wanted(ctx context.Context, peering string, home v1alpha1.HomeObject) (want, error) {
 	kind, _ := kindOf(home.Kind)
 	if !kind.Referred {
-		in, err := r.spaces(ctx, peering, home.Namespace)
-		if err == nil && in && kind.Name == kindSlice {
-			return r.sliceWanted(ctx, peering, home)
-		}
-		return want{is: in && !slices.Contains(kind.Never, home.Name)}, err
+		return r.together(ctx, peering, kind, home)
 	}
 	pods, err := r.referring(ctx, peering, home)
 	if _, ok := tokensOf(home); ok && err == nil {
@@ -89,6 +86,21 @@ func (r *consumer) wanted(ctx context.Context, peering string, home v1alpha1.Hom
 		return want{}, err
 	}
 	return r.chosen(ctx, kind, home)
+}
+
+// together is the same of the kinds that travel all together, of which Services and their slices may
+// travel alone.
+func (r *consumer) together(ctx context.Context, peering string, kind content.Kind, home v1alpha1.HomeObject) (want, error) {
+	in, err := r.spaces(ctx, peering, home.Namespace)
+	switch {
+	case err != nil || slices.Contains(kind.Never, home.Name):
+		return want{}, err
+	case kind.Name == kindSlice:
+		return r.sliceWanted(ctx, peering, home, in)
+	case kind.Name == kindService && !in:
+		return r.alone(ctx, peering, home)
+	}
+	return want{is: in}, nil
 }
 
 // objects are those of a namespace that travel all together.
@@ -138,9 +150,9 @@ func (w wakers) turned(ctx context.Context, peering, namespace string) []reconci
 }
 
 // ofHome asks for an object of a kind that travels all together when it changes, at every
-// provider.
+// provider; and for the slices of a Service that rules may mean otherwise now.
 func (w wakers) ofHome(kind string) handler.EventHandler {
-	wake := func(ctx context.Context, obj client.Object, q queue) {
+	wake := func(ctx context.Context, obj client.Object, slices bool, q queue) {
 		n := &corev1.Namespace{}
 		if err := w.cache.Get(ctx, client.ObjectKey{Name: obj.GetNamespace()}, n); err != nil || !leaves(n) {
 			return // when that changes, pods come
@@ -149,19 +161,24 @@ func (w wakers) ofHome(kind string) handler.EventHandler {
 		if err := w.cache.List(ctx, nodes, client.MatchingLabels{v1alpha1.LabelType: v1alpha1.TypeVirtualNode}, client.UnsafeDisableDeepCopy); err != nil {
 			return // the cache is ending
 		}
+		all := []v1alpha1.HomeObject{{Kind: kind, Namespace: obj.GetNamespace(), Name: obj.GetName()}}
+		if slices && kind == kindService {
+			all = append(all, w.slicesOf(ctx, obj.GetNamespace(), []string{obj.GetName()})...)
+		}
 		for i := range nodes.Items {
-			peering := virtual(&nodes.Items[i])
-			q.Add(at(peering, v1alpha1.HomeObject{Kind: kind, Namespace: obj.GetNamespace(), Name: obj.GetName()}))
+			for _, home := range all {
+				q.Add(at(virtual(&nodes.Items[i]), home))
+			}
 		}
 	}
 	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { wake(ctx, e.Object, q) },
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { wake(ctx, e.Object, false, q) },
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 			if e.ObjectOld.GetResourceVersion() != e.ObjectNew.GetResourceVersion() {
-				wake(ctx, e.ObjectNew, q)
+				wake(ctx, e.ObjectNew, relabelled(e.ObjectOld, e.ObjectNew), q)
 			}
 		},
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { wake(ctx, e.Object, q) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { wake(ctx, e.Object, false, q) },
 	}
 }
 

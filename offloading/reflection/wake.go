@@ -230,6 +230,9 @@ func (w wakers) ofPeer(peering string) []reconcile.Request {
 			wanted[r] = true
 		}
 	}
+	for _, r := range w.mappedAt(ctx, peering) {
+		wanted[r] = true
+	}
 	all := make([]reconcile.Request, 0, len(wanted))
 	for r := range wanted {
 		all = append(all, r)

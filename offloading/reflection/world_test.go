@@ -227,7 +227,7 @@ func (w *world) restart() {
 			w.woken = append(w.woken, home)
 		}
 	}
-	w.lister = &lister{client: w.client, live: w.client, fleet: w, spaces: spaces, events: w.recorded, wake: wake}
+	w.lister = &lister{client: w.client, live: w.client, fleet: w, spaces: spaces, mapped: mapped(w.client), events: w.recorded, wake: wake}
 }
 
 func kindOfObject(c client.Client, obj runtime.Object) string {
