@@ -42,6 +42,7 @@ func (b *inBand) faults(t *testing.T) {
 			t.Run(f.name, func(t *testing.T) { k.struck(t, f) })
 		}
 		t.Run("credential renewed", func(t *testing.T) {
+			b.gatewayOn(t, busy)
 			eventually(t, healLimit, "milan is reached", func() error { return b.reached(true) })
 			b.renewed(t, "rome", "milan", first)
 			k.well(t, time.Now(), "a renewal")
@@ -90,16 +91,22 @@ func (b *inBand) strikes(x *crossing, node string) []fault {
 		{name: "milan's managers deleted", strike: func(t *testing.T) { b.strike(t, "milan") }},
 		{name: "rome's managers deleted", strike: func(t *testing.T) { b.strike(t, "rome") }},
 		{name: "milan's gateway node stopped", strike: func(t *testing.T) {
-			eventually(t, time.Minute, "milan's gateway is on "+node, func() error {
-				now, err := b.gateway("milan", v1alpha1.NetworkKey(v1alpha1.TenantNamespace("rome")))
-				if err == nil && now != node {
-					err = fmt.Errorf("it is on %s", now)
-				}
-				return err
-			})
+			b.gatewayOn(t, node)
 			x.stop(t, "milan", node)
 		}},
 	}
+}
+
+// gatewayOn waits until milan's gateway is on a node, which it leaves when that is in trouble.
+func (b *inBand) gatewayOn(t *testing.T, node string) {
+	t.Helper()
+	eventually(t, 2*time.Minute, "milan's gateway is on "+node, func() error {
+		now, err := b.gateway("milan", v1alpha1.NetworkKey(v1alpha1.TenantNamespace("rome")))
+		if err == nil && now != node {
+			err = fmt.Errorf("it is on %s", now)
+		}
+		return err
+	})
 }
 
 // struck has a fault happen, and the pod change at milan while it lasts.
