@@ -51,10 +51,10 @@ func continuum(t *testing.T, text string) *kubetest.Continuum {
 	return kubetest.NewContinuum(t, s, "rome", "milan")
 }
 
-// peer makes milan a provider of rome, and waits for the virtual node.
-func peer(t *testing.T, c *kubetest.Continuum) {
+// peer makes milan a provider of rome, by an invitation with these terms, and waits for the virtual node.
+func peer(t *testing.T, c *kubetest.Continuum, terms ...string) {
 	t.Helper()
-	if r := c.Shell(t, "rome", c.Invite(t, "milan")); r.Code != 0 {
+	if r := c.Shell(t, "rome", c.Invite(t, "milan", terms...)); r.Code != 0 {
 		t.Fatalf("peering: exit %d\n%s%s", r.Code, r.Out, r.Errs)
 	}
 	until(t, time.Minute, "the virtual node is there", func() error {

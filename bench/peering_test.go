@@ -38,10 +38,11 @@ const (
 
 // TestPeering measures one line to offer accepted, and unpeer, on the LAN and at 50 ms
 // round trip, against what the two API servers need for the least that any such
-// exchange does; then what an idle peering sends.
+// exchange does; then what an idle peering sends, and all but the WAN once more in band.
 func TestPeering(t *testing.T) {
 	c := continuum(t, smallClusters)
 	took, unpeer, bare := measure(t, c)
+	outside := took
 	t.Logf("LAN: peer %s; unpeer %s; bare exchange %s; ratio %.1f", took, unpeer, bare, took.quantile(0.5).Seconds()/bare.quantile(0.5).Seconds())
 	atMost(t, "one line to offer accepted on the LAN, p50", took.quantile(0.5).Seconds(), peerLAN, "s")
 	atMost(t, "unpeer on the LAN, p50", unpeer.quantile(0.5).Seconds(), unpeerMost, "s")
@@ -54,7 +55,13 @@ func TestPeering(t *testing.T) {
 	c.Run(t, "link", "set", "rome", "milan")
 
 	peer(t, c)
-	atMost(t, "idle control traffic of a peering, both directions, IP bytes", idle(t, c, idleWindow), idleMost, "MB/h")
+	idles := idle(t, c, idleWindow)
+	atMost(t, "idle control traffic of a peering, both directions, IP bytes", idles, idleMost, "MB/h")
+	c.Pelago(t, "rome", "unpeer", "milan")
+	parted(t, c)
+	inBand(t, c, outside, idles)
+
+	peer(t, c)
 	config := rest.CopyConfig(c.Configs["milan"])
 	config.Impersonate.UserName = "system:serviceaccount:" + v1alpha1.SystemNamespace + ":pelago-manager" // nobody else makes a tenant's
 	manager, err := client.New(config, client.Options{Scheme: kubetest.Scheme()})
@@ -71,12 +78,12 @@ func TestPeering(t *testing.T) {
 	c.Pelago(t, "rome", "unpeer", "milan")
 }
 
-// measure peers and unpeers in turn with the bare exchange.
-func measure(t *testing.T, c *kubetest.Continuum) (took, unpeer, bare sample) {
+// measure peers, by invitations with these terms, and unpeers in turn with the bare exchange.
+func measure(t *testing.T, c *kubetest.Continuum, terms ...string) (took, unpeer, bare sample) {
 	t.Helper()
 	for range rounds {
 		bare = append(bare, exchange(t, c))
-		line := c.Invite(t, "milan")
+		line := c.Invite(t, "milan", terms...)
 		begin := time.Now()
 		if r := c.Shell(t, "rome", line); r.Code != 0 {
 			t.Fatalf("peering: exit %d\n%s%s", r.Code, r.Out, r.Errs)
@@ -100,19 +107,47 @@ func measure(t *testing.T, c *kubetest.Continuum) (took, unpeer, bare sample) {
 			t.Fatalf("unpeer: exit %d\n%s%s", r.Code, r.Out, r.Errs)
 		}
 		unpeer = append(unpeer, r.Took)
-		until(t, time.Minute, "the provider is ready for the next round", func() error {
-			for key, obj := range map[client.ObjectKey]client.Object{
-				{Name: "rome"}:                           &v1alpha1.Tenant{},
-				{Name: v1alpha1.TenantNamespace("rome")}: &corev1.Namespace{},
-			} {
-				if err := c.Clients["milan"].Get(t.Context(), key, obj); !apierrors.IsNotFound(err) {
-					return fmt.Errorf("%s is still there (%v)", key.Name, err)
-				}
-			}
-			return nil
-		})
+		parted(t, c)
 	}
 	return took, unpeer, bare
+}
+
+// parted waits until the provider is ready for another peering.
+func parted(t *testing.T, c *kubetest.Continuum) {
+	t.Helper()
+	until(t, time.Minute, "the provider is ready for the next round", func() error {
+		for key, obj := range map[client.ObjectKey]client.Object{
+			{Name: "rome"}:                           &v1alpha1.Tenant{},
+			{Name: v1alpha1.TenantNamespace("rome")}: &corev1.Namespace{},
+		} {
+			if err := c.Clients["milan"].Get(t.Context(), key, obj); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("%s is still there (%v)", key.Name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// inBand holds a peering in band to what is promised of others, and tells what it sends beside them.
+func inBand(t *testing.T, c *kubetest.Continuum, outside sample, idleOutside float64) {
+	t.Helper()
+	took, unpeer, _ := measure(t, c, "--in-band")
+	t.Logf("in band: peer %s; unpeer %s; peer %.2f of out of band", took, unpeer, took.quantile(0.5).Seconds()/outside.quantile(0.5).Seconds())
+	atMost(t, "one line to offer accepted in band, p50", took.quantile(0.5).Seconds(), peerLAN, "s")
+	atMost(t, "unpeer in band, p50", unpeer.quantile(0.5).Seconds(), unpeerMost, "s")
+	peer(t, c, "--in-band")
+	until(t, time.Minute, "the tunnel of the invitation has gone", func() error {
+		var openings v1alpha1.NetworkConfigList
+		err := c.Clients["rome"].List(t.Context(), &openings, client.InNamespace(v1alpha1.NetworkNamespace))
+		if err == nil && len(openings.Items) > 0 {
+			err = fmt.Errorf("%s is there", openings.Items[0].Name)
+		}
+		return err
+	})
+	inside := idle(t, c, idleWindow)
+	t.Logf("limit: none is promised of idling in band: %.2f MB/h, %.2f of out of band", inside, inside/idleOutside)
+	c.Pelago(t, "rome", "unpeer", "milan")
+	parted(t, c)
 }
 
 // exchange is the baseline: a certificate signed by the provider's own signer, a

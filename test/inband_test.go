@@ -31,7 +31,8 @@ const inBandFile = `clusters:
 const cutFor = 30 * time.Second
 
 // TestInBand has rome, behind NAT, use milan, of which it reaches nothing but the UDP ports of
-// tunnels. The parts share a peering, but for the first and the last ones.
+// tunnels. The parts share a peering, but for the first one and those from Line on, of which each
+// can be run alone.
 func TestInBand(t *testing.T) {
 	kubetest.RequireClusters(t)
 	s := kubetest.Sandbox(t, kubetest.Options{Name: "inband", File: sandboxFile(t, inBandFile), Pelago: true})
@@ -57,6 +58,10 @@ func TestInBand(t *testing.T) {
 		{"Cut", b.cut},
 		{"Unpeer", b.unpeer},
 		{"Line", b.line},
+		{"YAML", b.objectsAlone},
+		{"Rights", b.rights},
+		{"Numbers", b.numbers},
+		{"Faults", b.faults},
 	} {
 		if !t.Run(part.name, part.run) && part.name == "Peer" {
 			t.Fatal("there is nothing that the other parts could be about")
@@ -91,16 +96,28 @@ func (c *continuum) bothTook(t *testing.T) time.Duration {
 // of tunnels, in each family that it has, until the test ends.
 func (c *continuum) walled(t *testing.T) {
 	t.Helper()
+	nodes := c.nodes(t, "rome")
+	t.Cleanup(func() { c.wall(t, nodes, false) })
+	c.wall(t, nodes, true)
+}
+
+// wall raises the wall around rome's nodes, or takes it away.
+func (c *continuum) wall(t *testing.T, nodes []string, up bool) {
+	t.Helper()
 	const table = "walled"
 	networks := statusOf(t, c.SandboxHandle).networks(t, "milan")
 	if len(networks) == 0 {
 		t.Fatal("milan has no network")
 	}
-	for _, node := range c.nodes(t, "rome") {
+	for _, node := range nodes {
 		on := func(args ...string) {
 			c.Run(t, append([]string{"run", "rome", "--node", node, "--", "nft"}, args...)...)
 		}
-		t.Cleanup(func() { on("delete", "table", "inet", table) })
+		on("add", "table", "inet", table)
+		on("delete", "table", "inet", table)
+		if !up {
+			continue
+		}
 		on("add", "table", "inet", table)
 		on("add chain inet " + table + " out { type filter hook postrouting priority -350; }")
 		for _, n := range networks {
@@ -406,7 +423,15 @@ func (b *inBand) left(t *testing.T) {
 	t.Helper()
 	for _, cluster := range []string{"rome", "milan"} {
 		b.asBefore(t, cluster, b.objects[cluster])
-		eventually(t, healLimit, cluster+" has no tunnels, keys or gateways", func() error {
+	}
+	b.withoutTunnels(t, healLimit)
+}
+
+// withoutTunnels waits until nothing of a tunnel is left in either cluster.
+func (b *inBand) withoutTunnels(t *testing.T, limit time.Duration) {
+	t.Helper()
+	for _, cluster := range []string{"rome", "milan"} {
+		eventually(t, limit, cluster+" has no tunnels, keys or gateways", func() error {
 			if err := b.withoutOpenings(cluster); err != nil {
 				return err
 			}

@@ -82,30 +82,49 @@ func (c *continuum) settings(t *testing.T, cluster string, change func(map[strin
 // renewal holds that a credential of the shortest life is replaced at two thirds of
 // it, with calls going on that never fail, and a peering that stays Ready.
 func renewal(t *testing.T, c *continuum) {
-	c.settings(t, "milan", func(values map[string]any) { values["identity"] = map[string]any{"lifetime": "10m"} })
+	c.shortLived(t, "milan")
 	c.peer(t, "old", "milan")
-	state := func() *v1alpha1.Peering {
-		peering, err := get[v1alpha1.Peering](c, "old", "", "milan")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return peering
+	c.renewed(t, "old", "milan", c.firstCredential(t, "old", "milan"))
+}
+
+// shortLived has a provider give credentials of the shortest life until the test ends.
+func (c *continuum) shortLived(t *testing.T, provider string) {
+	t.Helper()
+	c.settings(t, provider, func(values map[string]any) { values["identity"] = map[string]any{"lifetime": "10m"} })
+}
+
+// firstCredential is what a consumer says of the credential that it has got, of the shortest life.
+func (c *continuum) firstCredential(t *testing.T, consumer, provider string) *v1alpha1.CredentialStatus {
+	t.Helper()
+	peering, err := get[v1alpha1.Peering](c, consumer, "", provider)
+	if err != nil {
+		t.Fatal(err)
 	}
-	first := state().Status.Credential
+	first := peering.Status.Credential
 	if first == nil || first.NotAfter.Sub(first.NotBefore.Time) > 16*time.Minute {
 		t.Fatalf("the credential lives %+v, want 10 minutes", first)
 	}
+	return first
+}
+
+// renewed waits until a consumer has another credential than the first one, which calls with what
+// it holds do not notice.
+func (c *continuum) renewed(t *testing.T, consumer, provider string, first *v1alpha1.CredentialStatus) {
+	t.Helper()
 	calls := 0
 	eventually(t, time.Until(first.NotAfter.Time), "the credential has been renewed", func() error {
-		peer, err := client.New(c.consumerConfig(t, "old", "milan"), client.Options{Scheme: kubetest.Scheme()})
+		peer, err := client.New(c.consumerConfig(t, consumer, provider), client.Options{Scheme: kubetest.Scheme()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := peer.List(t.Context(), &v1alpha1.ResourceOfferList{}, client.InNamespace(v1alpha1.TenantNamespace("old"))); err != nil {
+		if err := peer.List(t.Context(), &v1alpha1.ResourceOfferList{}, client.InNamespace(v1alpha1.TenantNamespace(consumer))); err != nil {
 			t.Errorf("call %d with what the consumer holds: %v", calls, err)
 		}
 		calls++
-		peering := state()
+		peering, err := get[v1alpha1.Peering](c, consumer, "", provider)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if got := condition(peering.Status.Conditions, v1alpha1.ConditionReady); !strings.HasPrefix(got, "Ready=True") {
 			t.Errorf("call %d: %s", calls, got)
 		}
