@@ -24,14 +24,19 @@ func TestTooLarge(t *testing.T) {
 		name    string
 		number  int
 		bridges string
+		shut    bool
 	}{
-		{"the same ranges", 42, "1"},
-		{"ranges apart", 44, "1"},
-		{"bridges by themselves", 42, "0"},
+		{"the same ranges", 42, "1", false},
+		{"ranges apart", 44, "1", false},
+		{"bridges by themselves", 42, "0", false},
+		{"some are out of reach", 42, "1", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorldOf(t, Consumer, Provider, c.number)
 			for _, s := range []*side{w.rome, w.milan} {
+				if c.shut { // nothing passes by itself then
+					s.in.Peerings[0].ShutHere = []netip.Addr{netnstest.PodAddr(c.number, 0, 6, true)}
+				}
 				for _, n := range s.Nodes {
 					n.Sysctl("bridge/bridge-nf-call-iptables", c.bridges)
 					n.Sysctl("bridge/bridge-nf-call-ip6tables", c.bridges)
