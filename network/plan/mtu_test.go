@@ -50,6 +50,41 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
+// TestTooLargeFurther does the same between two providers, by way of home and by a direct path.
+func TestTooLargeFurther(t *testing.T) {
+	w := newShortcut(t)
+	echoUDP(t, w.called)
+	for _, path := range []bool{false, true} {
+		for _, mtus := range [][3]int{{1500, 1450, 1400}, {1400, 1450, 1500}} {
+			for i, s := range []*side{w.milan, w.rome, w.oslo} {
+				for j := range s.Nodes {
+					s.in.Nodes[j].MTU = mtus[i]
+					s.Nodes[j].Must(s.Nodes[j].Kernel.LinkSetMTU(s.Nodes[j].Link("eth0"), mtus[i]))
+				}
+				if s != w.rome {
+					s.in.Peerings[0].Paths[0].Alive = path
+				}
+				s.apply(t)
+			}
+			for _, v4 := range netnstest.Families {
+				for _, size := range []int{1340, 1390, 9000} {
+					forget(w.caller, w.called)
+					if err := sendUDP(w.caller, w.at(1, 5, v4), size); err != nil {
+						t.Errorf("MTUs of milan, rome and oslo %v, by a path: %t, UDP of %d bytes: %v", mtus, path, size, err)
+					}
+					forget(w.caller, w.called)
+					if err := w.caller.Ping(own(0, 5, v4), w.at(1, 5, v4), size, netnstest.Patience); err != nil {
+						t.Errorf("MTUs of milan, rome and oslo %v, by a path: %t, echo of %d bytes: %v", mtus, path, size, err)
+					}
+				}
+			}
+			if t.Failed() {
+				t.FailNow()
+			}
+		}
+	}
+}
+
 // testCarried sends what is too large for one of the sides, and what is for both.
 func testCarried(t *testing.T, w *world, mtus [2]int) {
 	for i, s := range []*side{w.rome, w.milan} {
@@ -67,7 +102,9 @@ func testCarried(t *testing.T, w *world, mtus [2]int) {
 		"UDP of 9000 bytes":  func(p *netnstest.Place, _, to netip.Addr) error { return sendUDP(p, to, 9000) },
 	} {
 		for _, way := range [][2]*side{{w.rome, w.milan}, {w.milan, w.rome}} {
-			w.forget(t)
+			for _, s := range way {
+				forget(s.Nodes[0].Pod, s.Nodes[1].Pod)
+			}
 			before := w.drops(t)
 			var all sync.WaitGroup
 			for i, n := range way[0].Nodes {
@@ -91,14 +128,11 @@ func testCarried(t *testing.T, w *world, mtus [2]int) {
 	}
 }
 
-// forget has pods forget what they were told of ways.
-func (w *world) forget(t *testing.T) {
-	t.Helper()
-	for _, s := range []*side{w.rome, w.milan} {
-		for _, n := range s.Nodes {
-			n.Pod.Sysctl("ipv4/route/flush", "1")
-			n.Pod.Sysctl("ipv6/route/flush", "1")
-		}
+// forget has places forget what they were told of ways.
+func forget(places ...*netnstest.Place) {
+	for _, p := range places {
+		p.Sysctl("ipv4/route/flush", "1")
+		p.Sysctl("ipv6/route/flush", "1")
 	}
 }
 
