@@ -56,10 +56,8 @@ func gatewayState(c Config, g Gateway, tunnelThere bool) state {
 		if tunnelThere {
 			s.routes = append(s.routes, route{prefix: everything(v4), table: tunnelTable, device: g.Tunnel})
 		}
-		s.rules = append(s.rules, rule{v4: v4, priority: insideRules, table: tunnelTable, device: insideName})
-		if len(prefixesOf(g.Mapped, v4)) > 0 {
-			s.rules = append(s.rules, rule{v4: v4, priority: answerRules, table: tunnelTable, mark: answerMark})
-		}
+		s.rules = append(s.rules, rule{v4: v4, priority: insideRules, table: tunnelTable, device: insideName},
+			rule{v4: v4, priority: answerRules, table: tunnelTable, mark: answerMark, device: itselfName})
 	}
 	s.table = gatewayTable(c, g)
 	return s
@@ -105,7 +103,7 @@ func gatewayTable(c Config, g Gateway) *table {
 		}
 		destination.add(cameBy(g.Tunnel), destinationIs(d.At, d.UDP), dnatTo(d.To))
 	}
-	t.chains = slices.Concat([]chain{destination}, t.guard(g, ends), []chain{localChain(g), policyChain(t, g, ends), source, askedChain(g), answersChain()}, ownChains(g))
+	t.chains = slices.Concat([]chain{destination}, t.guard(g, ends), []chain{localChain(g), policyChain(t, g, ends), source, askedChain(g), toldChain(g, ends), answersChain(g)}, ownChains(g))
 	return t
 }
 
@@ -170,7 +168,10 @@ func policyChain(t *table, g Gateway, ends []*endSets) chain {
 	policy.add(cameBy(g.Tunnel), leavesByOther(insideName), countedDrop(DropPath))
 	policy.add(cameBy(insideName), leavesByOther(g.Tunnel), countedDrop(DropPath))
 	policy.line(t, g, strict)
-	for _, s := range ends {
+	for i, s := range ends {
+		if g.shuts() && !g.Closed {
+			policy.errors(g, s, families[i])
+		}
 		policy.doors(g, s, strict)
 	}
 	if g.Closed {
@@ -347,15 +348,6 @@ func (c *chain) beginnings(g Gateway) {
 	if g.Begin > 0 {
 		c.add(cameBy(g.Tunnel), connection(fresh), isOther(unix.IPPROTO_TCP), fasterThan(g.Begin, beginningsAtOnce*g.Begin), countedDrop(DropFull))
 	}
-}
-
-// answersChain is for what the gateway itself says to the host: answers to what came from there, and
-// no others. The kernel sends echoes and errors to whoever a packet says it is from, and what
-// comes out of the tunnel may say anything.
-func answersChain() chain {
-	answers := chain{name: "answers", kind: filterChain, hook: output, priority: 0}
-	answers.add(leavesBy(insideName), markedOther(insideMark), countedDrop(DropLocal))
-	return answers
 }
 
 func portText(port uint16) string { return strconv.Itoa(int(port)) }

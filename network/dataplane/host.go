@@ -54,6 +54,7 @@ func hostState(c Config) state {
 		}
 		if k.device != "" {
 			s.routes = append(s.routes, k)
+			s.addPieces(k)
 		}
 		// What is for a peer leaves by no other route when the device is gone.
 		s.routes = append(s.routes, route{prefix: r.Prefix, table: viewTable, metric: lastMetric})
@@ -171,11 +172,13 @@ func hostTable(c Config, numbers map[string]number, lines []netip.Addr) *table {
 			nat.add(cameBy(devicePrefix+"*"), cameByOther(vxlanName), sourceIn(t.addressSet("lines", v4, of)), snatTo(node))
 		}
 	}
+	var pieces []chain
 	for _, v4 := range families {
 		views := t.prefixSet("views", v4)
 		for _, r := range c.Routes {
 			views.addPrefix(r.Prefix)
 		}
+		pieces = append(pieces, piecesChain(views)...)
 		pods := t.prefixSet("pods", v4)
 		for _, p := range c.Pods {
 			pods.addPrefix(p)
@@ -212,12 +215,12 @@ func hostTable(c Config, numbers map[string]number, lines []netip.Addr) *table {
 		mark.add(markBy(addresses))
 	}
 	segments := chain{name: "segments", kind: filterChain, hook: forwarding, priority: -350}
-	if len(c.Gateways) > 0 {
+	if len(c.Gateways) > 0 || len(pieces) > 0 {
 		segments.add(marked(), setMark(0))
 	}
 	segments.add(leavesBy(devicePrefix+"*"), synOnly(), clampSegments())
 	segments.add(cameBy(devicePrefix+"*"), synOnly(), clampSegments())
-	t.chains = []chain{nat, segments}
+	t.chains = append(pieces, nat, segments)
 	if len(c.Gateways) > 0 {
 		t.chains = append(t.chains, mark)
 	}

@@ -13,22 +13,25 @@ const (
 	tableName    = "pelago"
 	// protocol marks routes and rules that are ours; no routing daemon has it.
 	protocol = 170
-	// viewTable has the routes to views, nodeTables + number the way to a node, and
-	// tunnelTable, in a gateway's namespace, the way into the tunnel.
+	// viewTable has the routes to views, piecesTable those of IPv6 for what came in fragments,
+	// nodeTables + number the way to a node, and tunnelTable, in a gateway's namespace, the way into
+	// the tunnel.
 	viewTable   = 7077
+	piecesTable = 7078
 	nodeTables  = 700000
 	tunnelTable = 77
 	// Rules of ours go before those of CNIs, of which the AWS one begins at 512: views
 	// overlap nothing, and marks are ours.
-	viewPriority = 90
-	leapPriority = 91
-	markPriority = 92
-	landPriority = 93
-	insideRules  = 90
+	piecesPriority = 89
+	viewPriority   = 90
+	leapPriority   = 91
+	markPriority   = 92
+	landPriority   = 93
+	insideRules    = 90
 	// answerRules and answerMark, in a gateway's namespace, lead what answers to the tunnel, by
-	// itself, back there.
+	// itself, back there. What it answers may have the mark too, and goes on where it goes.
 	answerRules = 91
-	answerMark  = 0x70e77
+	answerMark  = 0x70e79
 	// insideMark is that of packets that come from the host, and of what answers them by itself.
 	insideMark = 0x70e78
 	// mappedBits, among mappedMask, mark connections to mapped addresses in a gateway's namespace;
@@ -44,6 +47,9 @@ const (
 // insideName is the end of a gateway's veth in its namespace. Both ends know each other by
 // permanent neighbour entries.
 const insideName = "pelago-host"
+
+// itselfName is the device by which routing knows what a namespace says by itself.
+const itselfName = "lo"
 
 // hostEnd and gatewayEnd are the next hops on a gateway's veth.
 func hostEnd(v4 bool) netip.Addr    { return number(0x0001).nextHop(v4) }

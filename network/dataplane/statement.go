@@ -333,6 +333,13 @@ func setMark(mark uint32) statement {
 	}}
 }
 
+func markedAs(mark uint32) statement {
+	return statement{text: fmt.Sprintf("meta mark %#x", mark), exprs: []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: register},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: native(mark)},
+	}}
+}
+
 func markedOther(mark uint32) statement {
 	return statement{text: fmt.Sprintf("meta mark != %#x", mark), exprs: []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: register},

@@ -57,7 +57,7 @@ func NewClusterOf(t *testing.T, name string, number int) *Cluster {
 // Connect gives a node its routes to the other one's pods, which it loses with eth0.
 func (c *Cluster) Connect(i int) {
 	for _, v4 := range Families {
-		c.Nodes[i].Route(nodeRange(c.Number, 1-i, v4).String(), NodeAddr(1-i, v4).String(), "eth0")
+		c.Nodes[i].Route(NodeRangeOf(c.Number, 1-i, v4).String(), NodeAddr(1-i, v4).String(), "eth0")
 	}
 }
 
@@ -110,9 +110,10 @@ func Range(n int, v4 bool) netip.Prefix {
 }
 
 // NodeRange is what the pods of a node of NewCluster keep to.
-func NodeRange(i int, v4 bool) netip.Prefix { return nodeRange(42, i, v4) }
+func NodeRange(i int, v4 bool) netip.Prefix { return NodeRangeOf(42, i, v4) }
 
-func nodeRange(number, i int, v4 bool) netip.Prefix {
+// NodeRangeOf is the same of NewClusterOf.
+func NodeRangeOf(number, i int, v4 bool) netip.Prefix {
 	p := netip.PrefixFrom(PodAddr(number, i, 0, v4), 64)
 	if v4 {
 		p = netip.PrefixFrom(p.Addr(), 24)

@@ -18,9 +18,11 @@ type Packet struct {
 	Options    []byte
 	OptionsAre byte
 	// Offset, in bytes, and More make it a fragment, of the packet that Number says.
-	Offset  uint16
-	More    bool
-	Number  uint16
+	Offset uint16
+	More   bool
+	Number uint16
+	// Whole says that nobody on the way may send one of IPv4 in fragments.
+	Whole   bool
 	Payload []byte
 }
 
@@ -36,6 +38,9 @@ func (p Packet) Bytes() []byte {
 		at := p.Offset / 8
 		if p.More {
 			at |= 0x2000
+		}
+		if p.Whole {
+			at |= 0x4000
 		}
 		binary.BigEndian.PutUint16(b[6:], at)
 		b = slices.Concat(b, p.From.AsSlice(), p.To.AsSlice(), p.Options)
@@ -109,5 +114,19 @@ func (p Packet) Echo(id uint16, data []byte) Packet {
 	}
 	b := append([]byte{kind, 0, 0, 0}, byte(id>>8), byte(id), 0, 1)
 	p.Payload = p.Sealed(append(b, data...), 2)
+	return p
+}
+
+// TooLarge is a packet with the error that another one was too large for what carries so much.
+func (p Packet) TooLarge(carries uint16, other Packet) Packet {
+	const most = 1280 - 40 - 8
+	quoted := other.Bytes()
+	quoted = quoted[:min(len(quoted), most)]
+	p.Protocol = unix.IPPROTO_ICMPV6
+	b := []byte{2, 0, 0, 0, 0, 0, byte(carries >> 8), byte(carries)}
+	if p.From.Is4() {
+		p.Protocol, b[0], b[1] = unix.IPPROTO_ICMP, 3, 4
+	}
+	p.Payload = p.Sealed(append(b, quoted...), 2)
 	return p
 }

@@ -29,6 +29,9 @@ type kind struct {
 
 func one(p netnstest.Packet) []netnstest.Packet { return []netnstest.Packet{p} }
 
+// tooLarge is the kind that no tunnel has room for.
+const tooLarge = "UDP that is too large"
+
 // kinds are all ways of both families.
 func kinds() (all []kind) {
 	type packet = netnstest.Packet
@@ -73,13 +76,11 @@ func kinds() (all []kind) {
 			return one(p)
 		})
 		add("ICMP that a packet was too big", false, func(p packet, port uint16, data []byte) []packet {
-			quoted := packet{From: p.To, To: p.From}.TCP(netnstest.Port, port, netnstest.ACK, 7, 7, data).Bytes()
-			p.Protocol, p.Payload = unix.IPPROTO_ICMP, append([]byte{3, 4, 0, 0, 0, 0, 2, 0}, quoted...)
-			if !v4 {
-				p.Protocol, p.Payload = unix.IPPROTO_ICMPV6, append([]byte{2, 0, 0, 0, 0, 0, 5, 0}, quoted...)
-			}
-			p.Payload = p.Sealed(p.Payload, 2)
-			return one(p)
+			return one(p.TooLarge(512, packet{From: p.To, To: p.From}.TCP(netnstest.Port, port, netnstest.ACK, 7, 7, data)))
+		})
+		add(tooLarge, false, func(p packet, port uint16, data []byte) []packet {
+			p.Whole = true
+			return udp(p, port, slices.Concat(data, make([]byte, mtuOutside)))
 		})
 		options := func(name string, reaches bool, is byte, b ...byte) {
 			add(name, reaches, func(p packet, port uint16, data []byte) []packet {
@@ -373,9 +374,22 @@ func (c *campaign) run(t *testing.T) {
 	}
 }
 
-// answersItself says whether a gateway may answer a cell, into the tunnel: what is for it, and what
-// is for a mapped address, of which callers are told that nothing is there.
+// answersItself says whether a gateway may answer a cell, into the tunnel: what is for it, what
+// is for a mapped address, of which callers are told that nothing is there, and what is too large, for
+// pods or nobody in their range, from those of the peer.
 func (c *campaign) answersItself(x cell) bool {
+	if x.kind.name == tooLarge && contains(c.ranges, x.from.at) {
+		called := ownPods
+		if c.own != nil {
+			called = nil
+			for _, v := range c.own {
+				called = append(called, v.View)
+			}
+		}
+		if contains(called, x.to.at) {
+			return true
+		}
+	}
 	if c.own != nil { // which has nothing but pods
 		return x.to.at == providerEnd || x.from.name == "ends of tunnels, next hops"
 	}

@@ -60,9 +60,13 @@ type running struct {
 const listenPort = 51820
 
 var (
-	ownPods     = []netip.Prefix{netnstest.Range(42, true), netnstest.Range(42, false)}
+	ownPods     = podsOf(42)
 	ownExternal = prefixes("10.43.0.0/24", "fd43::/112")
 )
+
+func podsOf(number int) []netip.Prefix {
+	return []netip.Prefix{netnstest.Range(number, true), netnstest.Range(number, false)}
+}
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
@@ -72,12 +76,18 @@ func newWorld(t *testing.T) *world {
 // newWorldAs makes rome and milan in these roles.
 func newWorldAs(t *testing.T, rome, milan Role) *world {
 	t.Helper()
+	return newWorldOf(t, rome, milan, 42)
+}
+
+// newWorldOf is newWorldAs with milan's pods in the range of a number. That of rome's is 42.
+func newWorldOf(t *testing.T, rome, milan Role, number int) *world {
+	t.Helper()
 	w := &world{t: t, router: netnstest.NewPlace(t, "router")}
 	w.router.Sysctl("ipv4/ip_forward", "1")
 	// What is for nobody here gets no answer, as in the internet.
 	_, all, _ := net.ParseCIDR("0.0.0.0/0")
 	w.router.Must(w.router.Kernel.RouteAdd(&netlink.Route{Dst: all, Type: unix.RTN_BLACKHOLE}))
-	w.rome, w.milan = w.newSide("rome", "198.51.100", "milan", rome), w.newSide("milan", "203.0.113", "rome", milan)
+	w.rome, w.milan = w.newSideOf("rome", "198.51.100", "milan", rome, 42, number), w.newSideOf("milan", "203.0.113", "rome", milan, number, 42)
 	w.rome.meet(w.milan, "203.0.113")
 	w.milan.meet(w.rome, "198.51.100")
 	return w
@@ -86,12 +96,18 @@ func newWorldAs(t *testing.T, rome, milan Role) *world {
 // newSide makes a cluster, its nodes at addresses of a network of theirs.
 func (w *world) newSide(name, network, peer string, role Role) *side {
 	w.t.Helper()
+	return w.newSideOf(name, network, peer, role, 42, 42)
+}
+
+// newSideOf is newSide with pods in the range of a number, and those of its peer in that of another.
+func (w *world) newSideOf(name, network, peer string, role Role, number, peers int) *side {
+	w.t.Helper()
 	secret, err := tunnel.NewSecret()
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	s := &side{Cluster: netnstest.NewCluster(w.t, name), secret: secret}
-	s.in = Input{Pods: ownPods, External: ownExternal}
+	s := &side{Cluster: netnstest.NewClusterOf(w.t, name, number), secret: secret}
+	s.in = Input{Pods: podsOf(number), External: ownExternal}
 	for i, n := range s.Nodes {
 		n.Join("eth1", w.router, n.Name, 1500)
 		n.Address("eth1", outside(network, i)+"/30")
@@ -99,17 +115,17 @@ func (w *world) newSide(name, network, peer string, role Role) *side {
 		n.Route("0.0.0.0/0", fmt.Sprintf("%s.%d", network, 4*i+2), "eth1")
 		s.in.Nodes = append(s.in.Nodes, Node{
 			Name: n.Name, Addresses: []netip.Addr{netnstest.NodeAddr(i, true), netnstest.NodeAddr(i, false)}, Alive: true, MTU: 1500,
-			Ranges: []netip.Prefix{netnstest.NodeRange(i, true), netnstest.NodeRange(i, false)},
+			Ranges: []netip.Prefix{netnstest.NodeRangeOf(number, i, true), netnstest.NodeRangeOf(number, i, false)},
 		})
 		s.agents[i] = newAgent(w.t, n, secret)
 	}
 	var ranges []string
-	for _, p := range append(ownPods[:2:2], ownExternal...) {
+	for _, p := range append(podsOf(peers), ownExternal...) {
 		ranges = append(ranges, p.String())
 	}
-	// The peer's ranges are ours, which makes their views others.
+	// Where the peer's ranges are ours, that makes their views others.
 	results := ipam.Allocate(ipam.Own{
-		Pods: ownPods, External: ownExternal, Nodes: prefixes("192.168.0.0/24", "fd19::/64"), Pools: prefixes("10.80.0.0/12", "fd80::/16"),
+		Pods: podsOf(number), External: ownExternal, Nodes: prefixes("192.168.0.0/24", "fd19::/64"), Pools: prefixes("10.80.0.0/12", "fd80::/16"),
 	}, []ipam.Peering{{Key: peer, Ranges: ranges}})
 	s.table = ipam.NewTable(results)
 	s.in.Peerings = []Peering{{Key: peer, Role: role, Views: results[peer].Views, ListenPort: listenPort, Secret: name + "-key"}}
