@@ -260,9 +260,9 @@ func (w *walked) inside(t *testing.T, a attack) {
 	for i := 0; i < len(x.steps); i += most {
 		x.say(t, a.from, i, min(i+most, views), true, m.say)
 		x.say(t, a.from, max(i, views), min(i+most, len(x.steps)), false, m.say)
+		w.settle(t) // answers find their way by what is tracked
 		forget(tracking)
 	}
-	w.settle(t)
 	for _, end := range ends {
 		end()
 	}
