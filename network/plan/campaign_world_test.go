@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/pelago-dev/pelago/network/ipam"
@@ -38,6 +39,8 @@ type foe struct {
 	accepted map[uint32]bool
 	// others are packets that answer nothing it has said.
 	others []string
+	// walk is what it does instead, nil if nothing.
+	walk *walk
 }
 
 // newFoe gives a side one more peer, whose pods are in Range of a number.
@@ -166,6 +169,10 @@ func (f *foe) take(b []byte) {
 		p, at, from = b[6], 40, netip.AddrFrom16([16]byte(b[8:24]))
 	}
 	what := fmt.Sprintf("protocol %d of %s", p, from)
+	if f.walk != nil {
+		f.walk.replied(from.Is4(), p, from, b[at:])
+		return
+	}
 	switch {
 	case b[0]>>4 == 6 && b[24] == 0xff: // what a device says of itself to its neighbours
 		return
@@ -234,40 +241,52 @@ func (e *ears) at(id uint32) (places []string) {
 	return places
 }
 
-// listen hears at a place from now on, until the test ends.
-func (e *ears) listen(t *testing.T, p *netnstest.Place) {
+// listen hears at a place from now on, until end is called or the test ends. It is deaf to what is sealed for a tunnel, as
+// none of the campaign's can be seen in that.
+func (e *ears) listen(t *testing.T, p *netnstest.Place) (end func()) {
 	t.Helper()
-	var fd int
-	p.In(func() (err error) {
-		all := int(binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, unix.ETH_P_ALL)))
-		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all)
-		return err
-	})
-	p.Must(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 32<<20))
-	p.Must(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50000}))
-	stop, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for b := make([]byte, 1<<16); ; {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			n, _, err := unix.Recvfrom(fd, b, 0)
-			if err != nil {
-				continue
-			}
-			for _, id := range marked(b[:n]) {
-				e.hear(id, p.Name)
-			}
+	fd := socket(t, p, unix.AF_PACKET, allProtocols)
+	if p.Has("eth1") {
+		unsealed(t, p, fd)
+	}
+	stop := read(t, fd, func(b []byte, _ unix.Sockaddr) {
+		for _, id := range marked(b) {
+			e.hear(id, p.Name)
 		}
-	}()
-	t.Cleanup(func() {
-		close(stop)
-		<-ended
-		_ = unix.Close(fd)
 	})
+	end = sync.OnceFunc(func() {
+		stats, err := unix.GetsockoptTpacketStats(fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
+		if err != nil || stats.Drops > 0 {
+			t.Errorf("the ear at %s missed %d packets: %v", p.Name, stats.Drops, err)
+		}
+		stop()
+	})
+	t.Cleanup(end)
+	return end
+}
+
+// unsealed keeps from a node's socket the datagrams of tunnels.
+func unsealed(t *testing.T, p *netnstest.Place, fd int) {
+	t.Helper()
+	const frame, most = 14, 5 // tunnels here
+	program, err := bpf.Assemble([]bpf.Instruction{
+		bpf.LoadAbsolute{Off: frame - 2, Size: 2},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.ETH_P_IP, SkipTrue: 7},
+		bpf.LoadAbsolute{Off: frame + 9, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_UDP, SkipTrue: 5},
+		bpf.LoadMemShift{Off: frame},
+		bpf.LoadIndirect{Off: frame + 2, Size: 2},
+		bpf.JumpIf{Cond: bpf.JumpLessThan, Val: listenPort, SkipTrue: 2},
+		bpf.JumpIf{Cond: bpf.JumpGreaterOrEqual, Val: listenPort + most, SkipTrue: 1},
+		bpf.RetConstant{Val: 0},
+		bpf.RetConstant{Val: 1 << 18},
+	})
+	p.Must(err)
+	filters := make([]unix.SockFilter, len(program))
+	for i, f := range program {
+		filters[i] = unix.SockFilter{Code: f.Op, Jt: f.Jt, Jf: f.Jf, K: f.K}
+	}
+	p.Must(unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filters)), Filter: &filters[0]}))
 }
 
 func (e *ears) hear(id uint32, place string) {

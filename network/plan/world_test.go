@@ -46,6 +46,8 @@ type agent struct {
 	kernel  *dataplane.Kernel
 	secret  tunnel.Secret
 	running map[string]*running
+	// unbounded lets any number of connections begin at once.
+	unbounded bool
 }
 
 // running is a tunnel with its prober and responder.
@@ -221,6 +223,11 @@ func (a *agent) apply(in Input) {
 
 func (a *agent) set(p Plan) {
 	a.t.Helper()
+	for i := range p.Config.Gateways {
+		if a.unbounded {
+			p.Config.Gateways[i].Begin = 0
+		}
+	}
 	a.node.Must(a.kernel.Set(a.t.Context(), p.Config))
 }
 

@@ -260,8 +260,16 @@ func labelsOfTheManager(t *testing.T, g *guarded, plain, offloaded string) {
 	want(t, "another label of a node", relabel(t, g.c, node, "disk", "ssd", ""))
 	fake := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: g.node("fake"), Labels: map[string]string{testLabel: g.test, v1alpha1.LabelType: v1alpha1.TypeVirtualNode}}}
 	want(t, "a node made as virtual", g.c.Create(t.Context(), fake.DeepCopy()), "set by Pelago only")
+	fake.Labels[v1alpha1.LabelPeering], fake.Labels[v1alpha1.LabelRequest] = "milan", "default"
 	create(t, g.manager, fake)
 	for _, sub := range []string{"", "status"} {
+		for _, key := range []string{v1alpha1.LabelPeering, v1alpha1.LabelRequest} {
+			want(t, "a virtual node with another "+key+" "+sub, relabel(t, g.c, fake, key, "oslo", sub), "set by Pelago only")
+			want(t, "a virtual node without "+key+" "+sub, relabel(t, g.c, fake, key, nil, sub), "set by Pelago only")
+			want(t, "the same "+key+" "+sub, relabel(t, g.c, fake, key, fake.Labels[key], sub))
+			want(t, "another "+key+" by the manager "+sub, relabel(t, g.manager, fake, key, "paris", sub))
+			want(t, "and back "+sub, relabel(t, g.manager, fake, key, fake.Labels[key], sub))
+		}
 		want(t, "a virtual node that is none any more "+sub, relabel(t, g.c, fake, v1alpha1.LabelType, nil, sub), "set by Pelago only")
 		want(t, "a virtual node of another type "+sub, relabel(t, g.c, fake, v1alpha1.LabelType, "real", sub), "set by Pelago only")
 		want(t, "another label of a virtual node "+sub, relabel(t, g.c, fake, "disk", "ssd", sub))
