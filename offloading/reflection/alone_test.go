@@ -95,6 +95,8 @@ func (w *world) areThere(reason string, want ...string) {
 	}
 }
 
+const graceLimit = grace
+
 // TestServiceAlone: what sends a Service, and its slice, where no pod of its namespace is; that
 // nothing else of the namespace goes with it; and what takes it away.
 func TestServiceAlone(t *testing.T) {
@@ -139,6 +141,12 @@ func TestServiceAlone(t *testing.T) {
 	})
 	t.Run("the rule goes", func(t *testing.T) {
 		w.rules()
+		for kind, name := range map[string]string{kindService: "web", kindSlice: "web-1"} {
+			w.kind = kind
+			if res := w.send(name); res.RequeueAfter <= 0 || res.RequeueAfter > graceLimit {
+				t.Errorf("%s %s is looked at again after %s, and its grace is %s", kind, name, res.RequeueAfter, graceLimit)
+			}
+		}
 		w.look()
 		w.areThere("for the grace", web...)
 		grace()

@@ -116,7 +116,7 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		return ctrl.Result{RequeueAfter: f.early}, nil
 	}
 	p := decide(*f)
-	if !kind.Referred && p.again == rereadEvery {
+	if f.wanted && !kind.Referred && p.again == rereadEvery {
 		p.again = watchedEvery
 	}
 	p, err = r.apply(ctx, peer, home, f, p)
