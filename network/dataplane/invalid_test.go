@@ -164,6 +164,7 @@ func TestStray(t *testing.T) {
 					inject(milan, stray, data)
 				}
 				exchange(t, c, []byte("still there"))
+				netnstest.Await(t, "two are dropped", patience, func() bool { return n.droppedOf(t, "", DropInvalid) == before+2 })
 				strays := 0
 				for _, s := range way.heard() {
 					if s.flags&netnstest.RST != 0 {
@@ -178,8 +179,8 @@ func TestStray(t *testing.T) {
 						t.Errorf("the pod has: %s", s)
 					}
 				}
-				if dropped := n.droppedOf(t, "", DropInvalid) - before; dropped != 2 || strays == 0 {
-					t.Errorf("%d of two were dropped, which the gateway had in its hands %d times", dropped, strays)
+				if strays == 0 {
+					t.Error("the gateway had none of them in its hands")
 				}
 			})
 		}
@@ -201,9 +202,7 @@ func TestStrayResets(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = c.Close()
-			if dropped := n.droppedOf(t, "", DropInvalid) - before; dropped != 1 {
-				t.Errorf("%s: %d packets were dropped", n.Name, dropped)
-			}
+			netnstest.Await(t, n.Name+" drops it", patience, func() bool { return n.droppedOf(t, "", DropInvalid) == before+1 })
 			for _, s := range way.heard() {
 				if s.from.Port() == 4000 {
 					t.Errorf("%s: passed: %s", n.Name, s)
