@@ -23,7 +23,7 @@ var (
 	payloadDesc = prometheus.NewDesc("pelago_gateway_bytes_total",
 		"Bytes of these packets, without headers of tunnels.", []string{"peering", "direction"}, nil)
 	dropsDesc = prometheus.NewDesc("pelago_gateway_dropped_packets_total",
-		"Packets that the gateway of a peering has dropped, by reason.", []string{"peering", "reason"}, nil)
+		"Packets that the gateway of a peering has dropped, or the node itself if there is none, by reason.", []string{"peering", "reason"}, nil)
 )
 
 // dropGarbage is why a tunnel's sockets drop packets, beside the reasons of the data plane.

@@ -185,7 +185,7 @@ type View struct {
 }
 
 // Drop counts what a gateway has dropped for one reason since its namespace was made. That of no
-// peering counts what was dropped before it could be any gateway's.
+// peering counts what the node itself has dropped.
 type Drop struct {
 	Peering string
 	Reason  Reason
@@ -218,7 +218,8 @@ const (
 	// DropIsolated: its pod is isolated, and no entry of the Guard lets it pass.
 	DropIsolated Reason = "isolated"
 	// DropInvalid: it belongs to no connection and cannot begin one, so that it cannot be
-	// translated.
+	// translated. It is counted for the node if that has dropped it, between a pod and its own end of
+	// the way to a peer: there it would be, or is, a reset of a connection that is well.
 	DropInvalid Reason = "invalid"
 	// DropLocal: it came from the tunnel for the gateway itself, and is no probe; or it would be
 	// the gateway's own, to the host, and answers nothing that came from there.

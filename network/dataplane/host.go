@@ -224,6 +224,7 @@ func hostTable(c Config, numbers map[string]number, lines []netip.Addr) *table {
 	if len(c.Gateways) > 0 {
 		t.chains = append(t.chains, mark)
 	}
+	unknown(t, c)
 	strangers(t, c)
 	return t
 }

@@ -1,0 +1,30 @@
+package dataplane
+
+import "github.com/google/nftables/expr"
+
+// unknown adds what drops segments that connection tracking takes for none of a connection: they are
+// translated back to no Service's address. One that comes from a peer, as an old duplicate does after an
+// outage, would be for a connection that the pod never had, and the pod's reset would end at the server
+// the one that it was of. Not every kube-proxy drops them.
+//
+// What a node passes on between our devices stays: it need not have seen all of a connection whose
+// gateway was elsewhere for a while, and translates nothing of it. Nor is it for us to drop what is no
+// TCP: nobody resets that, and errors that tell of too large packets may be of connections that a network
+// plugin does not have tracked.
+func unknown(t *table, c Config) {
+	if len(c.Routes) == 0 {
+		return
+	}
+	t.counters = append(t.counters, string(DropInvalid))
+	u := chain{name: "unknown", kind: filterChain, hook: forwarding, priority: -350}
+	u.add(cameBy(devicePrefix+"*"), leavesByOther(devicePrefix+"*"), isTCP(), connection(invalid), countedDrop(DropInvalid))
+	u.add(leavesBy(devicePrefix+"*"), cameByOther(devicePrefix+"*"), resets(), connection(invalid), countedDrop(DropInvalid))
+	t.chains = append(t.chains, u)
+}
+
+// resets holds for segments that end a connection of TCP.
+func resets() statement {
+	return statement{text: "tcp flags rst", exprs: append(isTCP().exprs,
+		transport(tcpFlagsAt, 1), mask([]byte{tcpRst}),
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: register, Data: []byte{0}})}
+}
