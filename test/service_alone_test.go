@@ -141,7 +141,7 @@ func (a *alone) unknown(t *testing.T, why string, limit time.Duration) {
 	t.Helper()
 	a.check(t, limit, why+": milan does not know the Service", func() error {
 		if s, err := get[corev1.Service](a.continuum, "milan", a.there, "catalogue"); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it is there, since %s, with the addresses %v: %w", s.CreationTimestamp, s.Spec.ClusterIPs, err)
+			return fmt.Errorf("it is there, since %s, with the addresses %v: %v", s.CreationTimestamp, s.Spec.ClusterIPs, err)
 		}
 		if client, server, err := a.ask("milan", a.caller, a.host, 80); err == nil {
 			return fmt.Errorf("%s answers %s", server, client)
