@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -231,7 +232,7 @@ func (b *inBand) shown(t *testing.T) {
 			t.Errorf("status in %s does not say that %s is heard of in band:\n%s", side[0], side[1], text)
 		}
 		// The connection has just moved from the invitation's tunnel to the peering's own.
-		b.eventually(t, unreachableLimit, "explain in "+side[0]+" finds nothing broken", func() error {
+		eventually(t, unreachableLimit, "explain in "+side[0]+" finds nothing broken", func() error {
 			if text := b.Pelago(t, side[0], "explain", "peering", side[1]); strings.Contains(text, "✗") {
 				return errors.New(text)
 			}

@@ -204,7 +204,7 @@ func (w *walked) addresses(s *side, most int) []step {
 		besides = append(besides, netip.MustParseAddr(text))
 	}
 	return steps(most, slices.Concat(ownPods, ownExternal, w.publics(s), nodeRanges(),
-		prefixes("192.168.0.0/24", "fd19::/64", "10.96.0.0/16", "fd96::/112", "169.254.0.0/16", "fe80::/64", "fd70:656c:6167:6f00::/64")), append(besides, podsOf()...))
+		prefixes("192.168.0.0/24", "fd19::/64", "10.96.0.0/16", "fd96::/112", "169.254.0.0/16", "fe80::/64", "fd70:656c:6167:6f00::/64")), append(besides, placesOfPods()...))
 }
 
 // nodeRanges are those of nodes, of IPv6: of IPv4 they are tried with all others.
@@ -212,8 +212,8 @@ func nodeRanges() []netip.Prefix {
 	return []netip.Prefix{netnstest.NodeRange(0, false), netnstest.NodeRange(1, false)}
 }
 
-// podsOf are a cluster's bridges and pods, and one that is not.
-func podsOf() (all []netip.Addr) {
+// placesOfPods are a cluster's bridges and pods, and one that is not.
+func placesOfPods() (all []netip.Addr) {
 	for _, v4 := range netnstest.Families {
 		for i := range 2 {
 			for _, last := range []int{1, 5, 6, 77} {
@@ -235,7 +235,7 @@ func (a attack) views(t *testing.T) []step {
 		ranges = append(ranges, netip.PrefixFrom(a.of.seen(t, p.Addr()), p.Bits()))
 	}
 	var besides []netip.Addr
-	for _, real := range append(podsOf(), ownExternal[0].Addr().Next(), ownExternal[0].Addr().Next().Next(), ownExternal[1].Addr().Next()) {
+	for _, real := range append(placesOfPods(), ownExternal[0].Addr().Next(), ownExternal[0].Addr().Next().Next(), ownExternal[1].Addr().Next()) {
 		besides = append(besides, a.of.seen(t, real))
 	}
 	return steps(a.most, ranges, besides)
@@ -261,7 +261,7 @@ func (w *walked) inside(t *testing.T, a attack) {
 		x.say(t, a.from, i, min(i+most, views), true, m.say)
 		x.say(t, a.from, max(i, views), min(i+most, len(x.steps)), false, m.say)
 		w.settle(t) // answers find their way by what is tracked
-		forget(tracking)
+		forgetConnections(tracking)
 	}
 	for _, end := range ends {
 		end()

@@ -347,8 +347,8 @@ func watch(t *testing.T, p *netnstest.Place, w *walk) (end func()) {
 	})
 }
 
-// forget has places forget the connections that they track: a walk makes as many as one may have.
-func forget(places []*netnstest.Place) {
+// forgetConnections has places forget the connections that they track: a walk makes as many as one may have.
+func forgetConnections(places []*netnstest.Place) {
 	for _, p := range places {
 		p.In(func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })
 	}
