@@ -196,6 +196,10 @@ var steps = []step{
 		proves:  "clusters of other networks and of different kinds stand side by side",
 		command: goTest("-v", "-timeout", "20m", "-run", "^TestMixedClusters$", "./test"), env: cluster, goTest: true, limit: 21 * time.Minute,
 	}, {
+		name: "campaign-all", kind: kindUnit, lists: []string{listTestAll}, needs: []string{"tools"},
+		proves:  "who tries every address of the other cluster, whoever it is, has answers of those that may be reached and of no other",
+		command: goTest("-v", "-timeout", "9m", "-run", "^TestCampaignWalk$", "./network/plan"), env: unsampled, goTest: true, limit: 10 * time.Minute,
+	}, {
 		name: "fuzz", kind: kindUnit, lists: []string{listTestAll},
 		proves:  "what a peer sends breaks no reader of it, for a while of trying",
 		command: []string{"bash", "test/fuzz.sh", "10s"}, limit: 30 * time.Minute,
