@@ -167,13 +167,20 @@ func (a *agents) count(now time.Time) (alive, fit []string) {
 	return alive, fit
 }
 
-// now returns the agents there are, by node, and the nodes that may be gateway.
-func (a *agents) now() (all []agent, candidates []string) {
+// now returns the agents there are, by node, the nodes that may be gateway, and those that may when
+// their agents are back.
+func (a *agents) now() (all []agent, candidates, away []string) {
 	now := a.clock.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.alive, a.fit = a.count(now)
-	return a.list(now), slices.Clone(a.fit)
+	all = a.list(now)
+	for _, of := range all {
+		if !slices.Contains(a.fit, of.node) {
+			away = append(away, of.node)
+		}
+	}
+	return all, slices.Clone(a.fit), away
 }
 
 // peek returns the agents there are, and is no look: what is new is told still.

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -22,7 +23,7 @@ func TestAgents(t *testing.T) {
 			Spec: coordinationv1.LeaseSpec{HolderIdentity: new("n"), LeaseDurationSeconds: new(int32(2)), RenewTime: &at}}
 	}
 	see := func(l *coordinationv1.Lease) bool { news, _ := a.see(l); return news }
-	alive := func() bool { all, _ := a.now(); return len(all) == 1 && all[0].alive }
+	alive := func() bool { all, _, _ := a.now(); return len(all) == 1 && all[0].alive }
 	long := noon.Add(-time.Hour) // their clock is behind
 	if !see(lease(long, "")) || !alive() {
 		t.Error("the first sight of an agent tells nothing")
@@ -42,7 +43,7 @@ func TestAgents(t *testing.T) {
 	if alive() {
 		t.Error("a report without a renewal keeps an agent alive")
 	}
-	_, candidates := a.now()
+	_, candidates, _ := a.now()
 	if d := cmp.Diff([]string{"n"}, candidates); d != "" {
 		t.Errorf("who was alive a moment ago is no candidate:\n%s", d)
 	}
@@ -53,8 +54,8 @@ func TestAgents(t *testing.T) {
 	if !a.differs(clock.Now()) {
 		t.Error("that it is gone is not noticed")
 	}
-	if _, candidates := a.now(); candidates != nil {
-		t.Errorf("candidates %v long after the last sight", candidates)
+	if _, candidates, away := a.now(); candidates != nil || !slices.Equal(away, []string{"n"}) {
+		t.Errorf("candidates %v and away %v long after the last sight", candidates, away)
 	}
 	empty := lease(long.Add(time.Minute), "")
 	empty.Spec.HolderIdentity = new("")
@@ -63,11 +64,11 @@ func TestAgents(t *testing.T) {
 		t.Error("a Lease that was let go of keeps an agent alive")
 	}
 	see(lease(long.Add(2*time.Minute), "no JSON"))
-	if all, _ := a.now(); !all[0].alive || all[0].reports != nil {
+	if all, _, _ := a.now(); !all[0].alive || all[0].reports != nil {
 		t.Errorf("a report that cannot be read makes of it %+v", all)
 	}
 	a.gone("n")
-	if all, _ := a.now(); len(all) != 0 {
+	if all, _, _ := a.now(); len(all) != 0 {
 		t.Errorf("left: %+v", all)
 	}
 }
@@ -94,7 +95,7 @@ func TestNear(t *testing.T) {
 		if news, _ := a.see(lease(c.text)); news != c.news {
 			t.Errorf("%q is new: %v", c.text, news)
 		}
-		all, _ := a.now()
+		all, _, _ := a.now()
 		if d := cmp.Diff(c.want, texts(all[0].networks)); d != "" {
 			t.Errorf("%q (-want +got):\n%s", c.text, d)
 		}

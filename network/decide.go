@@ -129,9 +129,10 @@ type facts struct {
 	// wishes are what is to be said of direct paths by the names of their ends, if that is known.
 	wishes      map[string]map[string]wish
 	wishesKnown bool
-	// agents there are, and the nodes that may be gateway.
+	// agents there are, the nodes that may be gateway, and those that may when their agents are back.
 	agents     []agent
 	candidates []string
+	away       []string
 	nodes      map[string]*corev1.Node
 	// services and slices are those in the namespace of agents by name, and denied says why one
 	// of the former could not be written.

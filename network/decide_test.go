@@ -316,19 +316,29 @@ func TestEndpoints(t *testing.T) {
 		nodes[n.Name] = n
 		names = append(names, n.Name)
 	}
-	got := endpoints(home.Network{}, "peering-milan", names, nodes, 7103)
+	got := endpoints(home.Network{}, "peering-milan", names, nil, nodes, 7103)
 	if len(got) != maxEndpoints || !strings.HasPrefix(got[0], "198.51.100.") || !strings.HasPrefix(got[1], "10.0.0.") || !strings.HasSuffix(got[0], ":7103") {
 		t.Errorf("endpoints %v", got)
 	}
 	slices.Reverse(names)
-	if d := cmp.Diff(got, endpoints(home.Network{}, "peering-milan", names, nodes, 7103)); d != "" {
+	if d := cmp.Diff(got, endpoints(home.Network{}, "peering-milan", names, nil, nodes, 7103)); d != "" {
 		t.Errorf("the order of nodes matters:\n%s", d)
 	}
-	if got := endpoints(home.Network{}, "peering-milan", []string{"gone"}, nodes, 7103); got != nil {
+	if got := endpoints(home.Network{}, "peering-milan", []string{"gone"}, nil, nodes, 7103); got != nil {
 		t.Errorf("endpoints of a node that is gone: %v", got)
 	}
+	first, last := names[:1], names[1:2]
+	for _, of := range [][2][]string{{first, last}, {last, first}} {
+		want := slices.Concat(endpoints(home.Network{}, "peering-milan", of[0], nil, nodes, 7103), endpoints(home.Network{}, "peering-milan", of[1], nil, nodes, 7103))
+		if d := cmp.Diff(want, endpoints(home.Network{}, "peering-milan", of[0], of[1], nodes, 7103)); d != "" || len(want) != 4 {
+			t.Errorf("a node whose agent is away (-want +got):\n%s", d)
+		}
+	}
+	if got := endpoints(home.Network{}, "peering-milan", nil, names, nodes, 7103); got != nil {
+		t.Errorf("endpoints though all agents are away: %v", got)
+	}
 	settings := home.Network{Endpoints: []string{"gw.example.org", "198.51.100.7:51820", "2001:db8::1"}}
-	if d := cmp.Diff([]string{"gw.example.org:7103", "198.51.100.7:51820", "[2001:db8::1]:7103"}, endpoints(settings, "k", names, nodes, 7103)); d != "" {
+	if d := cmp.Diff([]string{"gw.example.org:7103", "198.51.100.7:51820", "[2001:db8::1]:7103"}, endpoints(settings, "k", names, nil, nodes, 7103)); d != "" {
 		t.Errorf("what the owner says (-want +got):\n%s", d)
 	}
 }

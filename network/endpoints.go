@@ -23,8 +23,9 @@ const (
 var taken = map[int32]bool{plan.Port: true, 4789: true, 8472: true}
 
 // endpoints are where peers find the gateway of a peering: what the owner says, or the addresses
-// of the nodes that may be gateway, in the order in which they are.
-func endpoints(settings home.Network, key string, candidates []string, nodes map[string]*corev1.Node, port int32) []string {
+// of the nodes that may be gateway, in the order in which they are. Those whose agents are away come last:
+// when one is back it may be gateway before peers are told, and who is told by the tunnel alone never would be.
+func endpoints(settings home.Network, key string, candidates, away []string, nodes map[string]*corev1.Node, port int32) []string {
 	var all []string
 	for _, text := range settings.Endpoints {
 		host, own, err := home.ParseEndpoint(text)
@@ -39,7 +40,10 @@ func endpoints(settings home.Network, key string, candidates []string, nodes map
 	if len(all) > 0 {
 		return all[:min(len(all), maxEndpoints)]
 	}
-	for _, name := range plan.Order(key, candidates) {
+	if len(candidates) == 0 {
+		return nil
+	}
+	for _, name := range slices.Concat(plan.Order(key, candidates), plan.Order(key, away)) {
 		node := nodes[name]
 		if node == nil {
 			continue

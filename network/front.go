@@ -57,14 +57,14 @@ func fronts(o client.Object) bool {
 func (d *decision) called(f *facts, p *pair, port int32) []string {
 	kind := f.settings.Service
 	if kind == "" || port == 0 {
-		return endpoints(f.settings, p.key, f.candidates, f.nodes, port)
+		return endpoints(f.settings, p.key, f.candidates, f.away, f.nodes, port)
 	}
 	x := front{name: cmp.Or(p.front, frontName(p.key)), peering: p.key, port: port}
 	service, slice := f.services[x.name], f.slices[x.name]
 	said := len(f.settings.Endpoints) > 0
 	waits := func(reason, format string, args ...any) []string {
 		d.waits[p] = wait{reason, fmt.Sprintf(format, args...)}
-		return endpoints(f.settings, p.key, nil, nil, port) // what the owner says goes out in any case
+		return endpoints(f.settings, p.key, nil, nil, nil, port) // what the owner says goes out in any case
 	}
 	if service != nil && !fronts(service) || slice != nil && !fronts(slice) {
 		return waits(v1alpha1.ReasonNameTaken, "peers cannot call this tunnel by network.service: Service or EndpointSlice %s in namespace %s is somebody else's: rename or remove it",
@@ -84,9 +84,9 @@ func (d *decision) called(f *facts, p *pair, port int32) []string {
 	case x.slice == nil && f.nodes[gateway] != nil:
 		return waits(v1alpha1.ReasonWaiting, "peers cannot call this tunnel: its gateway, node %s, has no address of the family (%v) of Service %s", gateway, service.Spec.IPFamilies, x.name)
 	case kind == corev1.ServiceTypeNodePort && len(service.Spec.Ports) == 1 && service.Spec.Ports[0].NodePort > 0:
-		return endpoints(f.settings, p.key, f.candidates, f.nodes, service.Spec.Ports[0].NodePort)
+		return endpoints(f.settings, p.key, f.candidates, f.away, f.nodes, service.Spec.Ports[0].NodePort)
 	case said, len(at) == 0 && kind == corev1.ServiceTypeNodePort:
-		return endpoints(f.settings, p.key, nil, nil, port)
+		return endpoints(f.settings, p.key, nil, nil, nil, port)
 	case len(at) == 0:
 		return waits(v1alpha1.ReasonWaiting, "peers cannot call this tunnel yet: waiting for the address of Service %s in namespace %s, which a load balancer has to give",
 			x.name, v1alpha1.NetworkNamespace)

@@ -210,7 +210,7 @@ func TestFrontChanges(t *testing.T) {
 	w.settle()
 	s := m.service()
 	port := s.Spec.Ports[0].NodePort
-	want := endpoints(m.config.Network, m.key(), m.nodes, map[string]*corev1.Node{m.nodes[0]: w.node(m.nodes[0]), m.nodes[1]: w.node(m.nodes[1])}, port)
+	want := endpoints(m.config.Network, m.key(), m.nodes, nil, map[string]*corev1.Node{m.nodes[0]: w.node(m.nodes[0]), m.nodes[1]: w.node(m.nodes[1])}, port)
 	if d := cmp.Diff(want, w.called()); d != "" || s.UID != after.UID || s.Annotations["a"] != "b" || port == 0 || len(want) != 2 {
 		t.Errorf("as NodePort it is %+v; peers are told (-want +got):\n%s", s, d)
 	}

@@ -42,7 +42,7 @@ func (r *decider) gather(ctx context.Context, now time.Time) (*facts, []*v1alpha
 		return nil, nil, nil
 	}
 	f := &facts{now: now, id: r.home.ID(), settings: r.home.Config().Network, nodes: map[string]*corev1.Node{}, refused: r.refused.all()}
-	f.agents, f.candidates = r.agents.now()
+	f.agents, f.candidates, f.away = r.agents.now()
 	g := grounds{settings: f.settings, clusterID: r.home.ID()}
 	if err := r.gatherPairs(ctx, f, &g, have); err != nil {
 		return nil, nil, err
