@@ -44,6 +44,7 @@ func (b *inBand) faults(t *testing.T) {
 		t.Run("credential renewed", func(t *testing.T) {
 			b.gatewayOn(t, busy)
 			eventually(t, healLimit, "milan is reached", func() error { return b.reached(true) })
+			k.well(t, time.Now(), "the node came back") // by a connection through the gateway that is there now
 			b.renewed(t, "rome", "milan", first)
 			k.well(t, time.Now(), "a renewal")
 		})
