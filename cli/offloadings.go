@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -13,6 +14,9 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/cli/chain"
 )
+
+// sentAtOnce is of how many namespaces Services are read at the same time.
+const sentAtOnce = 8
 
 // VirtualNodeReport is a virtual node.
 type VirtualNodeReport struct {
@@ -73,10 +77,19 @@ func (c *Cluster) offloadings(ctx context.Context, s *snapshot) error {
 		return describe(fmt.Errorf("listing offloadings: %w", err), c)
 	}
 	s.offloadings = list.Items
-	s.sent = map[string][]string{}
+	sent := make([][]string, len(s.offloadings))
+	var group errgroup.Group // one request for each namespace
+	group.SetLimit(sentAtOnce)
 	for i := range s.offloadings {
-		o := &s.offloadings[i]
-		s.sent[o.Namespace] = c.servicesSent(ctx, o)
+		group.Go(func() error {
+			sent[i] = c.servicesSent(ctx, &s.offloadings[i])
+			return nil
+		})
+	}
+	_ = group.Wait() // what cannot be read says nothing
+	s.sent = map[string][]string{}
+	for i, names := range sent {
+		s.sent[s.offloadings[i].Namespace] = names
 	}
 	if err := c.mappings(ctx, s); err != nil {
 		return err
@@ -143,7 +156,7 @@ func (s *snapshot) judgeOffloadings(r *Report) {
 	for i := range s.offloadings {
 		o := &s.offloadings[i]
 		report := OffloadedReport{Namespace: o.Namespace, Strategy: chain.Strategy(o), Phase: o.Status.Phase, Clusters: []OffloadedAtReport{},
-			Reachability: o.Spec.Reachability.OrDefault(), Onward: o.Spec.Onward == v1alpha1.OnwardAllow, Services: s.sent[o.Namespace]}
+			Reachability: o.Spec.Reachability.OrDefault(), Onward: o.Spec.Onward == v1alpha1.OnwardAllow}
 		for _, at := range o.Status.Clusters {
 			if !meta.IsStatusConditionTrue(at.Conditions, v1alpha1.ConditionOffloadingRequired) {
 				continue
@@ -151,6 +164,9 @@ func (s *snapshot) judgeOffloadings(r *Report) {
 			one := OffloadedAtReport{Name: at.Name, RemoteNamespace: at.RemoteNamespace, Onward: at.Onward}
 			one.Ready, one.Reason = readiness(at.Conditions)
 			report.Clusters = append(report.Clusters, one)
+		}
+		if len(report.Clusters) > 0 {
+			report.Services = s.sent[o.Namespace]
 		}
 		p := whereabouts(in[o.Namespace], o, nodes)
 		report.Pods, report.Offloaded, report.Waiting, report.Outdated = p.here+p.away+p.waiting, p.away, p.waiting, p.outdated

@@ -12,6 +12,7 @@ command -v busybox >/dev/null || missing+=(busybox-static)
 command -v ip >/dev/null || missing+=(iproute2)
 command -v nft >/dev/null || [ -e /usr/sbin/nft ] || missing+=(nftables)
 command -v wget >/dev/null || missing+=(wget)
+command -v openssl >/dev/null || missing+=(openssl)
 prometheus=out/tools/prometheus
 [ -x $prometheus ] && [ -x out/tools/promtool ] && prometheus=
 if [ ${#missing[@]} -eq 0 ] && [ -z "$prometheus" ]; then

@@ -203,7 +203,7 @@ func podsStep(f NamespaceFacts) Step {
 
 // sentStep says which Services need no pod at the clusters selected; it is empty if there are none.
 func sentStep(f NamespaceFacts) Step {
-	if len(f.Sent) == 0 {
+	if len(f.Sent) == 0 || f.Offloading.Status.Phase == v1alpha1.OffloadingPhaseNoClusterSelected {
 		return Step{}
 	}
 	return Step{Fact: "Services of it are there also without a pod", State: Done,

@@ -1,11 +1,13 @@
 package reflection
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
@@ -86,6 +88,9 @@ func (w wakers) slicesOf(ctx context.Context, namespace string, services []strin
 // there of those that are not any more.
 func (w wakers) maps() handler.EventHandler {
 	spaces := func(obj client.Object) (peering string, namespaces map[string]v1alpha1.NamespaceMapping) {
+		if obj == nil {
+			return "", nil
+		}
 		peering, home := strings.CutPrefix(obj.GetNamespace(), v1alpha1.PeeringNamespacePrefix)
 		if m, ok := obj.(*v1alpha1.NamespaceMap); ok && home && m.Name == v1alpha1.NamespaceMapName {
 			return peering, m.Spec.Namespaces
@@ -93,8 +98,9 @@ func (w wakers) maps() handler.EventHandler {
 		return "", nil // a tenant's, for which this cluster is the provider
 	}
 	wake := func(ctx context.Context, before, after client.Object, q queue) {
-		_, was := spaces(before)
+		of, was := spaces(before)
 		peering, is := spaces(after)
+		peering = cmp.Or(peering, of)
 		for namespace := range is {
 			if _, same := was[namespace]; !same {
 				add(q, w.alone(ctx, peering, namespace))
@@ -108,9 +114,10 @@ func (w wakers) maps() handler.EventHandler {
 	}
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
-			wake(ctx, &v1alpha1.NamespaceMap{}, e.Object, q)
+			wake(ctx, nil, e.Object, q)
 		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) { wake(ctx, e.ObjectOld, e.ObjectNew, q) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { wake(ctx, e.Object, nil, q) },
 	}
 }
 
@@ -124,6 +131,26 @@ func (w wakers) mappedAt(ctx context.Context, peering string) (all []reconcile.R
 		all = append(all, w.alone(ctx, peering, namespace)...)
 	}
 	return all
+}
+
+// again asks, when a provider has its first virtual node, for Services and slices that are there and for what
+// needs no pod: while it had none, nobody was asked for what changed.
+func (w wakers) again(ctx context.Context, peering string) (all []reconcile.Request) {
+	peer, ok := w.fleet.Peer(peering)
+	nodes := &corev1.NodeList{}
+	err := w.cache.List(ctx, nodes, client.MatchingLabels{v1alpha1.LabelType: v1alpha1.TypeVirtualNode, v1alpha1.LabelPeering: peering}, client.UnsafeDisableDeepCopy)
+	if !ok || err != nil || len(nodes.Items) > 1 {
+		return nil // its connection asks, or one was there already
+	}
+	there := &v1alpha1.ShadowObjectList{}
+	if err := peer.Reader().List(ctx, there); err == nil {
+		for i := range there.Items {
+			if kind := there.Items[i].Spec.Home.Kind; kind == kindService || kind == kindSlice {
+				all = append(all, ofShadow(peering, &there.Items[i])...)
+			}
+		}
+	}
+	return append(all, w.mappedAt(ctx, peering)...)
 }
 
 func add(q queue, all []reconcile.Request) {

@@ -353,6 +353,12 @@ func TestServiceAloneWakes(t *testing.T) {
 	theirs.Spec = now.Spec
 	woken("the map of a tenant", func(q queue) { wakers.maps().Create(ctx, event.CreateEvent{Object: theirs}, q) })
 	woken("the provider answers", func(q queue) { add(q, wakers.ofPeer(w.name)) }, web, slice)
+	nodes := &corev1.NodeList{}
+	if err := w.raw.List(ctx, nodes, client.MatchingLabels{v1alpha1.LabelPeering: w.name}); err != nil || len(nodes.Items) != 1 {
+		t.Fatalf("%d virtual nodes: %v", len(nodes.Items), err)
+	}
+	node := &nodes.Items[0]
+	woken("its virtual node is back", func(q queue) { wakers.nodes().Create(ctx, event.CreateEvent{Object: node}, q) }, web, slice)
 	rules := get(w, w.home, v1alpha1.OffloadingName, &v1alpha1.NamespaceOffloading{})
 	changed := rules.DeepCopy()
 	changed.Generation++
@@ -376,6 +382,8 @@ func TestServiceAloneWakes(t *testing.T) {
 		wakers.offloadings().Update(ctx, event.UpdateEvent{ObjectOld: rules, ObjectNew: changed}, q)
 	}, web, slice)
 	woken("it is not mapped any more", func(q queue) { wakers.maps().Update(ctx, event.UpdateEvent{ObjectOld: now, ObjectNew: before}, q) }, web, slice)
+	woken("nothing is", func(q queue) { wakers.maps().Delete(ctx, event.DeleteEvent{Object: now}, q) }, web, slice)
+	woken("its virtual node is back, and no rule sends it", func(q queue) { wakers.nodes().Create(ctx, event.CreateEvent{Object: node}, q) }, web, slice)
 }
 
 // aloneInManager: a Service of a namespace without a pod, and its slice, follow its mapping, its annotation

@@ -168,13 +168,14 @@ func (w wakers) pods() handler.EventHandler {
 func (w wakers) nodes() handler.EventHandler {
 	wake := func(ctx context.Context, node client.Object, q queue) {
 		if peering := virtual(node); peering != "" {
-			for _, r := range w.ofNode(ctx, peering, node.GetName()) {
-				q.Add(r)
-			}
+			add(q, w.ofNode(ctx, peering, node.GetName()))
 		}
 	}
 	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { wake(ctx, e.Object, q) },
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
+			wake(ctx, e.Object, q)
+			add(q, w.again(ctx, virtual(e.Object)))
+		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 			if virtual(e.ObjectOld) != virtual(e.ObjectNew) {
 				wake(ctx, e.ObjectOld, q)
