@@ -334,6 +334,9 @@ func TestEndpoints(t *testing.T) {
 			t.Errorf("a node whose agent is away (-want +got):\n%s", d)
 		}
 	}
+	if got := endpoints(home.Network{}, "peering-milan", first, names[1:], nodes, 7103); len(got) != 2*(1+maxAway) {
+		t.Errorf("%d endpoints of a node and of those whose agents are away: %v", len(got), got)
+	}
 	if got := endpoints(home.Network{}, "peering-milan", nil, names, nodes, 7103); got != nil {
 		t.Errorf("endpoints though all agents are away: %v", got)
 	}

@@ -14,6 +14,8 @@ import (
 const (
 	// maxEndpoints bounds the endpoints of a peering.
 	maxEndpoints = 8
+	// maxAway is how many nodes whose agents are away are among them, as each that answers nobody has to be tried.
+	maxAway = 2
 	// ports is how many peerings have ports that follow the first one.
 	ports = 1000
 )
@@ -43,7 +45,8 @@ func endpoints(settings home.Network, key string, candidates, away []string, nod
 	if len(candidates) == 0 {
 		return nil
 	}
-	for _, name := range slices.Concat(plan.Order(key, candidates), plan.Order(key, away)) {
+	next := plan.Order(key, away)
+	for _, name := range slices.Concat(plan.Order(key, candidates), next[:min(len(next), maxAway)]) {
 		node := nodes[name]
 		if node == nil {
 			continue

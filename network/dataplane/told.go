@@ -10,6 +10,9 @@ import (
 // came through a door, or for a node, would tell the peer addresses that are not its to know.
 func toldChain(g Gateway, ends []*endSets) chain {
 	told := chain{name: "told", kind: filterChain, hook: prerouting, priority: afterDestinations}
+	for _, d := range doorsOf(g) { // which may lead to a pod
+		told.add(cameBy(g.Tunnel), destinationIs(d.To, d.UDP), translated(), accept())
+	}
 	for _, s := range ends {
 		told.add(cameBy(g.Tunnel), sourceIn(s.peer), destinationIn(s.pods), setMark(answerMark))
 	}

@@ -171,7 +171,7 @@ func (w *watcher) routing(m syscall.NetlinkMessage, devices map[int32]bool) bool
 			return false
 		}
 		table := int(parse(m.Data[unix.SizeofRtMsg:]).host32(unix.RTA_TABLE))
-		return m.Data[5] == protocol || table == viewTable || table >= nodeTables && table <= nodeTables+numberMax || !w.host && table == tunnelTable
+		return m.Data[5] == protocol || table == viewTable || table == piecesTable || table >= nodeTables && table <= nodeTables+numberMax || !w.host && table == tunnelTable
 	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
 		if len(m.Data) < unix.SizeofRtMsg {
 			return false
