@@ -12,6 +12,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -54,12 +55,17 @@ func newAlone(t *testing.T) *world {
 // maps says which namespaces of home are to be at the provider.
 func (w *world) maps(namespaces ...string) {
 	w.t.Helper()
-	m := get(w, mapKey(w.name).Namespace, mapKey(w.name).Name, &v1alpha1.NamespaceMap{})
-	m.Spec.Namespaces = map[string]v1alpha1.NamespaceMapping{}
-	for _, n := range namespaces {
-		m.Spec.Namespaces[n] = v1alpha1.NamespaceMapping{Strategy: v1alpha1.MappingDefaultName}
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { // a manager may say something of it meanwhile
+		m := get(w, mapKey(w.name).Namespace, mapKey(w.name).Name, &v1alpha1.NamespaceMap{})
+		m.Spec.Namespaces = map[string]v1alpha1.NamespaceMapping{}
+		for _, n := range namespaces {
+			m.Spec.Namespaces[n] = v1alpha1.NamespaceMapping{Strategy: v1alpha1.MappingDefaultName}
+		}
+		return w.raw.Update(ctx, m)
+	})
+	if err != nil {
+		w.t.Fatal(err)
 	}
-	w.update(m)
 }
 
 // look lets everything look at all objects that newAlone has made, Services first.
@@ -388,7 +394,7 @@ func TestServiceAloneWakes(t *testing.T) {
 
 // aloneInManager: a Service of a namespace without a pod, and its slice, follow its mapping, its annotation
 // and the rules as soon as they change.
-func (w *world) aloneInManager(space string) {
+func (w *world) aloneInManager(space string, cache client.Reader) {
 	w.t.Helper()
 	there := func(kind, name string) bool {
 		home := v1alpha1.HomeObject{Kind: kind, Namespace: space, Name: name}
@@ -430,6 +436,10 @@ func (w *world) aloneInManager(space string) {
 	w.update(s)
 	await("its annotation sends it", true)
 	w.label(space, map[string]string{"world": w.name})
+	w.await("the manager has seen that", func() bool {
+		n := &corev1.Namespace{}
+		return cache.Get(ctx, client.ObjectKey{Name: space}, n) == nil && n.Labels[v1alpha1.LabelOffloaded] == ""
+	})
 	w.maps()
 	await("it is not offloaded any more", false)
 	if there(kindService, "other") {

@@ -140,7 +140,7 @@ func TestManager(t *testing.T) {
 	}
 	w.await("a ShadowObject deleted at the provider is made again", func() bool { return w.shadow("late") != nil && w.answer("late") == "True/Ready" })
 	w.slicesInManager(func(oslo string) { connect(oslo, strings.Replace(config.Host, "127.0.0.1", "localhost", 1)) }, cable)
-	w.aloneInManager(space)
+	w.aloneInManager(space, mgr.GetCache())
 	w.mapped(v1alpha1.MappedNamespace{Name: w.remote, Phase: v1alpha1.MappingTerminating})
 	w.await("a namespace that ends loses them", func() bool { return w.made("late") == nil && w.made("early") == nil })
 }
