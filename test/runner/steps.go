@@ -110,7 +110,7 @@ var steps = []step{
 	}, {
 		name: "api", kind: kindAPI, lists: []string{listTest}, needs: []string{"tools", "kubernetes"},
 		proves:  "what speaks to an API server works with a real one",
-		command: goTest("-race", "-p", "4"), packages: rootPackages(withServer), env: race, goTest: true, limit: 20 * time.Minute,
+		command: goTest("-race", "-p", "4", "-timeout", "19m"), packages: rootPackages(withServer), env: race, goTest: true, limit: 20 * time.Minute,
 	}, {
 		name: "api-all", kind: kindAPI, lists: []string{listTestAll}, needs: []string{"tools", "kubernetes"},
 		proves:  "the same, with a crash at every write",
