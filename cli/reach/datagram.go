@@ -19,17 +19,19 @@ const (
 
 // echo answers datagrams until the connection is closed: with the server's name and the client that it
 // saw, each with a newline, and what was sent, as far as there is room. An answer is not larger than
-// what it answers, so that nobody is drowned in them who did not ask.
+// what it answers, so that nobody is drowned in them who did not ask; and what comes from the server's own
+// port is not answered, so that no two servers answer each other for ever.
 func echo(conn net.PacketConn, name string) {
+	_, own, _ := net.SplitHostPort(conn.LocalAddr().String())
 	buffer := make([]byte, datagramSize+1)
 	for {
 		n, from, err := conn.ReadFrom(buffer)
 		if err != nil {
 			return
 		}
-		client, _, _ := net.SplitHostPort(from.String())
+		client, port, _ := net.SplitHostPort(from.String())
 		answer := append([]byte(name+"\n"+client+"\n"), buffer[:n]...)
-		if n == datagramSize {
+		if n == datagramSize && port != own {
 			_, _ = conn.WriteTo(answer[:n], from)
 		}
 	}
