@@ -134,6 +134,8 @@ type facts struct {
 	candidates []string
 	away       []string
 	nodes      map[string]*corev1.Node
+	// places are nodes by their addresses, nil until they are asked for.
+	places map[netip.Addr]string
 	// services and slices are those in the namespace of agents by name, and denied says why one
 	// of the former could not be written.
 	services map[string]*corev1.Service
