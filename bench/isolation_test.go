@@ -65,7 +65,7 @@ func newBesieged(t *testing.T) *besieged {
 	b := &besieged{home: newFabricSide(t, world, "ho", 42, 43, plan.Consumer), provider: newFabricSide(t, world, "pr", 43, 42, plan.Provider)}
 	names := []string{b.provider.Nodes[0].Name, b.provider.Nodes[1].Name}
 	for i := 0; b.key == ""; i++ { // the node that is gateway of both
-		if key := fmt.Sprintf("attacker%d", i); plan.Gateway(key, names) == plan.Gateway(b.provider.key, names) {
+		if key := fmt.Sprintf("attacker%d", i); plan.Gateway(key, names, nil) == plan.Gateway(b.provider.key, names, nil) {
 			b.key = key
 		}
 	}

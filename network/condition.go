@@ -100,7 +100,7 @@ func tunnelReady(f *facts, p *pair, w wait, not func(reason, format string, args
 	if len(live) == 0 {
 		return not(v1alpha1.ReasonAgentsMissing, "no node here has an agent that lives, and so none can be gateway: see kubectl -n %s get pods", v1alpha1.NetworkNamespace)
 	}
-	gateway := plan.Gateway(p.key, live)
+	gateway := plan.Gateway(p.key, live, f.told(p))
 	r, reported := reports[gateway]
 	switch {
 	case alive(f.agents, p.key): // while a gateway moves, the one before may be it still

@@ -134,6 +134,8 @@ type facts struct {
 	candidates []string
 	away       []string
 	nodes      map[string]*corev1.Node
+	// places are nodes by their addresses, nil until they are asked for.
+	places map[netip.Addr]string
 	// services and slices are those in the namespace of agents by name, and denied says why one
 	// of the former could not be written.
 	services map[string]*corev1.Service
@@ -389,9 +391,20 @@ func complaints(r ipam.Result) (refused []string, lacking []netip.Prefix) {
 	return refused, lacking
 }
 
-// knows says whether a gateway's tunnel accepts a key already.
-func knows(agents []agent, key, next string) bool {
-	return slices.ContainsFunc(agents, func(a agent) bool { return a.alive && a.reports[key].Knows == next })
+// knows says whether the gateway's tunnel accepts a key already. While the gateway moves two agents have
+// it, and the one that is left counts for nothing: all have to.
+func knows(agents []agent, key, next string) (known bool) {
+	for _, a := range agents {
+		r, has := a.reports[key]
+		if !a.alive || !has {
+			continue
+		}
+		if r.Knows != next {
+			return false
+		}
+		known = true
+	}
+	return known
 }
 
 // alive says whether the tunnel of a peering carries packets both ways.

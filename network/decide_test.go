@@ -16,6 +16,7 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/home"
 	"github.com/pelago-dev/pelago/network/ipam"
+	"github.com/pelago-dev/pelago/network/plan"
 	"github.com/pelago-dev/pelago/network/tunnel"
 )
 
@@ -316,33 +317,64 @@ func TestEndpoints(t *testing.T) {
 		nodes[n.Name] = n
 		names = append(names, n.Name)
 	}
-	got := endpoints(home.Network{}, "peering-milan", names, nil, nodes, 7103)
+	milan := &pair{key: "peering-milan"}
+	of := func(candidates, away []string) []string {
+		return (&facts{candidates: candidates, away: away, nodes: nodes}).endpoints(milan, 7103)
+	}
+	got := of(names, nil)
 	if len(got) != maxEndpoints || !strings.HasPrefix(got[0], "198.51.100.") || !strings.HasPrefix(got[1], "10.0.0.") || !strings.HasSuffix(got[0], ":7103") {
 		t.Errorf("endpoints %v", got)
 	}
 	slices.Reverse(names)
-	if d := cmp.Diff(got, endpoints(home.Network{}, "peering-milan", names, nil, nodes, 7103)); d != "" {
+	if d := cmp.Diff(got, of(names, nil)); d != "" {
 		t.Errorf("the order of nodes matters:\n%s", d)
 	}
-	if got := endpoints(home.Network{}, "peering-milan", []string{"gone"}, nil, nodes, 7103); got != nil {
+	if got := of([]string{"gone"}, nil); got != nil {
 		t.Errorf("endpoints of a node that is gone: %v", got)
 	}
 	first, last := names[:1], names[1:2]
-	for _, of := range [][2][]string{{first, last}, {last, first}} {
-		want := slices.Concat(endpoints(home.Network{}, "peering-milan", of[0], nil, nodes, 7103), endpoints(home.Network{}, "peering-milan", of[1], nil, nodes, 7103))
-		if d := cmp.Diff(want, endpoints(home.Network{}, "peering-milan", of[0], of[1], nodes, 7103)); d != "" || len(want) != 4 {
+	for _, these := range [][2][]string{{first, last}, {last, first}} {
+		want := slices.Concat(of(these[0], nil), of(these[1], nil))
+		if d := cmp.Diff(want, of(these[0], these[1])); d != "" || len(want) != 4 {
 			t.Errorf("a node whose agent is away (-want +got):\n%s", d)
 		}
 	}
-	if got := endpoints(home.Network{}, "peering-milan", first, names[1:], nodes, 7103); len(got) != 2*(1+maxAway) {
+	if got := of(first, names[1:]); len(got) != 2*(1+maxAway) {
 		t.Errorf("%d endpoints of a node and of those whose agents are away: %v", len(got), got)
 	}
-	if got := endpoints(home.Network{}, "peering-milan", nil, names, nodes, 7103); got != nil {
+	if got := of(nil, names); got != nil {
 		t.Errorf("endpoints though all agents are away: %v", got)
 	}
-	settings := home.Network{Endpoints: []string{"gw.example.org", "198.51.100.7:51820", "2001:db8::1"}}
-	if d := cmp.Diff([]string{"gw.example.org:7103", "198.51.100.7:51820", "[2001:db8::1]:7103"}, endpoints(settings, "k", names, nil, nodes, 7103)); d != "" {
+	f := &facts{settings: home.Network{Endpoints: []string{"gw.example.org", "198.51.100.7:51820", "2001:db8::1"}}, candidates: names, nodes: nodes}
+	if d := cmp.Diff([]string{"gw.example.org:7103", "198.51.100.7:51820", "[2001:db8::1]:7103"}, f.endpoints(milan, 7103)); d != "" {
 		t.Errorf("what the owner says (-want +got):\n%s", d)
+	}
+}
+
+// TestInTurn is in which order nodes are gateway: those of which the peer has not heard come last.
+func TestInTurn(t *testing.T) {
+	const key = "tenant-rome"
+	all := plan.Order(key, []string{"a", "b", "c", "d"})
+	best, second, third, last := all[0], all[1], all[2], all[3]
+	for _, c := range []struct {
+		name             string
+		candidates, told []string
+		heard            bool
+		want             []string
+	}{
+		{"nothing was said yet", []string{last, second, best}, nil, false, []string{best, second, last}},
+		{"a new one that would be the first", []string{best, second, last}, []string{second, last}, true, []string{second, last, best}},
+		{"it was said, and not heard", []string{best, second, last}, []string{second, last, best}, false, []string{second, last, best}},
+		{"it was heard", []string{best, second, last}, []string{second, last, best}, true, []string{best, second, last}},
+		{"two new ones", []string{best, second, third, last}, []string{last, third}, true, []string{third, last, best, second}},
+		{"one more while another is not heard of", []string{best, second, last}, []string{last, second}, false, []string{last, second, best}},
+		{"one that is away and was told is no candidate", []string{second, last}, []string{best, second, last}, true, []string{second, last}},
+		{"one that was away and last is back", []string{best, second}, []string{second, best}, true, []string{best, second}},
+		{"the peer knows of none that is left", []string{third, best}, []string{second}, false, []string{best, third}},
+	} {
+		if d := cmp.Diff(c.want, inTurn(key, c.candidates, c.told, c.heard)); d != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, d)
+		}
 	}
 }
 

@@ -1,11 +1,10 @@
 package network
 
 import (
+	"maps"
 	"net"
 	"slices"
 	"strconv"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/pelago-dev/pelago/internal/home"
 	"github.com/pelago-dev/pelago/network/plan"
@@ -25,29 +24,17 @@ const (
 var taken = map[int32]bool{plan.Port: true, 4789: true, 8472: true}
 
 // endpoints are where peers find the gateway of a peering: what the owner says, or the addresses
-// of the nodes that may be gateway, in the order in which they are. Those whose agents are away come last:
-// when one is back it may be gateway before peers are told, and who is told by the tunnel alone never would be.
-func endpoints(settings home.Network, key string, candidates, away []string, nodes map[string]*corev1.Node, port int32) []string {
+// of the nodes that may be gateway, in the order in which they are, which agents here go by. Those whose agents
+// are away come last: when one is back it may be gateway before peers are told, and who is told by the tunnel
+// alone never would be.
+func (f *facts) endpoints(p *pair, port int32) []string {
+	if all := saidEndpoints(f.settings, port); len(all) > 0 || len(f.candidates) == 0 {
+		return all
+	}
 	var all []string
-	for _, text := range settings.Endpoints {
-		host, own, err := home.ParseEndpoint(text)
-		if err != nil {
-			continue // the settings were checked
-		}
-		if own == 0 {
-			own = uint16(port)
-		}
-		all = append(all, net.JoinHostPort(host, strconv.Itoa(int(own))))
-	}
-	if len(all) > 0 {
-		return all[:min(len(all), maxEndpoints)]
-	}
-	if len(candidates) == 0 {
-		return nil
-	}
-	next := plan.Order(key, away)
-	for _, name := range slices.Concat(plan.Order(key, candidates), next[:min(len(next), maxAway)]) {
-		node := nodes[name]
+	next := plan.Order(p.key, f.away)
+	for _, name := range slices.Concat(inTurn(p.key, f.candidates, f.told(p), p.heard()), next[:min(len(next), maxAway)]) {
+		node := f.nodes[name]
 		if node == nil {
 			continue
 		}
@@ -58,6 +45,51 @@ func endpoints(settings home.Network, key string, candidates, away []string, nod
 		}
 	}
 	return all
+}
+
+// saidEndpoints are those that the owner says, nil if he says none.
+func saidEndpoints(settings home.Network, port int32) (all []string) {
+	for _, text := range settings.Endpoints {
+		host, own, err := home.ParseEndpoint(text)
+		if err != nil {
+			continue // the settings were checked
+		}
+		if own == 0 {
+			own = uint16(port)
+		}
+		all = append(all, net.JoinHostPort(host, strconv.Itoa(int(own))))
+	}
+	return all[:min(len(all), maxEndpoints)]
+}
+
+// inTurn are the nodes that may be gateway, in the order in which they are. One that the peer was not told of
+// comes after those that it was, until the peer says that it has heard: if it was gateway at once, who is told
+// by the tunnel alone would not find it. Until then these stay in the order in which the peer was told of them.
+func inTurn(key string, candidates, told []string, heard bool) []string {
+	fresh := func(n string) bool { return !slices.Contains(told, n) }
+	known := slices.DeleteFunc(slices.Clone(told), func(n string) bool { return !slices.Contains(candidates, n) })
+	if heard {
+		known = plan.Order(key, known)
+	}
+	return slices.Concat(known, plan.Order(key, slices.DeleteFunc(slices.Clone(candidates), func(n string) bool { return !fresh(n) })))
+}
+
+// told are the nodes at which the peer is told to call as things are, in that order.
+func (f *facts) told(p *pair) []string {
+	own := p.own()
+	if own == nil {
+		return nil
+	}
+	if f.places == nil {
+		f.places = plan.ByAddress(slices.Collect(maps.Values(f.nodes)))
+	}
+	return plan.Told(own.Spec.Endpoints, f.places)
+}
+
+// heard says whether the peer has taken what this cluster says of itself as it is now.
+func (p *pair) heard() bool {
+	own := p.own()
+	return own != nil && own.Status.ObservedGeneration == own.Generation
 }
 
 // allotPaths gives ports to peerings, and to direct paths what these leave.

@@ -57,21 +57,21 @@ func fronts(o client.Object) bool {
 func (d *decision) called(f *facts, p *pair, port int32) []string {
 	kind := f.settings.Service
 	if kind == "" || port == 0 {
-		return endpoints(f.settings, p.key, f.candidates, f.away, f.nodes, port)
+		return f.endpoints(p, port)
 	}
 	x := front{name: cmp.Or(p.front, frontName(p.key)), peering: p.key, port: port}
 	service, slice := f.services[x.name], f.slices[x.name]
 	said := len(f.settings.Endpoints) > 0
 	waits := func(reason, format string, args ...any) []string {
 		d.waits[p] = wait{reason, fmt.Sprintf(format, args...)}
-		return endpoints(f.settings, p.key, nil, nil, nil, port) // what the owner says goes out in any case
+		return saidEndpoints(f.settings, port) // what the owner says goes out in any case
 	}
 	if service != nil && !fronts(service) || slice != nil && !fronts(slice) {
 		return waits(v1alpha1.ReasonNameTaken, "peers cannot call this tunnel by network.service: Service or EndpointSlice %s in namespace %s is somebody else's: rename or remove it",
 			x.name, v1alpha1.NetworkNamespace)
 	}
 	made := service != nil && service.DeletionTimestamp == nil && service.Spec.Type == kind
-	gateway := gatewayNow(p.key, f.agents)
+	gateway := gatewayNow(p.key, f.agents, f.told(p))
 	if made && f.nodes[gateway] != nil {
 		x.slice = behind(x, service, f.nodes[gateway])
 	}
@@ -84,9 +84,9 @@ func (d *decision) called(f *facts, p *pair, port int32) []string {
 	case x.slice == nil && f.nodes[gateway] != nil:
 		return waits(v1alpha1.ReasonWaiting, "peers cannot call this tunnel: its gateway, node %s, has no address of the family (%v) of Service %s", gateway, service.Spec.IPFamilies, x.name)
 	case kind == corev1.ServiceTypeNodePort && len(service.Spec.Ports) == 1 && service.Spec.Ports[0].NodePort > 0:
-		return endpoints(f.settings, p.key, f.candidates, f.away, f.nodes, service.Spec.Ports[0].NodePort)
+		return f.endpoints(p, service.Spec.Ports[0].NodePort)
 	case said, len(at) == 0 && kind == corev1.ServiceTypeNodePort:
-		return endpoints(f.settings, p.key, nil, nil, nil, port)
+		return saidEndpoints(f.settings, port)
 	case len(at) == 0:
 		return waits(v1alpha1.ReasonWaiting, "peers cannot call this tunnel yet: waiting for the address of Service %s in namespace %s, which a load balancer has to give",
 			x.name, v1alpha1.NetworkNamespace)
@@ -141,7 +141,7 @@ func ingress(s *corev1.Service, port int32) (all []string) {
 // gatewayNow is the node that has the tunnel of a peering: of the agents that live one that says
 // that it carries packets, since what a peer sends has to go where that is while agents here do
 // not see the same others; else the one that all of them choose. It is "" if none lives.
-func gatewayNow(key string, agents []agent) string {
+func gatewayNow(key string, agents []agent, told []string) string {
 	var live, carrying []string
 	for _, a := range agents {
 		if !a.alive {
@@ -152,9 +152,9 @@ func gatewayNow(key string, agents []agent) string {
 			carrying = append(carrying, a.node)
 		}
 	}
-	chosen := plan.Gateway(key, live)
+	chosen := plan.Gateway(key, live, told)
 	if len(carrying) > 0 && !slices.Contains(carrying, chosen) {
-		return plan.Gateway(key, carrying)
+		return plan.Gateway(key, carrying, told)
 	}
 	return chosen
 }

@@ -23,17 +23,19 @@ func TestGatewayNow(t *testing.T) {
 	for _, c := range []struct {
 		reason string
 		agents []agent
+		told   []string
 		want   string
 	}{
-		{"nobody lives", []agent{{node: first}, {node: second, reports: carries}}, ""},
-		{"nobody says anything: whom all choose", []agent{{node: second, alive: true}, {node: first, alive: true}}, first},
-		{"who is chosen is dead", []agent{{node: first, reports: carries}, {node: second, alive: true}}, second},
-		{"another one has the tunnel still", []agent{{node: first, alive: true}, {node: second, alive: true, reports: carries}}, second},
-		{"both say so, one of them of before", []agent{{node: first, alive: true, reports: carries}, {node: second, alive: true, reports: carries}}, first},
-		{"another one has a dead tunnel", []agent{{node: first, alive: true}, {node: second, alive: true, reports: map[string]v1alpha1.TunnelReport{key: {}}}}, first},
-		{"another one has another tunnel", []agent{{node: first, alive: true}, {node: second, alive: true, reports: map[string]v1alpha1.TunnelReport{"tenant-x": {Alive: true}}}}, first},
+		{"nobody lives", []agent{{node: first}, {node: second, reports: carries}}, []string{first}, ""},
+		{"the peer was told of the other one alone", []agent{{node: first, alive: true}, {node: second, alive: true}}, []string{second}, second},
+		{"nobody says anything: whom all choose", []agent{{node: second, alive: true}, {node: first, alive: true}}, nil, first},
+		{"who is chosen is dead", []agent{{node: first, reports: carries}, {node: second, alive: true}}, nil, second},
+		{"another one has the tunnel still", []agent{{node: first, alive: true}, {node: second, alive: true, reports: carries}}, nil, second},
+		{"both say so, one of them of before", []agent{{node: first, alive: true, reports: carries}, {node: second, alive: true, reports: carries}}, nil, first},
+		{"another one has a dead tunnel", []agent{{node: first, alive: true}, {node: second, alive: true, reports: map[string]v1alpha1.TunnelReport{key: {}}}}, nil, first},
+		{"another one has another tunnel", []agent{{node: first, alive: true}, {node: second, alive: true, reports: map[string]v1alpha1.TunnelReport{"tenant-x": {Alive: true}}}}, nil, first},
 	} {
-		if got := gatewayNow(key, c.agents); got != c.want {
+		if got := gatewayNow(key, c.agents, c.told); got != c.want {
 			t.Errorf("%s: %q, want %q", c.reason, got, c.want)
 		}
 	}

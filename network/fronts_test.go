@@ -118,7 +118,7 @@ func TestFrontBegins(t *testing.T) {
 	if got := m.networkReady(); !strings.HasPrefix(got, "False/Waiting: peers cannot call this tunnel yet: waiting for the address of Service tunnel-"+m.key()) {
 		t.Errorf("the owner is told %s", got)
 	}
-	if got, want := m.leads(), plan.Gateway(m.key(), m.nodes); got != want {
+	if got, want := m.leads(), plan.Gateway(m.key(), m.nodes, nil); got != want {
 		t.Errorf("it leads to %q, want %q", got, want)
 	}
 	if w.rome.service() != nil || len(w.rome.own().Spec.Endpoints) != 2 {
@@ -145,7 +145,7 @@ func TestFrontBegins(t *testing.T) {
 func TestFrontMoves(t *testing.T) {
 	w := balanced(t)
 	m := w.milan
-	first := plan.Gateway(m.key(), m.nodes)
+	first := plan.Gateway(m.key(), m.nodes, nil)
 	second := m.nodes[(slices.Index(m.nodes, first)+1)%2]
 	look := func(what, want string) {
 		t.Helper()
@@ -210,7 +210,8 @@ func TestFrontChanges(t *testing.T) {
 	w.settle()
 	s := m.service()
 	port := s.Spec.Ports[0].NodePort
-	want := endpoints(m.config.Network, m.key(), m.nodes, nil, map[string]*corev1.Node{m.nodes[0]: w.node(m.nodes[0]), m.nodes[1]: w.node(m.nodes[1])}, port)
+	f := &facts{settings: m.config.Network, candidates: m.nodes, nodes: map[string]*corev1.Node{m.nodes[0]: w.node(m.nodes[0]), m.nodes[1]: w.node(m.nodes[1])}}
+	want := f.endpoints(&pair{key: m.key()}, port)
 	if d := cmp.Diff(want, w.called()); d != "" || s.UID != after.UID || s.Annotations["a"] != "b" || port == 0 || len(want) != 2 {
 		t.Errorf("as NodePort it is %+v; peers are told (-want +got):\n%s", s, d)
 	}

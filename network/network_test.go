@@ -236,6 +236,14 @@ func TestRotation(t *testing.T) {
 	if len(w.rome.secret().Data) != 2 {
 		t.Errorf("the Secret holds %d keys, want both", len(w.rome.secret().Data))
 	}
+	// The gateway has left a node of milan's, which accepts the next key, and the one to which it went does not yet.
+	w.milan.report(w.milan.nodes[1], map[string]v1alpha1.TunnelReport{w.milan.key(): {Alive: true, Peer: old, Knows: spec.NextPublicKey}})
+	w.milan.report(w.milan.nodes[0], map[string]v1alpha1.TunnelReport{w.milan.key(): {Alive: true, Peer: old}})
+	w.settle()
+	if got := w.milan.pair(v1alpha1.NetworkConsumer).Spec.PublicKey; got != old {
+		t.Error("the key is used though the gateway does not accept it")
+	}
+	w.milan.report(w.milan.nodes[1], nil)
 	// Milan's gateway accepts the next key.
 	w.milan.report(w.milan.nodes[0], map[string]v1alpha1.TunnelReport{w.milan.key(): {Alive: true, Peer: old, Knows: spec.NextPublicKey}})
 	w.settle()

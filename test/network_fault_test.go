@@ -116,6 +116,7 @@ func (x *crossing) struck(t *testing.T, f fault, probes []*watched, round int) (
 		begin = time.Now()
 	}
 	allWell(t, probes)
+	defer x.tellAgents(t, begin)
 	for _, w := range probes {
 		outage, broken := w.outage(t, begin, f.heal != nil)
 		silences = append(silences, outage)
@@ -131,6 +132,21 @@ func (x *crossing) struck(t *testing.T, f fault, probes []*watched, round int) (
 		}
 	}
 	return silences
+}
+
+// tellAgents logs what the agents of both clusters have said since a time, where the test has failed.
+func (x *crossing) tellAgents(t *testing.T, since time.Time) {
+	t.Helper()
+	if !t.Failed() {
+		return
+	}
+	for _, cluster := range []string{"rome", "milan"} {
+		for _, of := range []string{"agent", "manager"} {
+			namespace := map[string]string{"agent": v1alpha1.NetworkNamespace, "manager": v1alpha1.SystemNamespace}[of]
+			said := x.Run(t, "kubectl", cluster, "--", "logs", "-n", namespace, "-l", "app.kubernetes.io/name=pelago-"+of, "--prefix", "--tail=200", "--since-time="+since.Add(-5*time.Second).UTC().Format(time.RFC3339))
+			t.Logf("what %ss of %s say:\n%s", of, cluster, said)
+		}
+	}
 }
 
 // allWell waits until the requests of all go well from now on, and the connections that are left

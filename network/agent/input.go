@@ -48,8 +48,10 @@ type known struct {
 	read  map[stream]progress
 	// unreached is how many addresses more than count may be reached on a side of a peering, by its key.
 	unreached map[string]int
-	// nodes are the addresses of all nodes here, whoever reaches them by these.
-	nodes map[netip.Addr]bool
+	// nodes are the addresses of all nodes here, whoever reaches them by these, and byAddress the
+	// nodes that are no virtual ones by those of their addresses that peers are told.
+	nodes     map[netip.Addr]bool
+	byAddress map[netip.Addr]string
 	// again is when something else follows though nothing was heard, zero if never.
 	again time.Time
 }
@@ -83,15 +85,17 @@ func input(f facts) known {
 	peerings := f.pairs()
 	behind := map[string][]string{} // virtual nodes, by peering
 	place := map[string]int{}
+	var real []*corev1.Node
 	for i := range f.nodes {
 		n := &f.nodes[i]
 		if peering, is := virtual(n); is {
 			behind[peering] = append(behind[peering], n.Name)
 			continue
 		}
-		place[n.Name] = len(k.input.Nodes)
+		place[n.Name], real = len(k.input.Nodes), append(real, n)
 		k.input.Nodes = append(k.input.Nodes, k.node(n, f))
 	}
+	k.byAddress = plan.ByAddress(real)
 	viewed, openings := f.viewed(), f.openings(f.namespace)
 	for _, namespace := range slices.Sorted(maps.Keys(peerings)) {
 		k.own(peerings[namespace], viewed, peerings)

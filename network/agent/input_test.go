@@ -370,6 +370,25 @@ func without(i int) func(*plan.Input) {
 	}
 }
 
+// TestInputTold holds that the nodes at which a peer is told to call are taken in that order, and not what
+// several of them have.
+func TestInputTold(t *testing.T) {
+	f := someFacts()
+	f.nodes = append(f.nodes, nodeAt("n8", "192.168.0.8", ""), nodeAt("n9", "192.168.0.9", ""))
+	for i := range f.configs {
+		f.configs[i].Spec.Endpoints = []string{"203.0.113.1:7100", "192.168.0.9:7100", "192.168.0.8:7100", "192.168.0.77:7100"}
+	}
+	k := input(f)
+	if len(k.input.Peerings) == 0 {
+		t.Fatal("there is no peering")
+	}
+	for _, p := range k.input.Peerings {
+		if d := cmp.Diff([]string{"n9", "n8"}, p.Told); d != "" {
+			t.Errorf("%s (-want +got):\n%s", p.Key, d)
+		}
+	}
+}
+
 // TestInputOfMany holds the bound of what one peering may have in the kernel.
 func TestInputOfMany(t *testing.T) {
 	f := someFacts()

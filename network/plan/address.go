@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -39,5 +40,21 @@ func AddressesOf(n *corev1.Node, caller Caller) (all []netip.Addr) {
 			}
 		}
 	}
+	return all
+}
+
+// ByAddress names the nodes by all their addresses. One that several of them have, as behind NAT, is none's.
+func ByAddress(nodes []*corev1.Node) map[netip.Addr]string {
+	all := map[netip.Addr]string{}
+	for _, n := range nodes {
+		for _, a := range AddressesOf(n, Stranger) {
+			if _, taken := all[a]; taken {
+				all[a] = ""
+			} else {
+				all[a] = n.Name
+			}
+		}
+	}
+	maps.DeleteFunc(all, func(_ netip.Addr, name string) bool { return name == "" })
 	return all
 }

@@ -154,6 +154,9 @@ type Peering struct {
 	Endpoints []string
 	// Heard is where the other side was heard last, by this node, nothing if it was not.
 	Heard netip.Addr
+	// Told are the nodes here at which the other side was told to call, in that order: the first that
+	// may be is gateway. So none is that the other side does not know of, while there is one that it does.
+	Told []string
 }
 
 // Path is a direct way to some prefixes that the other side of a peering shows this one, past
@@ -234,7 +237,7 @@ func Compute(in Input) Plan {
 	p.Config.Pods = b.pods
 	mtu := b.tunnelMTU()
 	for _, peering := range b.peerings {
-		g := Gateway(peering.Key, b.candidates)
+		g := Gateway(peering.Key, b.candidates, peering.Told)
 		p.Gateways[peering.Key] = g
 		if g == "" {
 			b.wrong(peeringObject(peering.Key), "no node with a live agent can be its gateway")

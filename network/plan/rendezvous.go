@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
+	"net"
+	"net/netip"
 	"slices"
 )
 
@@ -25,9 +27,15 @@ func weight(peering, node string) uint64 {
 }
 
 // Gateway returns the node that is a peering's gateway, "" if there is none to choose
-// from: the one whose hash together with the peering is the highest. A node that goes
+// from. It is the first of those at which the peer was told to call. Where none of them is left, or
+// the peer calls elsewhere, it is the one whose hash together with the peering is the highest: a node that goes
 // moves only what it was gateway of, and one that comes takes only what it gets.
-func Gateway(peering string, nodes []string) (gateway string) {
+func Gateway(peering string, nodes, told []string) (gateway string) {
+	for _, n := range told {
+		if slices.Contains(nodes, n) {
+			return n
+		}
+	}
 	var most uint64
 	for _, n := range nodes {
 		w := weight(peering, n)
@@ -36,4 +44,23 @@ func Gateway(peering string, nodes []string) (gateway string) {
 		}
 	}
 	return gateway
+}
+
+// Told are the nodes that have the addresses of endpoints, in that order. Endpoints elsewhere, as
+// those of load balancers, are of none.
+func Told(endpoints []string, nodes map[netip.Addr]string) (told []string) {
+	for _, e := range endpoints {
+		host, _, err := net.SplitHostPort(e)
+		if err != nil {
+			continue
+		}
+		a, err := netip.ParseAddr(host)
+		if err != nil {
+			continue
+		}
+		if n, ok := nodes[a.Unmap()]; ok && !slices.Contains(told, n) {
+			told = append(told, n)
+		}
+	}
+	return told
 }

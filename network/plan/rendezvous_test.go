@@ -5,6 +5,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func names(n int) (out []string) {
@@ -22,7 +26,7 @@ func TestStable(t *testing.T) {
 		left := slices.DeleteFunc(slices.Clone(all), func(n string) bool { return n == gone })
 		for i := range 500 {
 			key := fmt.Sprintf("peer-%d", i)
-			before, after := Gateway(key, all), Gateway(key, left)
+			before, after := Gateway(key, all, nil), Gateway(key, left, nil)
 			if before == gone == (after == before) {
 				t.Errorf("%s goes from %s to %s when %s leaves", key, before, after, gone)
 			}
@@ -30,15 +34,52 @@ func TestStable(t *testing.T) {
 	}
 	order := Order("peer-3", append(all, all[0]))
 	for i := range order {
-		if g := Gateway("peer-3", order[i:]); g != order[i] {
+		if g := Gateway("peer-3", order[i:], nil); g != order[i] {
 			t.Errorf("of %v, %s is gateway", order[i:], g)
 		}
 	}
 	if len(order) != len(all) {
 		t.Errorf("%d nodes in order, want %d", len(order), len(all))
 	}
-	if g := Gateway("peer", nil); g != "" {
+	if g := Gateway("peer", nil, []string{"n"}); g != "" {
 		t.Errorf("%s is gateway among nobody", g)
+	}
+}
+
+// TestTold holds that of the nodes that may be gateway the first that the peer was told of is, whatever
+// its hash, and that endpoints which are of no node say nothing.
+func TestTold(t *testing.T) {
+	at := func(name string, addresses ...string) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		for _, a := range addresses {
+			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
+		}
+		return n
+	}
+	nodes := []*corev1.Node{at("b", "10.0.0.2", "fd00::2", "10.0.0.9"), at("a", "10.0.0.1", "10.0.0.9"), at("c", "10.0.0.3")}
+	for _, c := range []struct {
+		endpoints, want []string
+	}{
+		{nil, nil},
+		{[]string{"10.0.0.3:7100", "10.0.0.1:7100"}, []string{"c", "a"}},
+		{[]string{"[fd00::2]:7100", "10.0.0.2:7100", "10.0.0.1:1"}, []string{"b", "a"}},
+		{[]string{"[::ffff:10.0.0.3]:7100"}, []string{"c"}},
+		{[]string{"10.0.0.9:7100", "10.0.0.2:7100"}, []string{"b"}},
+		{[]string{"gw.example.org:7100", "203.0.113.7:7100", "nonsense", "10.0.0.2"}, nil},
+	} {
+		if d := cmp.Diff(c.want, Told(c.endpoints, ByAddress(nodes))); d != "" {
+			t.Errorf("told %v (-want +got):\n%s", c.endpoints, d)
+		}
+	}
+	all := names(20)
+	first := Gateway("peer", all, nil)
+	for _, n := range all {
+		if g := Gateway("peer", all, []string{"gone", n, first}); g != n {
+			t.Errorf("%s is gateway though the peer calls %s first", g, n)
+		}
+	}
+	if g := Gateway("peer", all, []string{"gone"}); g != first {
+		t.Errorf("%s is gateway, want %s, as the peer knows of none that lives", g, first)
 	}
 }
 
@@ -47,7 +88,7 @@ func TestStable(t *testing.T) {
 func TestEven(t *testing.T) {
 	all, count := names(20), map[string]int{}
 	for i := range 10_000 {
-		count[Gateway(fmt.Sprintf("peer-%d", i), all)]++
+		count[Gateway(fmt.Sprintf("peer-%d", i), all, nil)]++
 	}
 	for _, n := range all {
 		if count[n] < 390 || count[n] > 610 {

@@ -83,7 +83,7 @@ func newChain(t *testing.T, pair *world) *chained {
 	rome, milan, oslo := w.rome, w.milan, w.oslo
 	for i := 0; w.key == ""; i++ { // rome's gateways are on different nodes
 		key := fmt.Sprintf("oslo%d", i)
-		if names := []string{rome.Nodes[0].Name, rome.Nodes[1].Name}; Gateway(key, names) != Gateway("milan", names) {
+		if names := []string{rome.Nodes[0].Name, rome.Nodes[1].Name}; Gateway(key, names, nil) != Gateway("milan", names, nil) {
 			w.key = key
 		}
 	}
