@@ -4,8 +4,9 @@
 //	PELAGO_CLUSTER_TESTS=1 go test ./bench -run Peering -v
 //
 // as root, after make build image; make bench runs all of them. A number that is
-// missed fails. PELAGO_BENCH_PODS=100,5000 and PELAGO_BENCH_DELAYS=0s,50ms choose what
-// TestOffload measures; pictures go to out/plots, or the folder PELAGO_BENCH_PLOTS.
+// missed fails. PELAGO_BENCH_PODS=100,5000, PELAGO_BENCH_DELAYS=0s,50ms and
+// PELAGO_BENCH_KINDS=plain,shared,own, of pods without or with a Secret, a ConfigMap, a
+// token and a Service, choose what TestOffload measures; pictures go to out/plots, or the folder PELAGO_BENCH_PLOTS.
 package bench
 
 import (

@@ -30,6 +30,8 @@ const (
 	hollowNodes = 64
 	// hollowMark is the label of hollow nodes, and their taint.
 	hollowMark = "sandbox.pelago.dev/hollow"
+	// burstLabel is what all pods of a burst have as app.
+	burstLabel = "burst"
 )
 
 // hollowClusters are a consumer and a provider with room for thousands of pods. What
@@ -58,7 +60,7 @@ func hollowContinuum(t *testing.T) *kubetest.Continuum {
 	c.Kubectl(t, "milan", "taint", "nodes", "-l", hollowMark, hollowMark+":NoSchedule-")
 	// More objects than tenants usually have.
 	c.Kubectl(t, "milan", "patch", "tenants.pelago.dev", "rome", "--type=merge", "-p",
-		`{"spec":{"objects":{"shadowpods.pelago.dev":10000,"resourcerequests.pelago.dev":200,"resourceoffers.pelago.dev":204}}}`)
+		`{"spec":{"objects":{"shadowpods.pelago.dev":10000,"shadowobjects.pelago.dev":2000,"resourcerequests.pelago.dev":200,"resourceoffers.pelago.dev":204}}}`)
 	return c
 }
 
@@ -88,13 +90,15 @@ type burst struct {
 	plain bool
 	// real pods have a container that runs until it is killed.
 	real bool
+	// kind is what they have beside themselves; nothing if empty.
+	kind kind
 }
 
 func (b burst) name(i int) string { return fmt.Sprintf("p-%05d", i) }
 
 func (b burst) pod(i int) *corev1.Pod {
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: b.name(i), Namespace: b.namespace, Labels: map[string]string{"app": "burst"}},
+		ObjectMeta: metav1.ObjectMeta{Name: b.name(i), Namespace: b.namespace, Labels: map[string]string{"app": burstLabel}},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{
 			Name: "main", Image: benchImage, ImagePullPolicy: corev1.PullNever,
 			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
@@ -107,6 +111,7 @@ func (b burst) pod(i int) *corev1.Pod {
 		pod.Spec.TerminationGracePeriodSeconds, pod.Spec.AutomountServiceAccountToken = &grace, &token
 		pod.Spec.Containers[0].Command = []string{"sleep", "1000"}
 	}
+	b.kind.refer(pod, pod.Name)
 	if b.plain {
 		pod.Spec.NodeSelector = map[string]string{hollowMark: "true"}
 		pod.Spec.Tolerations = []corev1.Toleration{{Key: hollowMark, Operator: corev1.TolerationOpExists}}

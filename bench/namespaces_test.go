@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -31,8 +32,8 @@ const (
 // one by one, few and many at once, and few and many virtual nodes that one offloaded
 // namespace matches.
 func TestNamespaces(t *testing.T) {
-	chart := plot.Chart{Title: "milliseconds for each, p50"}
-	t.Run("Peers", func(t *testing.T) { peers(t, &chart) }) // and they are gone before the rest begins
+	g := newGrowth()
+	t.Run("Peers", func(t *testing.T) { peers(t, g) }) // and they are gone before the rest begins
 	c := hollowContinuum(t)
 	t.Run("OneByOne", func(t *testing.T) {
 		var took sample
@@ -58,14 +59,51 @@ func TestNamespaces(t *testing.T) {
 				many = append(many, part.take(t, fmt.Sprintf("many-%d", i), manyItems))
 			}
 			t.Logf("%d %s: %s; %d: %s", fewItems, part.what, few, manyItems, many)
-			each := func(s sample, n int) float64 { return s.quantile(0.5).Seconds() * 1000 / float64(n) }
-			chart.Set(part.what, fmt.Sprint(fewItems), each(few, fewItems))
-			chart.Set(part.what, fmt.Sprint(manyItems), each(many, manyItems))
-			atMost(t, fmt.Sprintf("time for each of %d %s, of that for each of %d", manyItems, part.what, fewItems), each(many, manyItems)/each(few, fewItems), growthMost, "×")
+			g.holds(t, part.what, few, many, fewItems, manyItems)
 		})
 	}
-	if len(chart.Groups) > 0 { // else they were filtered
-		draw(t, "bench-namespaces", chart)
+	if len(g.each.Groups) > 0 { // else they were filtered
+		draw(t, "bench-namespaces", g.each, g.ratio)
+	}
+}
+
+// growth draws what many of something take, each, beside few.
+type growth struct{ each, ratio plot.Chart }
+
+func newGrowth() *growth {
+	return &growth{plot.Chart{Title: "milliseconds for each, p50"}, plot.Chart{Title: "time for each of many, of that for each of few"}}
+}
+
+// add notes how long few and many took, each.
+func (g *growth) add(what string, few, many int, fewEach, manyEach time.Duration) (ratio float64) {
+	ratio = manyEach.Seconds() / fewEach.Seconds()
+	g.each.Set(what, fmt.Sprint(few), fewEach.Seconds()*1000)
+	g.each.Set(what, fmt.Sprint(many), manyEach.Seconds()*1000)
+	group := fmt.Sprintf("%s, %d of %d", what, many, few)
+	g.ratio.Set(group, "measured", ratio)
+	g.ratio.Set(group, "at most", growthMost)
+	return ratio
+}
+
+// holds notes what rounds of few and of many took, and holds them against what is promised.
+func (g *growth) holds(t *testing.T, what string, fewTook, manyTook sample, few, many int) {
+	t.Helper()
+	ratio := g.add(what, few, many, fewTook.quantile(0.5)/time.Duration(few), manyTook.quantile(0.5)/time.Duration(many))
+	atMost(t, fmt.Sprintf("%s: time for each of %d, of that for each of %d", what, many, few), ratio, growthMost, "×")
+}
+
+func TestGrowth(t *testing.T) {
+	g := newGrowth()
+	if ratio := g.add("things", 10, 100, 20*time.Millisecond, 30*time.Millisecond); ratio != 1.5 {
+		t.Errorf("many take %.2f times as long, want 1.5", ratio)
+	}
+	g.add("others", 10, 100, 40*time.Millisecond, 20*time.Millisecond)
+	want := &growth{newGrowth().each, newGrowth().ratio}
+	want.each.Groups, want.ratio.Groups = []string{"things", "others"}, []string{"things, 100 of 10", "others, 100 of 10"}
+	want.each.Series = []plot.Series{{Name: "10", Values: []float64{20, 40}}, {Name: "100", Values: []float64{30, 20}}}
+	want.ratio.Series = []plot.Series{{Name: "measured", Values: []float64{1.5, 0.5}}, {Name: "at most", Values: []float64{growthMost, growthMost}}}
+	if diff := cmp.Diff(want, g, cmp.AllowUnexported(growth{})); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
 

@@ -13,7 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/bench/plot"
+	"github.com/pelago-dev/pelago/internal/kubetest"
 )
 
 // What the product promises of many pods at once, on 2 cores, both clusters on the same
@@ -40,34 +42,29 @@ const (
 // requests, traffic, processor and memory the offloaded ones cost. Nodes are hollow:
 // what is measured is control planes and ours.
 func TestOffload(t *testing.T) {
-	sizes, delays, err := offloadPlan(os.Getenv)
+	wanted, err := offloadPlan(os.Getenv)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := hollowContinuum(t)
-	hasRoom(t, c, slices.Max(sizes))
-	plain, away := burst{c: c, cluster: "rome", namespace: "plain", plain: true}, burst{c: c, cluster: "rome", namespace: "away"}
-	for _, b := range []burst{plain, away} {
-		if err := c.Clients["rome"].Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b.namespace}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c.Pelago(t, "rome", "offload", "namespace", away.namespace, "--pod-offloading-strategy", "Remote")
+	hasRoom(t, c, slices.Max(wanted.sizes))
 	_, memory := vitals(t, c)
 	atMost(t, "memory of a manager at rest, no pods", memory, idleMemory, "MiB")
-	for _, b := range []burst{plain, away} { // fills caches
-		b.start(t, makers)
-		b.end(t, makers)
+	pairs := map[kind][2]burst{}
+	for _, k := range wanted.kinds {
+		pairs[k] = burstPair(t, c, k)
 	}
 	var results []offloadResult
-	for _, delay := range delays {
+	for _, delay := range wanted.delays {
 		c.Run(t, "link", "set", "rome", "milan", "--delay", (delay / 2).String())
-		for _, n := range sizes {
-			t.Run(fmt.Sprintf("%d/%s", n, delay), func(t *testing.T) {
-				r := offloadBurst(t, plain, away, n, delay)
-				r.check(t, results)
-				results = append(results, r)
-			})
+		for _, n := range wanted.sizes {
+			for _, k := range wanted.kinds {
+				t.Run(fmt.Sprintf("%d/%s/%s", n, delay, k), func(t *testing.T) {
+					r := offloadBurst(t, pairs[k][0], pairs[k][1], n, delay)
+					r.check(t, results)
+					results = append(results, r)
+				})
+			}
 		}
 	}
 	if len(results) > 0 { // else they were filtered
@@ -75,9 +72,47 @@ func TestOffload(t *testing.T) {
 	}
 }
 
-// offloadPlan says how many pods to make at once and with which round trips, in the
-// order of measuring.
-func offloadPlan(getenv func(string) string) (sizes []int, delays []time.Duration, err error) {
+// burstPair are the pods of a kind that stay and those that go, each with a namespace of
+// its own, and with caches filled.
+func burstPair(t *testing.T, c *kubetest.Continuum, k kind) [2]burst {
+	t.Helper()
+	pair := [2]burst{
+		{c: c, cluster: "rome", namespace: "here-" + string(k), plain: true, kind: k},
+		{c: c, cluster: "rome", namespace: "away-" + string(k), kind: k},
+	}
+	for _, b := range pair {
+		if err := c.Clients["rome"].Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b.namespace}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	away := pair[1].namespace
+	c.Pelago(t, "rome", "offload", "namespace", away, "--pod-offloading-strategy", "Remote")
+	if k.furnished() {
+		c.Kubectl(t, "rome", "patch", "namespaceoffloadings.pelago.dev", v1alpha1.OffloadingName, "-n", away, "--type=merge", "-p", `{"spec":{"serviceAccountTokens":"Allow"}}`)
+	}
+	for _, b := range pair {
+		b.furnish(t, makers)
+		b.start(t, makers)
+		b.end(t, makers)
+		b.clear(t, makers)
+	}
+	pair[1].bare(t)
+	return pair
+}
+
+// offloadWanted is what TestOffload measures: all sizes of all kinds, at each round trip.
+type offloadWanted struct {
+	sizes  []int
+	delays []time.Duration
+	kinds  []kind
+}
+
+// offloadPlan says how many pods of which kinds to make at once and with which round
+// trips, in the order of measuring.
+func offloadPlan(getenv func(string) string) (p offloadWanted, err error) {
+	if p.kinds, err = parseKinds(setOr(getenv(envKinds), string(plainKind))); err != nil {
+		return offloadWanted{}, err
+	}
 	pods, trips := "100,1000", "0s"
 	if getenv(envAll) == "1" {
 		pods, trips = "100,1000,5000", "0s,50ms"
@@ -85,18 +120,23 @@ func offloadPlan(getenv func(string) string) (sizes []int, delays []time.Duratio
 	for word := range strings.SplitSeq(setOr(getenv(envPods), pods), ",") {
 		n, err := strconv.Atoi(word)
 		if err != nil || n < 1 || n > 5000 {
-			return nil, nil, fmt.Errorf("%s names %q; write numbers of pods from 1 to 5000, like 100,1000", envPods, word)
+			return offloadWanted{}, fmt.Errorf("%s names %q; write numbers of pods from 1 to 5000, like 100,1000", envPods, word)
 		}
-		sizes = append(sizes, n)
+		for _, k := range p.kinds {
+			if n > k.mostPods() {
+				return offloadWanted{}, fmt.Errorf("%s names %d, and %s the kind %s; write at most %d, as what such pods refer to is a tenant's ShadowObjects", envPods, n, envKinds, k, k.mostPods())
+			}
+		}
+		p.sizes = append(p.sizes, n)
 	}
 	for word := range strings.SplitSeq(setOr(getenv(envDelays), trips), ",") {
 		d, err := time.ParseDuration(word)
 		if err != nil || d < 0 {
-			return nil, nil, fmt.Errorf("%s names %q; write round trips like 0s,50ms", envDelays, word)
+			return offloadWanted{}, fmt.Errorf("%s names %q; write round trips like 0s,50ms", envDelays, word)
 		}
-		delays = append(delays, d)
+		p.delays = append(p.delays, d)
 	}
-	return sizes, delays, nil
+	return p, nil
 }
 
 func setOr(value, otherwise string) string {
@@ -110,29 +150,31 @@ func TestOffloadPlan(t *testing.T) {
 	cases := []struct {
 		reason string
 		env    map[string]string
-		sizes  []int
-		delays []time.Duration
+		want   offloadWanted
 		wrong  string
 	}{
-		{"minutes by default", nil, []int{100, 1000}, []time.Duration{0}, ""},
-		{"all, with time", map[string]string{envAll: "1"}, []int{100, 1000, 5000}, []time.Duration{0, 50 * time.Millisecond}, ""},
-		{"what is asked for", map[string]string{envAll: "1", envPods: "7", envDelays: "20ms"}, []int{7}, []time.Duration{20 * time.Millisecond}, ""},
-		{"more than there is room for", map[string]string{envPods: "100,5001"}, nil, nil, `"5001"`},
-		{"no span of time", map[string]string{envDelays: "50"}, nil, nil, `"50"`},
+		{"minutes by default", nil, offloadWanted{[]int{100, 1000}, []time.Duration{0}, []kind{plainKind}}, ""},
+		{"all, with time", map[string]string{envAll: "1"}, offloadWanted{[]int{100, 1000, 5000}, []time.Duration{0, 50 * time.Millisecond}, []kind{plainKind}}, ""},
+		{"what is asked for", map[string]string{envAll: "1", envPods: "7", envDelays: "20ms", envKinds: "own,shared"}, offloadWanted{[]int{7}, []time.Duration{20 * time.Millisecond}, []kind{ownKind, sharedKind}}, ""},
+		{"more than there is room for", map[string]string{envPods: "100,5001"}, offloadWanted{}, `"5001"`},
+		{"no span of time", map[string]string{envDelays: "50"}, offloadWanted{}, `"50"`},
+		{"no kind of pod", map[string]string{envKinds: "plain,full"}, offloadWanted{}, `"full"`},
+		{"more of a kind than a tenant has objects for", map[string]string{envPods: "700", envKinds: "plain,own"}, offloadWanted{}, "at most 633"},
 	}
 	for _, c := range cases {
-		sizes, delays, err := offloadPlan(func(name string) string { return c.env[name] })
+		got, err := offloadPlan(func(name string) string { return c.env[name] })
 		if (err == nil) != (c.wrong == "") || !strings.Contains(fmt.Sprint(err), c.wrong) {
 			t.Errorf("%s: error %v, want it to contain %q", c.reason, err, c.wrong)
 		}
-		if diff := cmp.Diff(c.sizes, sizes) + cmp.Diff(c.delays, delays); diff != "" {
+		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(offloadWanted{})); diff != "" {
 			t.Errorf("%s: (-want +got)\n%s", c.reason, diff)
 		}
 	}
 }
 
-// offloadResult is what was measured of one size of bursts and one round trip.
+// offloadResult is what was measured of one size of bursts of a kind and one round trip.
 type offloadResult struct {
+	kind   kind
 	pods   int
 	delay  time.Duration
 	rounds int
@@ -147,21 +189,26 @@ type offloadResult struct {
 // several times.
 func offloadBurst(t *testing.T, plain, away burst, n int, delay time.Duration) offloadResult {
 	t.Helper()
-	r := offloadResult{pods: n, delay: delay, rounds: 1, cost: newCost()}
+	r := offloadResult{kind: away.kind, pods: n, delay: delay, rounds: 1, cost: newCost()}
 	if n <= 100 {
 		r.rounds = 3
 	}
 	for range r.rounds {
+		plain.furnish(t, n)
 		all, each := plain.start(t, n)
 		r.plain, r.plainStarts = append(r.plain, all), append(r.plainStarts, each...)
 		plain.end(t, n)
+		plain.clear(t, n)
 
+		away.furnish(t, n)
 		meter := newMeter(t, away.c)
 		all, each = away.start(t, n)
 		r.away, r.awayStarts = append(r.away, all), append(r.awayStarts, each...)
 		_, memory := vitals(t, away.c)
 		r.memory = max(r.memory, memory)
 		away.end(t, n)
+		away.clear(t, n)
+		away.bare(t)
 		meter.read(t, r.cost)
 	}
 	return r
@@ -178,7 +225,7 @@ func (r offloadResult) each(n int) float64 { return float64(n) / float64(r.pods*
 // check holds a result against what is promised; before are those at other round trips.
 func (r offloadResult) check(t *testing.T, before []offloadResult) {
 	t.Helper()
-	what, k := fmt.Sprintf("%d pods at %d ms", r.pods, r.delay.Milliseconds()), r.cost
+	what, k := fmt.Sprintf("%d %s pods at %d ms", r.pods, r.kind, r.delay.Milliseconds()), r.cost
 	for name, starts := range map[string]sample{"plain": r.plainStarts, "offloaded": r.awayStarts} {
 		t.Logf("%s, %s: create to Running p50 %.2f s, p99 %.2f s", what, name, starts.quantile(0.5).Seconds(), starts.quantile(0.99).Seconds())
 	}
@@ -188,19 +235,50 @@ func (r offloadResult) check(t *testing.T, before []offloadResult) {
 	t.Logf("%s: requests of rome's own: %s", what, k.home)
 
 	atLeast(t, what+": pods a second, of plain ones", r.rate(r.away)/r.rate(r.plain), rateLeast, "×")
-	atMost(t, what+": requests per pod", r.each(k.home.Sum(requests)+k.provider.Sum(requests)+k.across.Sum(requests)), requestsMost, "requests")
+	ofPods, ofObjects := r.split()
+	atMost(t, what+": requests per pod", ofPods.sum(), requestsMost, "requests")
+	if r.kind.furnished() {
+		t.Logf("limit: %s: and for what each refers to: %s", what, ofObjects)
+	}
 	atMost(t, what+": of these at ShadowPods across the link", r.each(k.across.Sum(atShadowPods)), acrossMost, "requests")
 	atMost(t, what+": events per pod at home", r.each(k.home.Sum(events)), eventsMost, "requests")
 	atMost(t, what+": events per pod at the provider", r.each(k.provider.Sum(events)+k.across.Sum(events)), eventsMost, "requests")
 	t.Logf("limit: %s: %.2f tokens per pod", what, r.each(k.home.Sum(tokens)+k.provider.Sum(tokens)+k.across.Sum(tokens)))
-	atMost(t, what+": on the wire per pod", r.each(int(k.bytes))/1000, wireMost, "kB")
+	wire := r.each(int(k.bytes)) / 1000
+	if r.kind.furnished() {
+		t.Logf("limit: %s: %.2f kB on the wire per pod with what it refers to", what, wire)
+	} else {
+		atMost(t, what+": on the wire per pod", wire, wireMost, "kB")
+	}
 	atMost(t, what+": processor per 1,000 pods", k.cpu*r.each(1000), processorMost, "s")
 	atMost(t, what+": memory of a manager", r.memory, burstMemory, "MiB")
 	for _, other := range before {
-		if other.pods == r.pods && other.delay == 0 {
+		if other.kind == r.kind && other.pods == r.pods && other.delay == 0 {
 			atMost(t, what+": time, of that at 0 ms", r.away.quantile(0.5).Seconds()/other.away.quantile(0.5).Seconds(), delayMost, "×")
 		}
 	}
+}
+
+// share is how many requests there were for each pod: at home, of the provider's own,
+// and across the link.
+type share struct{ home, provider, across float64 }
+
+func (s share) sum() float64 { return s.home + s.provider + s.across }
+
+func (s share) String() string {
+	return fmt.Sprintf("%.2f requests, of them %.2f at home, %.2f of the provider's own, %.2f across the link", s.sum(), s.home, s.provider, s.across)
+}
+
+// split tells requests for pods from those for what they refer to. Plain pods refer to
+// nothing, so all are for them, but for the tokens that nobody asks for.
+func (r offloadResult) split() (ofPods, ofObjects share) {
+	of := func(wanted func(verb, resource string) bool) share {
+		return share{r.each(r.cost.home.Sum(wanted)), r.each(r.cost.provider.Sum(wanted)), r.each(r.cost.across.Sum(wanted))}
+	}
+	if !r.kind.furnished() {
+		return of(requests), share{}
+	}
+	return of(func(verb, resource string) bool { return requests(verb, resource) && !atObjects(verb, resource) }), of(atObjects)
 }
 
 func atShadowPods(_, resource string) bool {
@@ -212,6 +290,9 @@ func offloadCharts(results []offloadResult) []plot.Chart {
 	rates, starts := plot.Chart{Title: "pods a second"}, plot.Chart{Title: "create to Running, p50, seconds"}
 	for _, r := range results {
 		group, away := fmt.Sprintf("%d pods", r.pods), fmt.Sprintf("offloaded, %d ms", r.delay.Milliseconds())
+		if r.kind.furnished() {
+			group += ", " + string(r.kind)
+		}
 		if r.delay == 0 {
 			rates.Set(group, "plain", r.rate(r.plain))
 			starts.Set(group, "plain", r.plainStarts.quantile(0.5).Seconds())

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
-	"github.com/pelago-dev/pelago/bench/plot"
 	"github.com/pelago-dev/pelago/internal/kubetest"
 )
 
@@ -32,7 +31,7 @@ var theFew = v1alpha1.ClusterSelector{NodeSelectorTerms: []v1alpha1.ClusterSelec
 
 // peers measures how long one namespace takes to be offloaded to few and to many
 // providers: control planes on loopback, for so many machines are not to be had.
-func peers(t *testing.T, chart *plot.Chart) {
+func peers(t *testing.T, g *growth) {
 	r := peersRack(t)
 	r.Peer(t)
 	providers := r.Providers()
@@ -45,10 +44,7 @@ func peers(t *testing.T, chart *plot.Chart) {
 		}
 	}
 	t.Logf("one namespace to %d peers: %s; to %d: %s", fewPeers, few, manyPeers, many)
-	each := func(s sample, n int) float64 { return s.quantile(0.5).Seconds() * 1000 / float64(n) }
-	chart.Set("peers of one namespace", fmt.Sprint(fewPeers), each(few, fewPeers))
-	chart.Set("peers of one namespace", fmt.Sprint(manyPeers), each(many, manyPeers))
-	atMost(t, fmt.Sprintf("time for each of %d peers of a namespace, of that for each of %d", manyPeers, fewPeers), each(many, manyPeers)/each(few, fewPeers), growthMost, "×")
+	g.holds(t, "peers", few, many, fewPeers, manyPeers)
 }
 
 // peersRack is one consumer and many providers, of which the first few have a label.

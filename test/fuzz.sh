@@ -2,7 +2,8 @@
 # Fuzzes everything of the product that reads what a peer sends: every fuzz test of
 # every package, each for the given time (20s). A crash is printed with its input, which
 # go test keeps in the package's testdata/fuzz. A server, where a package's tests want
-# one, is not needed: fuzz tests are pure.
+# one, is not needed: fuzz tests are pure. What else it finds interesting goes to Go's
+# cache; go run ./test/corpora keeps a part of that in the repository.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 time=${1:-20s}

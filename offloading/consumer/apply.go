@@ -52,6 +52,8 @@ func (r *reconciler) apply(ctx context.Context, f *facts, peer Peer, p plan) (ti
 	p.again = soonest(p.again, r.attend(f, p))
 	absent, err := r.remote(ctx, f, peer, &p)
 	switch {
+	case errors.Is(err, errDenied) && f.shadow == nil:
+		return spread(deniedRetry(f.now, f.pod.CreationTimestamp.Time)), nil
 	case errors.Is(err, errDenied):
 		return spread(refusedRetry), nil
 	case errors.Is(err, errUncounted):
@@ -275,6 +277,13 @@ func denied(err error) bool {
 // turnsDown says whether a provider's API server finds fault with what it was sent.
 func turnsDown(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsBadRequest(err)
+}
+
+// deniedRetry is when a provider that let us send no pod is asked again for one that was
+// made at a time: after as long again as it has waited, within bounds. Rights may come a
+// moment after what they are for, and a pod of which nothing is there yet waits for them.
+func deniedRetry(now, made time.Time) time.Duration {
+	return min(max(now.Sub(made), uncountedRetry), refusedRetry)
 }
 
 // spread is about d, so that not all come at once.

@@ -197,6 +197,35 @@ func TestUncounted(t *testing.T) {
 	}
 }
 
+// TestDenied holds that a pod which was just made asks a provider that refuses it again
+// in a moment, and then less and less often.
+func TestDenied(t *testing.T) {
+	w := newWorld(t)
+	p := w.pod("web")
+	fails := true
+	w.fail = func(_ int, call string) (error, error) {
+		if fails && strings.HasPrefix(call, "there") {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "shadowpods"}, "x", errors.New("no")), nil
+		}
+		return nil, nil
+	}
+	made := p.CreationTimestamp.Time
+	for _, after := range []struct{ age, least, most time.Duration }{
+		{0, uncountedRetry / 2, 2 * uncountedRetry},
+		{8 * time.Second, 4 * time.Second, 12 * time.Second},
+		{10 * time.Minute, refusedRetry / 2, 2 * refusedRetry},
+	} {
+		w.clock.SetTime(made.Add(after.age))
+		if res := w.reconcile(p); res.RequeueAfter < after.least || res.RequeueAfter > after.most || w.shadow(p) != nil {
+			t.Errorf("%s after it was made: again in %s, want %s to %s", after.age, res.RequeueAfter, after.least, after.most)
+		}
+	}
+	fails = false
+	if w.reconcile(p); w.shadow(p) == nil {
+		t.Error("the pod is not carried when the provider lets it in")
+	}
+}
+
 // TestOrphanOfNobody holds that a ShadowPod with no readable home is ended.
 func TestOrphanOfNobody(t *testing.T) {
 	w := newWorld(t)
