@@ -236,7 +236,7 @@ func TestSteps(t *testing.T) {
 				}
 			}
 		}
-		whole := choose(steps, listTestAll, regexp.MustCompile("^"+s.name+"(-all)?$"))
+		whole := choose(steps, listTestAll, regexp.MustCompile("^"+s.name+"(-all(-[0-9]+)?)?$"))
 		if slices.Contains(s.lists, listTest) && len(whole) == 0 {
 			t.Errorf("step %s is in make test, and neither it nor %[1]s-all in make test-all, which runs everything", s.name)
 		}
@@ -246,6 +246,43 @@ func TestSteps(t *testing.T) {
 			}
 		}
 		seen[s.name] = true
+	}
+}
+
+// TestParts holds that steps which run parts of the same tests run all parts of them, each once.
+func TestParts(t *testing.T) {
+	parts, of := map[string][]int{}, map[string]int{}
+	for _, s := range steps {
+		for _, value := range s.env {
+			text, is := strings.CutPrefix(value, "PELAGO_TEST_PART=")
+			if !is {
+				continue
+			}
+			var number, most int
+			if _, err := fmt.Sscanf(text, "%d/%d", &number, &most); err != nil {
+				t.Fatalf("step %s runs part %s: %v", s.name, text, err)
+			}
+			whole, suffix := strings.TrimSuffix(s.name, fmt.Sprint(number)), strings.Join(s.command, " ")
+			if whole == s.name || of[whole] != 0 && of[whole] != most {
+				t.Errorf("step %s runs part %s of %d", s.name, text, of[whole])
+			}
+			parts[whole+suffix], of[whole], of[whole+suffix] = append(parts[whole+suffix], number), most, most
+			if !slices.Equal(s.lists, []string{listTestAll}) || s.limit > 30*time.Minute {
+				t.Errorf("step %s is on %v and takes up to %s: parts are of make test-all, and half an hour at most", s.name, s.lists, s.limit)
+			}
+		}
+	}
+	if len(parts) == 0 {
+		t.Error("there are no parts")
+	}
+	for name, got := range parts {
+		var want []int
+		for i := range of[name] {
+			want = append(want, i+1)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: parts %v are run, want %v", name, got, want)
+		}
 	}
 }
 

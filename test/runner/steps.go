@@ -140,9 +140,17 @@ var steps = []step{
 		proves:  "pods of clusters with other plugins, families and ranges reach each other in every way, also slowly, from behind NAT, in band alone, and by a direct path",
 		command: goTest("-v", "-timeout", "10m", "-parallel", "4", "-run", "^TestNetworkMatrix$", "./test"), env: cluster, goTest: true, limit: 11 * time.Minute,
 	}, {
-		name: "network-all", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
-		proves:  "the same in every combination of them",
-		command: goTest("-v", "-timeout", "80m", "-parallel", "4", "-run", "^TestNetworkMatrix$", "./test"), env: append(unsampled, cluster...), goTest: true, limit: 81 * time.Minute,
+		name: "network-all-1", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
+		proves:  "the same in the first third of their combinations",
+		command: goTest("-v", "-timeout", "29m", "-parallel", "4", "-run", "^TestNetworkMatrix$", "./test"), env: slices.Concat(unsampled, cluster, []string{"PELAGO_TEST_PART=1/3"}), goTest: true, limit: 30 * time.Minute,
+	}, {
+		name: "network-all-2", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
+		proves:  "and in the second",
+		command: goTest("-v", "-timeout", "29m", "-parallel", "4", "-run", "^TestNetworkMatrix$", "./test"), env: slices.Concat(unsampled, cluster, []string{"PELAGO_TEST_PART=2/3"}), goTest: true, limit: 30 * time.Minute,
+	}, {
+		name: "network-all-3", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
+		proves:  "and in the last",
+		command: goTest("-v", "-timeout", "29m", "-parallel", "4", "-run", "^TestNetworkMatrix$", "./test"), env: slices.Concat(unsampled, cluster, []string{"PELAGO_TEST_PART=3/3"}), goTest: true, limit: 30 * time.Minute,
 	}, {
 		name: "network-ipv6", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
 		proves:  "clusters of IPv6 alone with the same unique local addresses: names, home's API, policies, reachability, a mapping, and peering in band",
