@@ -245,6 +245,12 @@ func TestSteps(t *testing.T) {
 				t.Errorf("step %s runs %s, and so does the step cluster: ownSteps lacks it", s.name, test)
 			}
 		}
+		if slices.Contains(s.command, "-count=1") {
+			racing, same := slices.Contains(s.command, "-race"), slices.Contains(s.command, "-trimpath")
+			if racing == same || racing != slices.Contains(s.env, race[0]) || same != slices.Contains(s.env, plain[0]) {
+				t.Errorf("step %s compiles by itself what others compile: %v with %v", s.name, s.command, s.env)
+			}
+		}
 		seen[s.name] = true
 	}
 }
@@ -311,11 +317,12 @@ func TestParse(t *testing.T) {
 func TestPackages(t *testing.T) {
 	text := `{"ImportPath":"github.com/pelago-dev/pelago/internal/kubetest"}
 {"ImportPath":"github.com/pelago-dev/pelago/peering","XTestImports":["testing","github.com/pelago-dev/pelago/internal/kubetest"]}
+{"ImportPath":"github.com/pelago-dev/pelago/network","TestImports":["github.com/pelago-dev/pelago/internal/kubetest"]}
 {"ImportPath":"github.com/pelago-dev/pelago/network/ipam","TestImports":["testing"]}
 {"ImportPath":"github.com/pelago-dev/pelago/test","TestImports":["github.com/pelago-dev/pelago/internal/kubetest"]}
 `
 	with, err := keepPackages(text, withServer)
-	if want := []string{"github.com/pelago-dev/pelago/internal/kubetest", "github.com/pelago-dev/pelago/peering"}; err != nil || !slices.Equal(with, want) {
+	if want := []string{slowPackage, "github.com/pelago-dev/pelago/internal/kubetest", "github.com/pelago-dev/pelago/peering"}; err != nil || !slices.Equal(with, want) {
 		t.Errorf("packages with a server %q, %v; want %q", with, err, want)
 	}
 	without, err := keepPackages(text, withoutServer)
