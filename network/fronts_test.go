@@ -313,6 +313,7 @@ func TestFrontDenied(t *testing.T) {
 // TestFrontRights does all of it with no more rights than the manager has there.
 func TestFrontRights(t *testing.T) {
 	w := newWorld(t)
+	w.raw.Off() // others write as well
 	m := w.milan
 	server := kubetest.Server(t)
 	account := w.create(&corev1.ServiceAccount{ObjectMeta: at(m.namespace, "manager")})

@@ -40,6 +40,7 @@ const waitLimit = time.Minute
 // a real connection with no more rights than a consumer has.
 func TestManager(t *testing.T) {
 	w := newWorld(t)
+	w.raw.Off() // a manager writes by itself
 	w.rome.config.Network.Pods, w.rome.config.Network.Service = []string{"10.42.0.0/16"}, corev1.ServiceTypeNodePort
 	server := kubetest.Server(t)
 	// Others use the same server, and what nobody wants is removed.

@@ -45,7 +45,7 @@ var errDead = errors.New("the process has died")
 // each sees what is its own.
 type world struct {
 	t           *testing.T
-	raw         client.WithWatch
+	raw         *kubetest.Memory
 	clock       *testingclock.FakeClock
 	rome, milan *side
 	away        bool // milan does not answer rome
@@ -132,7 +132,7 @@ func newWorld(t *testing.T) *world {
 func peeredBy(t *testing.T, consume *v1alpha1.Consume) *world {
 	t.Helper()
 	server := kubetest.Server(t)
-	w := &world{t: t, raw: server.Client(t), clock: testingclock.NewFakeClock(time.Now().Truncate(time.Second)), dieAfter: -1}
+	w := &world{t: t, raw: kubetest.Remember(server.Client(t)), clock: testingclock.NewFakeClock(time.Now().Truncate(time.Second)), dieAfter: -1}
 	rome, milan := server.Name(t, "rome"), server.Name(t, "milan")
 	w.rome = &side{world: w, peer: milan, name: milan, namespace: server.Namespace(t)}
 	w.milan = &side{world: w, peer: rome, name: rome, namespace: server.Namespace(t)}

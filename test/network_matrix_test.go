@@ -152,15 +152,19 @@ func spans(r relation, number int, whole, half, rest string) (pods, services str
 	return fmt.Sprintf(whole, number), fmt.Sprintf(whole, number+1)
 }
 
+// matrix are the worlds to try: one blended, or all where PELAGO_TEST_ALL is 1.
+func matrix() []world {
+	if !kubetest.All() {
+		return []world{blend}
+	}
+	return slices.Concat([]world{blend}, worlds(), mixed)
+}
+
 // TestNetworkMatrix has pods of clusters of every kind reach each other in every way that there
-// is, and be seen by their own addresses: one blended world, or all where PELAGO_TEST_ALL is 1.
+// is, and be seen by their own addresses, or a part of them where PELAGO_TEST_PART names one.
 func TestNetworkMatrix(t *testing.T) {
 	kubetest.RequireClusters(t)
-	chosen := []world{blend}
-	if kubetest.All() {
-		chosen = slices.Concat(chosen, worlds(), mixed)
-	}
-	for i, w := range chosen {
+	for i, w := range kubetest.Part(t, matrix()) {
 		t.Run(w.name, func(t *testing.T) { w.run(t, fmt.Sprintf("net%d", i)) })
 	}
 }

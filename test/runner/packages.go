@@ -14,6 +14,7 @@ const (
 	serverPackage = "github.com/pelago-dev/pelago/internal/kubetest"
 	clusterTests  = "github.com/pelago-dev/pelago/test"
 	benchmarks    = "github.com/pelago-dev/pelago/bench"
+	slowPackage   = "github.com/pelago-dev/pelago/network"      // its tests take longest, so they begin first
 	kubePackage   = "github.com/pelago-dev/pelago/sandbox/kube" // all of Kubernetes; compiled by the step of that name
 )
 
@@ -76,6 +77,9 @@ func keepPackages(text string, keep func(listed) bool) ([]string, error) {
 		if keep(p) {
 			found = append(found, p.ImportPath)
 		}
+	}
+	if i := slices.Index(found, slowPackage); i > 0 {
+		found = slices.Insert(slices.Delete(found, i, i+1), 0, slowPackage)
 	}
 	if len(found) == 0 {
 		return nil, errors.New("no package to run; a step without packages proves nothing")

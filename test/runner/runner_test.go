@@ -236,7 +236,7 @@ func TestSteps(t *testing.T) {
 				}
 			}
 		}
-		whole := choose(steps, listTestAll, regexp.MustCompile("^"+s.name+"(-all)?$"))
+		whole := choose(steps, listTestAll, regexp.MustCompile("^"+s.name+"(-all(-[0-9]+)?)?$"))
 		if slices.Contains(s.lists, listTest) && len(whole) == 0 {
 			t.Errorf("step %s is in make test, and neither it nor %[1]s-all in make test-all, which runs everything", s.name)
 		}
@@ -245,7 +245,50 @@ func TestSteps(t *testing.T) {
 				t.Errorf("step %s runs %s, and so does the step cluster: ownSteps lacks it", s.name, test)
 			}
 		}
+		if slices.Contains(s.command, "-count=1") {
+			racing, same := slices.Contains(s.command, "-race"), slices.Contains(s.command, "-trimpath")
+			if racing == same || racing != slices.Contains(s.env, race[0]) || same != slices.Contains(s.env, plain[0]) {
+				t.Errorf("step %s compiles by itself what others compile: %v with %v", s.name, s.command, s.env)
+			}
+		}
 		seen[s.name] = true
+	}
+}
+
+// TestParts holds that steps which run parts of the same tests run all parts of them, each once.
+func TestParts(t *testing.T) {
+	parts, of := map[string][]int{}, map[string]int{}
+	for _, s := range steps {
+		for _, value := range s.env {
+			text, is := strings.CutPrefix(value, "PELAGO_TEST_PART=")
+			if !is {
+				continue
+			}
+			var number, most int
+			if _, err := fmt.Sscanf(text, "%d/%d", &number, &most); err != nil {
+				t.Fatalf("step %s runs part %s: %v", s.name, text, err)
+			}
+			whole, suffix := strings.TrimSuffix(s.name, fmt.Sprint(number)), strings.Join(s.command, " ")
+			if whole == s.name || of[whole] != 0 && of[whole] != most {
+				t.Errorf("step %s runs part %s of %d", s.name, text, of[whole])
+			}
+			parts[whole+suffix], of[whole], of[whole+suffix] = append(parts[whole+suffix], number), most, most
+			if !slices.Equal(s.lists, []string{listTestAll}) || s.limit > 30*time.Minute {
+				t.Errorf("step %s is on %v and takes up to %s: parts are of make test-all, and half an hour at most", s.name, s.lists, s.limit)
+			}
+		}
+	}
+	if len(parts) == 0 {
+		t.Error("there are no parts")
+	}
+	for name, got := range parts {
+		var want []int
+		for i := range of[name] {
+			want = append(want, i+1)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: parts %v are run, want %v", name, got, want)
+		}
 	}
 }
 
@@ -274,11 +317,12 @@ func TestParse(t *testing.T) {
 func TestPackages(t *testing.T) {
 	text := `{"ImportPath":"github.com/pelago-dev/pelago/internal/kubetest"}
 {"ImportPath":"github.com/pelago-dev/pelago/peering","XTestImports":["testing","github.com/pelago-dev/pelago/internal/kubetest"]}
+{"ImportPath":"github.com/pelago-dev/pelago/network","TestImports":["github.com/pelago-dev/pelago/internal/kubetest"]}
 {"ImportPath":"github.com/pelago-dev/pelago/network/ipam","TestImports":["testing"]}
 {"ImportPath":"github.com/pelago-dev/pelago/test","TestImports":["github.com/pelago-dev/pelago/internal/kubetest"]}
 `
 	with, err := keepPackages(text, withServer)
-	if want := []string{"github.com/pelago-dev/pelago/internal/kubetest", "github.com/pelago-dev/pelago/peering"}; err != nil || !slices.Equal(with, want) {
+	if want := []string{slowPackage, "github.com/pelago-dev/pelago/internal/kubetest", "github.com/pelago-dev/pelago/peering"}; err != nil || !slices.Equal(with, want) {
 		t.Errorf("packages with a server %q, %v; want %q", with, err, want)
 	}
 	without, err := keepPackages(text, withoutServer)

@@ -48,8 +48,9 @@ type step struct {
 
 var (
 	everywhere = []string{listTest, listTestAll}
-	cluster    = []string{"PELAGO_CLUSTER_TESTS=1"}
+	cluster    = append([]string{"PELAGO_CLUSTER_TESTS=1"}, plain...)
 	race       = []string{"CGO_ENABLED=1"}
+	plain      = []string{"CGO_ENABLED=0"}     // as the programs are compiled
 	unsampled  = []string{"PELAGO_TEST_ALL=1"} // instead of samples
 )
 
@@ -98,7 +99,7 @@ var steps = []step{
 	}, {
 		name: "promtool", kind: kindUnit, lists: everywhere, needs: []string{"tools"},
 		proves:  "alerts fire when they should and only then, and Prometheus understands the dashboard",
-		command: []string{"bash", "-c", `PELAGO_PROMTOOL="$PWD/out/tools/promtool" exec go test -json -count=1 -tags promtool -run '^TestPromtool$' ./deploy`}, goTest: true, limit: 5 * time.Minute,
+		command: []string{"bash", "-c", `PELAGO_PROMTOOL="$PWD/out/tools/promtool" exec go test -json -count=1 -trimpath -tags promtool -run '^TestPromtool$' ./deploy`}, env: plain, goTest: true, limit: 5 * time.Minute,
 	}, {
 		name: "unit-sandbox", kind: kindUnit, lists: everywhere, needs: []string{"tools"},
 		proves:  "the sandbox's logic, and its network, machines and images with real parts",
@@ -140,9 +141,17 @@ var steps = []step{
 		proves:  "pods of clusters with other plugins, families and ranges reach each other in every way, also slowly, from behind NAT, in band alone, and by a direct path",
 		command: goTest("-v", "-timeout", "10m", "-parallel", "4", "-run", "^TestNetworkMatrix$", "./test"), env: cluster, goTest: true, limit: 11 * time.Minute,
 	}, {
-		name: "network-all", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
-		proves:  "the same in every combination of them",
-		command: goTest("-v", "-timeout", "80m", "-parallel", "4", "-run", "^TestNetworkMatrix$", "./test"), env: append(unsampled, cluster...), goTest: true, limit: 81 * time.Minute,
+		name: "network-all-1", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
+		proves:  "the same in the first third of their combinations",
+		command: goTest("-v", "-timeout", "29m", "-parallel", "4", "-run", "^TestNetworkMatrix$", "./test"), env: slices.Concat(unsampled, cluster, []string{"PELAGO_TEST_PART=1/3"}), goTest: true, limit: 30 * time.Minute,
+	}, {
+		name: "network-all-2", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
+		proves:  "and in the second",
+		command: goTest("-v", "-timeout", "29m", "-parallel", "4", "-run", "^TestNetworkMatrix$", "./test"), env: slices.Concat(unsampled, cluster, []string{"PELAGO_TEST_PART=2/3"}), goTest: true, limit: 30 * time.Minute,
+	}, {
+		name: "network-all-3", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
+		proves:  "and in the last",
+		command: goTest("-v", "-timeout", "29m", "-parallel", "4", "-run", "^TestNetworkMatrix$", "./test"), env: slices.Concat(unsampled, cluster, []string{"PELAGO_TEST_PART=3/3"}), goTest: true, limit: 30 * time.Minute,
 	}, {
 		name: "network-ipv6", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
 		proves:  "clusters of IPv6 alone with the same unique local addresses: names, home's API, policies, reachability, a mapping, and peering in band",
@@ -198,7 +207,7 @@ var steps = []step{
 	}, {
 		name: "campaign-all", kind: kindUnit, lists: []string{listTestAll}, needs: []string{"tools"},
 		proves:  "who tries every address of the other cluster, whoever it is, has answers of those that may be reached and of no other",
-		command: goTest("-v", "-timeout", "9m", "-run", "^TestCampaignWalk$", "./network/plan"), env: unsampled, goTest: true, limit: 10 * time.Minute,
+		command: goTest("-v", "-timeout", "9m", "-run", "^TestCampaignWalk$", "./network/plan"), env: append(unsampled, plain...), goTest: true, limit: 10 * time.Minute,
 	}, {
 		name: "fuzz", kind: kindUnit, lists: []string{listTestAll},
 		proves:  "what a peer sends breaks no reader of it, for a while of trying",
@@ -287,16 +296,22 @@ var steps = []step{
 	}, {
 		name: "laws", kind: kindCheck, lists: []string{listCheck},
 		proves:  "imports, names, documentation and module files keep the laws of the repository",
-		command: goTest("./test/law"), goTest: true, limit: 5 * time.Minute,
+		command: goTest("./test/law"), env: plain, goTest: true, limit: 5 * time.Minute,
 	},
 }
 
 // promised is how long a list may take on two cores with cold caches.
 var promised = map[string]time.Duration{listTest: 45 * time.Minute}
 
-// goTest is go test with the output this program reads; nothing comes from a cache.
+// goTest is go test with the output this program reads; nothing comes from a cache. What is
+// compiled without -race, with the environment plain, is compiled as the step build does, and so
+// not twice.
 func goTest(args ...string) []string {
-	return append([]string{"go", "test", "-json", "-count=1"}, args...)
+	command := []string{"go", "test", "-json", "-count=1"}
+	if !slices.Contains(args, "-race") {
+		command = append(command, "-trimpath")
+	}
+	return append(command, args...)
 }
 
 // choose returns the steps of a list whose names match.
