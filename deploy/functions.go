@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -83,12 +84,9 @@ var last = []string{
 	"RuntimeClass", "APIService", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "MutatingWebhookConfiguration",
 }
 
-// inOrder compares objects by when to apply them, then by name.
+// inOrder compares objects by when to apply them, then by name and kind.
 func inOrder(a, b *unstructured.Unstructured) int {
-	if d := rank(a.GetKind()) - rank(b.GetKind()); d != 0 {
-		return d
-	}
-	return strings.Compare(a.GetName(), b.GetName())
+	return cmp.Or(rank(a.GetKind())-rank(b.GetKind()), strings.Compare(a.GetName(), b.GetName()), strings.Compare(a.GetKind(), b.GetKind()))
 }
 
 func rank(kind string) int {
