@@ -30,9 +30,9 @@ const (
 	tcpSyn, tcpRst     = 0x02, 0x04
 	tcpAck             = 0x10
 	counterObject      = 1
-	// destinationTranslated is a bit of a connection's status.
-	destinationTranslated = 1 << 5
-	optionMaxSegment      = 2
+	// sourceTranslated and destinationTranslated are bits of a connection's status.
+	sourceTranslated, destinationTranslated = 1 << 4, 1 << 5
+	optionMaxSegment                        = 2
 )
 
 type state32 uint32
@@ -217,11 +217,15 @@ func dnatTo(to netip.AddrPort) statement {
 	}}
 }
 
-// translated holds for connections whose destination was translated.
-func translated() statement {
-	return statement{text: "ct status dnat", exprs: []expr.Any{
+// translated holds for connections whose destination was translated, and translatedAny for those of
+// which an end was.
+func translated() statement    { return translatedBy("dnat", destinationTranslated) }
+func translatedAny() statement { return translatedBy("snat,dnat", sourceTranslated|destinationTranslated) }
+
+func translatedBy(text string, bits uint32) statement {
+	return statement{text: "ct status " + text, exprs: []expr.Any{
 		&expr.Ct{Register: register, Key: expr.CtKeySTATUS},
-		mask(native(destinationTranslated)),
+		mask(native(bits)),
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: register, Data: native(0)},
 	}}
 }
