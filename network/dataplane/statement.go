@@ -219,8 +219,10 @@ func dnatTo(to netip.AddrPort) statement {
 
 // translated holds for connections whose destination was translated, and translatedAny for those of
 // which an end was.
-func translated() statement    { return translatedBy("dnat", destinationTranslated) }
-func translatedAny() statement { return translatedBy("snat,dnat", sourceTranslated|destinationTranslated) }
+func translated() statement { return translatedBy("dnat", destinationTranslated) }
+func translatedAny() statement {
+	return translatedBy("snat,dnat", sourceTranslated|destinationTranslated)
+}
 
 func translatedBy(text string, bits uint32) statement {
 	return statement{text: "ct status " + text, exprs: []expr.Any{
