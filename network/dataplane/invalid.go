@@ -24,9 +24,7 @@ func unknown(t *table, c Config) {
 	u.add(leavesBy(devicePrefix+"*"), cameByOther(devicePrefix+"*"), resets(), connection(invalid), countedDrop(DropInvalid))
 	own := chain{name: "unknown-here", kind: filterChain, hook: input, priority: -350}
 	own.add(cameBy(devicePrefix+"*"), isTCP(), connection(invalid), countedDrop(DropInvalid))
-	says := chain{name: "unknown-said", kind: filterChain, hook: output, priority: 0}
-	says.add(leavesBy(devicePrefix+"*"), resets(), connection(invalid), countedDrop(DropInvalid))
-	t.chains = append(t.chains, u, own, says)
+	t.chains = append(t.chains, u, own)
 }
 
 // resets holds for segments that end a connection of TCP.

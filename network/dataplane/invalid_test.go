@@ -291,7 +291,7 @@ func TestUnknown(t *testing.T) {
 	for name, c := range map[string]struct {
 		config Config
 		rules  int
-	}{"gateways": {full(), 4}, "no gateway": {alone, 4}, "no way": {without, 0}, "nothing": {Config{}, 0}} {
+	}{"gateways": {full(), 3}, "no gateway": {alone, 3}, "no way": {without, 0}, "nothing": {Config{}, 0}} {
 		node, _, _ := strings.Cut(c.config.String(), "# gateway")
 		if got := strings.Count(node, `ct state invalid counter name "invalid" drop`); got != c.rules {
 			t.Errorf("%s: %d rules, want %d:\n%s", name, got, c.rules, node)

@@ -30,7 +30,8 @@ const (
 	tcpSyn, tcpRst     = 0x02, 0x04
 	tcpAck             = 0x10
 	counterObject      = 1
-	// sourceTranslated and destinationTranslated are bits of a connection's status.
+	// These are bits of a connection's status.
+	connectionConfirmed                     = 1 << 3
 	sourceTranslated, destinationTranslated = 1 << 4, 1 << 5
 	optionMaxSegment                        = 2
 )
@@ -219,12 +220,15 @@ func dnatTo(to netip.AddrPort) statement {
 
 // translated holds for connections whose destination was translated, and translatedAny for those of
 // which an end was.
-func translated() statement { return translatedBy("dnat", destinationTranslated) }
+func translated() statement { return hasStatus("dnat", destinationTranslated) }
 func translatedAny() statement {
-	return translatedBy("snat,dnat", sourceTranslated|destinationTranslated)
+	return hasStatus("snat,dnat", sourceTranslated|destinationTranslated)
 }
 
-func translatedBy(text string, bits uint32) statement {
+// confirmed holds for connections of which a packet has passed.
+func confirmed() statement { return hasStatus("confirmed", connectionConfirmed) }
+
+func hasStatus(text string, bits uint32) statement {
 	return statement{text: "ct status " + text, exprs: []expr.Any{
 		&expr.Ct{Register: register, Key: expr.CtKeySTATUS},
 		mask(native(bits)),

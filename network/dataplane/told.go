@@ -24,14 +24,15 @@ const afterDestinations = -90
 // answersChain is for what the gateway itself says: to the host answers to what came from there, and no
 // others; to who sent what came out of the tunnel that a packet was too large, or had come too far, and resets.
 // The kernel sends echoes and errors to whoever a packet says it is from, and what comes out of the tunnel
-// may say anything. Who asks how far it is is told here only if it is a pod.
+// may say anything. Who asks how far it is is told here only if it is a pod, and at the peer only of a
+// connection of which something has passed: nobody finds out so what is behind this gateway.
 func answersChain(g Gateway, ends []*endSets) chain {
 	answers := chain{name: "answers", kind: filterChain, hook: output, priority: 0}
 	answers.add(leavesBy(insideName), markedOther(insideMark), countedDrop(DropLocal))
 	for i, v4 := range families {
 		answers.add(leavesBy(insideName), tooFar(v4), destinationNotIn(ends[i].pods), countedDrop(DropLocal))
 		answers.add(leavesBy(g.Tunnel), tooLarge(v4), accept())
-		answers.add(leavesBy(g.Tunnel), tooFar(v4), accept())
+		answers.add(leavesBy(g.Tunnel), tooFar(v4), confirmed(), accept())
 	}
 	answers.add(leavesBy(g.Tunnel), isOther(unix.IPPROTO_TCP), markedAs(answerMark), countedDrop(DropLocal))
 	return answers

@@ -19,16 +19,19 @@ import (
 // mostHops is more than any way here has.
 const mostHops = 12
 
-// probeTrace sends a datagram of so many hops, each from a port of its own as traceroute does, to a port where
-// nobody listens, and returns who says by an error what became of it: to the socket, which takes only errors that quote
-// what it has sent.
+// probeTrace sends a datagram of so many hops to a port where nobody listens, and returns who says by an error what
+// became of it: to the socket, which takes only errors that quote what it has sent.
 func probeTrace(p *netnstest.Place, to netip.Addr, hops int) (from netip.Addr, reached bool, err error) {
-	v4 := to.Is4()
 	fd, err := datagrams(p, to, hops, 33434+hops)
 	if err != nil {
 		return from, false, err
 	}
 	defer func() { _ = unix.Close(fd) }()
+	return sayAndHear(fd, to.Is4())
+}
+
+// sayAndHear is probeTrace by a socket that there is.
+func sayAndHear(fd int, v4 bool) (from netip.Addr, reached bool, err error) {
 	if _, err := unix.Write(fd, make([]byte, 32)); err != nil {
 		return from, false, err
 	}
@@ -53,6 +56,7 @@ func probeTrace(p *netnstest.Place, to netip.Addr, hops int) (from netip.Addr, r
 	} else {
 		from = netip.AddrFrom16([16]byte(e[16+8 : 16+24]))
 	}
+	_, _ = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR) // which the next one would be told
 	return from, errno == unix.ECONNREFUSED, nil
 }
 
@@ -77,14 +81,34 @@ func datagrams(p *netnstest.Place, to netip.Addr, hops, port int) (fd int, err e
 	return fd, nil
 }
 
-// trace is who is on the way to an address, "-" where nobody says so.
-func trace(t *testing.T, p *netnstest.Place, to netip.Addr) (hops []string) {
+// trace is who is on the way to an address, "-" where nobody says so: by one connection, of which something has come
+// there already, or by one for each number of hops.
+func trace(t *testing.T, p *netnstest.Place, to netip.Addr, one bool) (hops []string) {
 	t.Helper()
+	fd := -1
+	if one {
+		var err error
+		fd, err = datagrams(p, to, 64, 33434)
+		p.Must(err)
+		defer func() { _ = unix.Close(fd) }()
+		netnstest.Await(t, "something comes there", netnstest.Patience, func() bool {
+			_, reached, err := sayAndHear(fd, to.Is4())
+			return err == nil && reached
+		})
+	}
 	for n := 1; n <= mostHops; n++ {
 		hop := "-"
 		for range 6 {
-			from, reached, err := probeTrace(p, to, n)
-			if err != nil && !errors.Is(err, unix.EHOSTUNREACH) {
+			var from netip.Addr
+			var reached bool
+			var err error
+			if one {
+				p.Must(limited(fd, to.Is4(), n))
+				from, reached, err = sayAndHear(fd, to.Is4())
+			} else {
+				from, reached, err = probeTrace(p, to, n)
+			}
+			if err != nil && !errors.Is(err, unix.EHOSTUNREACH) && !errors.Is(err, unix.ECONNREFUSED) {
 				t.Fatalf("%s to %s by %d hops: %v", p.Name, to, n, err)
 			}
 			if reached {
@@ -98,6 +122,14 @@ func trace(t *testing.T, p *netnstest.Place, to netip.Addr) (hops []string) {
 		hops = append(hops, hop)
 	}
 	return hops
+}
+
+// limited has a socket send what goes so many hops.
+func limited(fd int, v4 bool, hops int) error {
+	if v4 {
+		return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TTL, hops)
+	}
+	return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, hops)
 }
 
 // TestTrace has pods find the way to pods of the peer as traceroute does: their nodes, their side's gateway,
@@ -149,7 +181,12 @@ func (w *world) traces(t *testing.T, here, there *side, v4 bool) {
 				want = append(want, beyondHop[v4])
 			}
 			want = append(want, "reached "+to.String())
-			got := trace(t, n.Pod, to)
+			// To one place by connections of their own as well, of which the peer's gateway says nothing.
+			one := here.Name == "milan" || i != here.gateway(t) || j != there.gateway(t)
+			if !one {
+				want[2] = "-"
+			}
+			got := trace(t, n.Pod, to, one)
 			if i != here.gateway(t) && len(got) > 1 && w.ofNode(here, here.gateway(t), got[1]) {
 				got[1] = "the gateway's node"
 			}
@@ -231,7 +268,7 @@ func TestTraceFurther(t *testing.T) {
 		}
 		for _, v4 := range netnstest.Families {
 			to, node := w.at(1, 5, v4), netnstest.PodAddr(42, 0, 1, v4).String()
-			got := trace(t, w.caller, to)
+			got := trace(t, w.caller, to, true)
 			beyond := 6 // at home two gateways with its nodes, and oslo's
 			if path {
 				beyond = 2
