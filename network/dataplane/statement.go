@@ -31,9 +31,9 @@ const (
 	tcpAck             = 0x10
 	counterObject      = 1
 	// These are bits of a connection's status.
-	connectionConfirmed                     = 1 << 3
-	sourceTranslated, destinationTranslated = 1 << 4, 1 << 5
-	optionMaxSegment                        = 2
+	connectionConfirmed   = 1 << 3
+	destinationTranslated = 1 << 5
+	optionMaxSegment      = 2
 )
 
 type state32 uint32
@@ -218,12 +218,8 @@ func dnatTo(to netip.AddrPort) statement {
 	}}
 }
 
-// translated holds for connections whose destination was translated, and translatedAny for those of
-// which an end was.
+// translated holds for connections whose destination was translated.
 func translated() statement { return hasStatus("dnat", destinationTranslated) }
-func translatedAny() statement {
-	return hasStatus("snat,dnat", sourceTranslated|destinationTranslated)
-}
 
 // confirmed holds for connections of which a packet has passed.
 func confirmed() statement { return hasStatus("confirmed", connectionConfirmed) }

@@ -6,14 +6,21 @@ import (
 )
 
 // toldChain knows again what the peer has to be told of if it is too large for this node, or has come
-// too far: what is from its addresses, and for pods here, or in a connection that is translated. What
-// translations made of a packet until then is made undone where an error quotes it: the error belongs to
-// the packet's connection from the start. So the peer is told of a door, and not where that leads to.
+// too far: what is from its addresses, and for pods here or what is mapped. What translations made of a
+// packet until then is made undone where an error quotes it: the error belongs to the packet's connection
+// from the start. So the peer is told of what is mapped, and not where that leads to.
 func toldChain(g Gateway, ends []*endSets) chain {
 	told := chain{name: "told", kind: filterChain, hook: prerouting, priority: afterDestinations}
+	for _, d := range doorsOf(g) { // which may lead to a pod
+		if !g.maps(d.At.Addr()) {
+			told.add(cameBy(g.Tunnel), destinationIs(d.To, d.UDP), translated(), accept())
+		}
+	}
 	for _, s := range ends {
 		told.add(cameBy(g.Tunnel), sourceIn(s.peer), destinationIn(s.pods), setMark(answerMark))
-		told.add(cameBy(g.Tunnel), sourceIn(s.peer), translatedAny(), setMark(answerMark))
+		if len(g.Mapped) > 0 {
+			told.add(cameBy(g.Tunnel), sourceIn(s.peer), noted(mappedBits, mappedMask, false), setMark(answerMark))
+		}
 	}
 	return told
 }
