@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,7 +63,10 @@ way that loses large packets fails, and over UDP; and by each family of addresse
 both clusters have. At a provider the name of a Service leads to the address that it has there.
 Shows every way with what came of it, and for those that fail why and what to do; it ends with 1
 if one does. Ways that this cluster holds closed by its own choice, with spec.reachability of the
-Peering, are not tried and no failure. Not tried either, and said so, are two that take more than
+Peering, are not tried and no failure. GATEWAY says whether the pod here runs on the node that has
+the tunnel, "on", or on another one, "off", from which packets go to that first: where only one of
+both works, the way between this cluster's nodes is to be looked at. Where a provider's pod runs is
+not known here; the same test there says it. Not tried either, and said so, are two that take more than
 pods, unless --with names them: load-balancer has this cluster give each pod a load balancer, which
 may cost something and be called by others meanwhile; api has pods at providers call home's API
 server, for which they get a token of an account without rights. All is removed at the end. NAME is
@@ -140,7 +144,7 @@ func (o *testNetwork) run(ctx context.Context, e *Env, args []string) (err error
 		return err
 	}
 	w.balanced(ctx, e, progress, o.settle)
-	pods, err := w.ends(ctx)
+	pods, err := w.ends(ctx, w.gateways(ctx, e.Clock.Now()))
 	if err != nil {
 		return describe(err, c)
 	}
@@ -258,7 +262,7 @@ func printPaths(w io.Writer, paint screen.Paint, width int, results []reach.Resu
 	}
 	var rows [][]screen.Cell
 	for _, r := range results {
-		row := screen.Row(r.From, r.To, by(r), "ok", (time.Duration(r.Micros) * time.Microsecond).Round(10*time.Microsecond).String(), r.Client)
+		row := screen.Row(r.From, r.To, by(r), "ok", (time.Duration(r.Micros) * time.Microsecond).Round(10*time.Microsecond).String(), r.Client, cmp.Or(string(r.Gateway), "-"))
 		row[3].Colour = screen.Green
 		if !r.OK {
 			row[3] = screen.Cell{Text: "fails", Colour: screen.Red}
@@ -272,7 +276,7 @@ func printPaths(w io.Writer, paint screen.Paint, width int, results []reach.Resu
 		}
 		rows = append(rows, row)
 	}
-	if err := screen.Table(w, paint, width, []string{"FROM", "TO", "BY", "RESULT", "CONNECT", "SEEN AS"}, rows); err != nil {
+	if err := screen.Table(w, paint, width, []string{"FROM", "TO", "BY", "RESULT", "CONNECT", "SEEN AS", "GATEWAY"}, rows); err != nil {
 		return err
 	}
 	told := map[string]bool{}
@@ -296,7 +300,7 @@ func printPaths(w io.Writer, paint screen.Paint, width int, results []reach.Resu
 }
 
 // ends are the pods as reach knows them.
-func (w *testbed) ends(ctx context.Context) ([]reach.Pod, error) {
+func (w *testbed) ends(ctx context.Context, gateways map[string]string) ([]reach.Pod, error) {
 	var pods corev1.PodList
 	var services corev1.ServiceList
 	if err := errors.Join(w.cluster.Client.List(ctx, &pods, client.InNamespace(w.namespace)), w.cluster.Client.List(ctx, &services, client.InNamespace(w.namespace))); err != nil {
@@ -311,7 +315,9 @@ func (w *testbed) ends(ctx context.Context) ([]reach.Pod, error) {
 		p := &pods.Items[i]
 		end := reach.Pod{Name: p.Name, Cluster: w.own, Home: w.at[p.Name] == "", Addresses: reach.Of(podIPs(p)...), Nodes: reach.Of(w.nodeAddresses...), Seen: map[string]reach.Addresses{},
 			Unbalanced: "It takes a load balancer of this cluster: --with " + withBalancer, Unasked: "It takes a token of this cluster at the provider: --with " + withAPI}
-		if !end.Home {
+		if end.Home {
+			end.Node, end.Gateways = p.Spec.NodeName, gateways
+		} else {
 			end.Cluster = w.at[p.Name]
 		}
 		if w.balance {

@@ -179,6 +179,11 @@ func addressed(f ConnectionFacts, from, to string, w way) Step {
 	a := w.to
 	if from != "" {
 		there, ok := v1alpha1.ViewOf(f.Links[from].SeenAs, a)
+		if !ok && to == "" && f.To.Spec.HostNetwork {
+			s.Evidence = fmt.Sprintf("it has hostNetwork, so that %s is its node's, and nothing stands for nodes at %s; Services are there without it, too", a, from)
+			s.Remedy = "run it without hostNetwork, or have a pod without that in front of it"
+			return s
+		}
 		if !ok {
 			s.Evidence = fmt.Sprintf("%s is in no range that %s sees", a, from)
 			s.Remedy = "see which are: pelago status " + from

@@ -82,6 +82,10 @@ func TestConnection(t *testing.T) {
 		{"no view there", link(func(l *Link) { l.SeenAs = nil }), "a network with milan", "no view of this cluster"},
 		{"no address here", func(f *ConnectionFacts) { f.To.Status.PodIP, f.To.Status.PodIPs = "", nil }, "db has an address", "none here yet"},
 		{"no address there", both(back, func(f *ConnectionFacts) { f.To = pod("web", "rome-1", "10.99.0.1") }), "web has an address", "no range that milan sees"},
+		{"a node's address", both(back, func(f *ConnectionFacts) {
+			f.To = pod("web", "rome-1", "192.168.0.1")
+			f.To.Spec.HostNetwork = true
+		}), "web has an address", "it has hostNetwork"},
 		{"the tunnel is down", link(func(l *Link) { l.Up, l.Problem, l.Remedy = false, "nothing comes back", "see UDP" }), "the tunnel to milan", "nothing comes back"},
 		{"nothing offloaded there", both(back, func(f *ConnectionFacts) { f.Mapped = nil }), "let it begin", "not offloaded to milan"},
 		{"no Service", both(back, func(f *ConnectionFacts) { f.Slices = nil }), "let it begin", "no Service selects web"},

@@ -80,6 +80,35 @@ type Pod struct {
 	Unbalanced string
 	// Unasked says why it does not call home's API, "" if it does.
 	Unasked string
+	// Node is where it runs, of a pod of this cluster, and Gateways are the nodes here that have the tunnels, by
+	// peering; none of one that is not known.
+	Node     string
+	Gateways map[string]string
+}
+
+// Place is where the pod of this cluster at an end of a way runs.
+type Place string
+
+// Places: on the node that is gateway to the peer at the other end, or on another one, from which packets go to it first.
+// It is "" where that is not known, and where no pod of this cluster is at an end.
+const (
+	OnGateway  Place = "on"
+	OffGateway Place = "off"
+)
+
+// placed is where the pod of this cluster at an end of a way runs. Of those of a peer its own cluster alone knows.
+func placed(from, to Pod) Place {
+	here, there := from, to
+	if to.Home {
+		here, there = to, from
+	}
+	switch gateway := here.Gateways[there.Cluster]; {
+	case !here.Home || there.Home || gateway == "" || here.Node == "":
+		return ""
+	case gateway == here.Node:
+		return OnGateway
+	}
+	return OffGateway
 }
 
 // Path is a way from a pod to another one, or to home's API.
@@ -231,6 +260,8 @@ type Result struct {
 	OK     bool   `json:"ok"`
 	Client string `json:"client,omitempty"`
 	Micros int64  `json:"micros,omitempty"`
+	// Gateway says whether the pod here runs on the node of this cluster's gateway to the other end.
+	Gateway Place `json:"gateway,omitempty"`
 	// Closed says whose choice holds the way closed, which is then not tried.
 	Closed string `json:"closed,omitempty"`
 	// Why it is not, and what to do.
@@ -246,6 +277,9 @@ func Judge(p Path, a Answer, pods []Pod) Result {
 	r := Result{Path: p, Client: a.Client, Micros: a.Micros}
 	from, to := find(pods, p.From), find(pods, p.To)
 	peer := cmp.Or(elsewhere(to), elsewhere(from))
+	if r.Gateway = placed(from, to); p.To == API {
+		r.Gateway = ""
+	}
 	switch {
 	case p.Untried != "":
 	case p.Host == "":

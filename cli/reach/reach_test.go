@@ -260,3 +260,23 @@ func TestServe(t *testing.T) {
 		t.Error("it listens nowhere")
 	}
 }
+
+// TestPlaced: where the pod here runs is said of the ways between it and those at a peer whose gateway is known.
+func TestPlaced(t *testing.T) {
+	home := Pod{Name: "home", Cluster: "rome", Home: true, Node: "rome-1", Gateways: map[string]string{"milan": "rome-1", "oslo": "rome-2"}}
+	milan, oslo, turin := Pod{Name: "milan", Cluster: "milan"}, Pod{Name: "oslo", Cluster: "oslo"}, Pod{Name: "turin", Cluster: "turin"}
+	nowhere := home
+	nowhere.Name, nowhere.Node = "nowhere", ""
+	for _, c := range []struct {
+		from, to Pod
+		want     Place
+	}{
+		{home, milan, OnGateway}, {milan, home, OnGateway}, {home, oslo, OffGateway}, {oslo, home, OffGateway},
+		{home, turin, ""}, {milan, oslo, ""}, {nowhere, milan, ""}, {home, nowhere, ""}, {milan, Pod{Name: API}, ""},
+	} {
+		r := Judge(Path{From: c.from.Name, To: c.to.Name, Host: "10.81.0.7"}, Answer{Server: c.to.Name}, []Pod{c.from, c.to})
+		if r.Gateway != c.want {
+			t.Errorf("from %s to %s: %q, want %q", c.from.Name, c.to.Name, r.Gateway, c.want)
+		}
+	}
+}

@@ -103,7 +103,7 @@ func gatewayTable(c Config, g Gateway) *table {
 		}
 		destination.add(cameBy(g.Tunnel), destinationIs(d.At, d.UDP), dnatTo(d.To))
 	}
-	t.chains = slices.Concat([]chain{destination}, t.guard(g, ends), []chain{localChain(g), policyChain(t, g, ends), source, askedChain(g), toldChain(g, ends), answersChain(g)}, ownChains(g))
+	t.chains = slices.Concat([]chain{destination}, t.guard(g, ends), []chain{localChain(g), policyChain(t, g, ends), source, askedChain(g), toldChain(g, ends), answersChain(g, ends), hopsChain(g)}, ownChains(g))
 	return t
 }
 

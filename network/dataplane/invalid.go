@@ -7,6 +7,9 @@ import "github.com/google/nftables/expr"
 // outage, would be for a connection that the pod never had, and the pod's reset would end at the server
 // the one that it was of. Not every kube-proxy drops them.
 //
+// The same holds of what is for the node itself: its processes call by Services as well, and callers of a node
+// port have the node's address until it is translated back. The node sees all of such a connection.
+//
 // What a node passes on between our devices stays: it need not have seen all of a connection whose
 // gateway was elsewhere for a while, and translates nothing of it. Nor is it for us to drop what is no
 // TCP: nobody resets that, and errors that tell of too large packets may be of connections that a network
@@ -19,7 +22,9 @@ func unknown(t *table, c Config) {
 	u := chain{name: "unknown", kind: filterChain, hook: forwarding, priority: -350}
 	u.add(cameBy(devicePrefix+"*"), leavesByOther(devicePrefix+"*"), isTCP(), connection(invalid), countedDrop(DropInvalid))
 	u.add(leavesBy(devicePrefix+"*"), cameByOther(devicePrefix+"*"), resets(), connection(invalid), countedDrop(DropInvalid))
-	t.chains = append(t.chains, u)
+	own := chain{name: "unknown-here", kind: filterChain, hook: input, priority: -350}
+	own.add(cameBy(devicePrefix+"*"), isTCP(), connection(invalid), countedDrop(DropInvalid))
+	t.chains = append(t.chains, u, own)
 }
 
 // resets holds for segments that end a connection of TCP.

@@ -65,6 +65,14 @@ func errorSource(v4 bool) netip.Addr {
 	return netip.MustParseAddr("fd70:656c:6167:6f00::2") // "pelago"
 }
 
+// beyondSource is the address by which all are seen here that are on the way beyond the tunnel.
+func beyondSource(v4 bool) netip.Addr {
+	if v4 {
+		return number(0x0003).nextHop(v4)
+	}
+	return errorSource(v4).Next()
+}
+
 // state is what is wanted of one network namespace.
 type state struct {
 	links      []link

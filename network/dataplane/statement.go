@@ -30,7 +30,8 @@ const (
 	tcpSyn, tcpRst     = 0x02, 0x04
 	tcpAck             = 0x10
 	counterObject      = 1
-	// destinationTranslated is a bit of a connection's status.
+	// These are bits of a connection's status.
+	connectionConfirmed   = 1 << 3
 	destinationTranslated = 1 << 5
 	optionMaxSegment      = 2
 )
@@ -218,10 +219,15 @@ func dnatTo(to netip.AddrPort) statement {
 }
 
 // translated holds for connections whose destination was translated.
-func translated() statement {
-	return statement{text: "ct status dnat", exprs: []expr.Any{
+func translated() statement { return hasStatus("dnat", destinationTranslated) }
+
+// confirmed holds for connections of which a packet has passed.
+func confirmed() statement { return hasStatus("confirmed", connectionConfirmed) }
+
+func hasStatus(text string, bits uint32) statement {
+	return statement{text: "ct status " + text, exprs: []expr.Any{
 		&expr.Ct{Register: register, Key: expr.CtKeySTATUS},
-		mask(native(destinationTranslated)),
+		mask(native(bits)),
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: register, Data: native(0)},
 	}}
 }

@@ -85,8 +85,9 @@ func TestTooLargeFurther(t *testing.T) {
 	}
 }
 
-// testCarried sends what is too large for one of the sides, and what is for both.
-func testCarried(t *testing.T, w *world, mtus [2]int) {
+// carry has the nodes of rome and milan carry so much.
+func (w *world) carry(t *testing.T, mtus [2]int) {
+	t.Helper()
 	for i, s := range []*side{w.rome, w.milan} {
 		for j := range s.Nodes {
 			s.in.Nodes[j].MTU = mtus[i]
@@ -95,6 +96,11 @@ func testCarried(t *testing.T, w *world, mtus [2]int) {
 		s.apply(t)
 	}
 	w.alive(t)
+}
+
+// testCarried sends what is too large for one of the sides, and what is for both.
+func testCarried(t *testing.T, w *world, mtus [2]int) {
+	w.carry(t, mtus)
 	for what, send := range map[string]func(*netnstest.Place, netip.Addr, netip.Addr) error{
 		"echo of 1360 bytes": func(p *netnstest.Place, from, to netip.Addr) error { return p.Ping(from, to, 1360, netnstest.Patience) },
 		"echo of 9000 bytes": func(p *netnstest.Place, from, to netip.Addr) error { return p.Ping(from, to, 9000, netnstest.Patience) },
@@ -181,9 +187,13 @@ func echoUDP(t *testing.T, p *netnstest.Place) {
 // sendUDP sends a datagram until it comes back. It may not be made smaller on its way, which the first
 // ones are for to find out.
 func sendUDP(p *netnstest.Place, to netip.Addr, size int) error {
+	return sendUDPTo(p, netip.AddrPortFrom(to, netnstest.Port), size)
+}
+
+func sendUDPTo(p *netnstest.Place, to netip.AddrPort, size int) error {
 	var c net.Conn
 	if err := netns.In(p.File, func() (err error) {
-		c, err = net.Dial("udp", netip.AddrPortFrom(to, netnstest.Port).String())
+		c, err = net.Dial("udp", to.String())
 		return err
 	}); err != nil {
 		return err
