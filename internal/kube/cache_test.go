@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -146,7 +147,7 @@ func TestCache(t *testing.T) {
 func TestCacheFaults(t *testing.T) {
 	f, api := newFront(t, (*httptest.Server).Start)
 	c, namespace := newClient(t, api.Config), api.Namespace(t)
-	made, err := newClient(t, &rest.Config{Host: f.URL}).Cache(keep, Query{Of: &corev1.ConfigMap{}, Namespace: namespace, Labels: labels.SelectorFromSet(labels.Set{"kube-test": "f"})})
+	made, err := newClient(t, &rest.Config{Host: f.URL, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}).Cache(keep, Query{Of: &corev1.ConfigMap{}, Namespace: namespace, Labels: labels.SelectorFromSet(labels.Set{"kube-test": "f"})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,26 +194,20 @@ func TestCacheFaults(t *testing.T) {
 	change("b")
 	f.now(nil)
 	until(t, "what has come while the server was away is held", func() bool { return slices.Equal(held(t, made), []string{"a", "b"}) })
-	// From now on a watch that knows a version is told that this is too old.
-	var expired int
-	f.now(func(w http.ResponseWriter, r *http.Request) bool {
-		q := r.URL.Query()
-		if q.Get("watch") == "" || q.Get("sendInitialEvents") != "" || q.Get("resourceVersion") == "" {
-			return gone(w, r)
-		}
-		mu.Lock()
-		expired++
-		mu.Unlock()
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprint(w, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","message":"too old resource version","code":410}}`)
-		return true
-	})
+	f.mu.Lock()
+	f.asked = nil
+	f.mu.Unlock()
+	f.judging(gone) // which what goes on already does not notice
+	if n := f.say(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","message":"too old resource version","code":410}}`); n != 1 {
+		t.Errorf("%d watches were told that they are too old", n)
+	}
 	change("c")
-	until(t, "a watch was told that it is too old", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return expired > 0
-	})
+	until(t, "it asks again", func() bool { return len(f.heads(http.MethodGet, "Accept")) > 0 })
 	f.now(nil)
-	until(t, "all is read anew after that", func() bool { return slices.Equal(held(t, made), []string{"a", "b", "c"}) })
+	until(t, "what has come meanwhile is held", func() bool { return slices.Equal(held(t, made), []string{"a", "b", "c"}) })
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if q := f.asked[0].URL.Query(); q.Get("watch") != "" && q.Get("sendInitialEvents") == "" {
+		t.Errorf("after it was told that its version is too old it asks what came after that: %v", q)
+	}
 }

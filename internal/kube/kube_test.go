@@ -2,18 +2,22 @@ package kube
 
 import (
 	"context"
+	"encoding/pem"
+	"errors"
+	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
-
-	"encoding/pem"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -55,6 +59,53 @@ type front struct {
 	judge  func(w http.ResponseWriter, r *http.Request) (answered bool)
 	asked  []*http.Request
 	behind http.Handler
+	// streams are the watches that go on.
+	streams map[*stream]bool
+}
+
+// stream is a watch, into which can be written.
+type stream struct {
+	*io.PipeReader
+	in   *io.PipeWriter
+	from io.Closer
+}
+
+// Close ends it at both ends.
+func (s *stream) Close() error { return errors.Join(s.PipeReader.Close(), s.from.Close()) }
+
+// watched takes a watch into the streams.
+func (f *front) watched(r *http.Response) error {
+	if r.Request.URL.Query().Get("watch") == "" || r.StatusCode != http.StatusOK {
+		return nil
+	}
+	out, in := io.Pipe()
+	s, from := &stream{out, in, r.Body}, r.Body
+	r.Body = s
+	f.mu.Lock()
+	f.streams[s] = true
+	f.mu.Unlock()
+	go func() {
+		_, err := io.Copy(in, from)
+		_ = in.CloseWithError(err)
+		f.mu.Lock()
+		delete(f.streams, s)
+		f.mu.Unlock()
+	}()
+	return nil
+}
+
+// say says something in all watches, and ends them.
+func (f *front) say(text string) (heard int) {
+	f.mu.Lock()
+	all := slices.Collect(maps.Keys(f.streams))
+	f.mu.Unlock()
+	for _, s := range all {
+		if _, err := io.WriteString(s.in, text); err == nil {
+			heard++
+		}
+		_ = s.in.Close()
+	}
+	return heard
 }
 
 func newFront(t *testing.T, begin func(*httptest.Server)) (*front, *kubetest.APIServer) {
@@ -68,10 +119,11 @@ func newFront(t *testing.T, begin func(*httptest.Server)) (*front, *kubetest.API
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &front{behind: &httputil.ReverseProxy{Transport: transport, FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
+	f := &front{streams: map[*stream]bool{}}
+	f.behind = &httputil.ReverseProxy{Transport: transport, FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(to)
 		r.Out.Header.Del("Authorization")
-	}, ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) }}}
+	}, ModifyResponse: f.watched, ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) }}
 	f.Server = httptest.NewUnstartedServer(f)
 	begin(f.Server)
 	t.Cleanup(func() {
@@ -94,10 +146,15 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // now has it judge requests from now on, those that wait for an answer too.
 func (f *front) now(judge func(w http.ResponseWriter, r *http.Request) bool) {
-	f.mu.Lock()
-	f.judge = judge
-	f.mu.Unlock()
+	f.judging(judge)
 	f.CloseClientConnections()
+}
+
+// judging has it judge new requests.
+func (f *front) judging(judge func(w http.ResponseWriter, r *http.Request) bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.judge = judge
 }
 
 // heads are the values of a header in what was asked with a method.
@@ -130,6 +187,7 @@ func until(t *testing.T, what string, done func() bool) {
 // object stays that was there before it was read.
 func TestClient(t *testing.T) {
 	f, api := newFront(t, (*httptest.Server).Start)
+	api.Client(t) // which makes our kinds known
 	c, namespace := newClient(t, &rest.Config{Host: f.URL}), api.Namespace(t)
 	of := metav1.ObjectMeta{Namespace: namespace, Name: "one", Annotations: map[string]string{"was": "here"}}
 	lease, own := &coordinationv1.Lease{ObjectMeta: of}, &v1alpha1.NetworkConfig{ObjectMeta: of}
@@ -169,45 +227,62 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// TestToken holds that a token is read from its file again, and who answers is asked for a certificate.
-func TestToken(t *testing.T) {
+// TestAuthority holds that who answers has to have a certificate of the authority in a file.
+func TestAuthority(t *testing.T) {
 	f, api := newFront(t, (*httptest.Server).StartTLS)
-	right := func(token string) func(w http.ResponseWriter, r *http.Request) bool {
-		return func(w http.ResponseWriter, r *http.Request) bool {
-			if r.Header.Get("Authorization") == "Bearer "+token {
-				return false
-			}
-			w.WriteHeader(http.StatusUnauthorized)
-			return true
-		}
+	authority := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	place := t.TempDir()
-	write := func(name, text string) string {
-		at := filepath.Join(place, name)
-		if err := os.WriteFile(at, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return at
+	key := types.NamespacedName{Namespace: api.Namespace(t), Name: "none"}
+	c := newClient(t, &rest.Config{Host: f.URL, TLSClientConfig: rest.TLSClientConfig{CAFile: authority}})
+	if err := c.Get(t.Context(), key, &corev1.ConfigMap{}); !apierrors.IsNotFound(err) {
+		t.Errorf("a server of the authority: %v", err)
 	}
-	authority := write("ca.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.Certificate().Raw})))
-	f.now(right("first"))
-	c := newClient(t, &rest.Config{Host: f.URL, BearerTokenFile: write("token", "first"), TLSClientConfig: rest.TLSClientConfig{CAFile: authority}})
-	get := func() error {
-		return c.Get(t.Context(), types.NamespacedName{Namespace: api.Namespace(t), Name: "none"}, &corev1.ConfigMap{})
-	}
-	if err := get(); !apierrors.IsNotFound(err) {
-		t.Errorf("with its token: %v", err)
-	}
-	f.now(right("second"))
-	if err := get(); !apierrors.IsUnauthorized(err) {
-		t.Errorf("with a token that is not good any more: %v", err)
-	}
-	write("token", "second")
-	until(t, "the new token is used", func() bool { return apierrors.IsNotFound(get()) })
-	stranger := newClient(t, &rest.Config{Host: f.URL, BearerToken: "second"})
-	if err := stranger.Get(t.Context(), types.NamespacedName{Namespace: "x", Name: "none"}, &corev1.ConfigMap{}); err == nil || !strings.Contains(err.Error(), "certificate") {
+	if err := newClient(t, &rest.Config{Host: f.URL}).Get(t.Context(), key, &corev1.ConfigMap{}); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("a server that nobody vouches for: %v", err)
 	}
+}
+
+// TestToken holds, in a time of its own, that a token is read from its file again: an API server takes
+// it for an hour.
+func TestToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file, seen := filepath.Join(t.TempDir(), "token"), ""
+		write := func(token string) {
+			if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write("first")
+		c := newClient(t, &rest.Config{Host: "http://api", BearerTokenFile: file, Transport: answers(func(r *http.Request) {
+			seen = r.Header.Get("Authorization")
+		})})
+		get := func() {
+			if err := c.Get(t.Context(), types.NamespacedName{Namespace: "x", Name: "none"}, &corev1.ConfigMap{}); !apierrors.IsNotFound(err) {
+				t.Errorf("what is not there: %v", err)
+			}
+		}
+		if get(); seen != "Bearer first" {
+			t.Errorf("it asks with %q", seen)
+		}
+		write("second")
+		<-time.After(2 * time.Minute)
+		if get(); seen != "Bearer second" {
+			t.Errorf("two minutes later it asks with %q", seen)
+		}
+	})
+}
+
+// answers is a server that has nothing.
+type answers func(*http.Request)
+
+// RoundTrip answers that.
+func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	a(r)
+	w := httptest.NewRecorder()
+	http.NotFound(w, r)
+	return w.Result(), nil
 }
 
 // run runs a cache until the test ends or stop is called.
