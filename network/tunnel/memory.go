@@ -35,6 +35,9 @@ const (
 	// that time are traffic.
 	trimEvery = time.Second
 	trimAfter = 64
+	// calmAfter is how long after the last device was made is given back what that took: of so large a
+	// heap the runtime keeps a tenth for later, though it was not touched.
+	calmAfter = 3 * time.Second
 	// garbageMost is how much garbage, in bytes, there may be before it is collected while there is
 	// traffic, garbageQuiet how much while there is none, and deviceBuffers what a device has waiting.
 	garbageMost, garbageQuiet, deviceBuffers = 16 << 20, 4 << 20, 25 << 20
@@ -143,11 +146,12 @@ func forget(b []byte) {
 // the same ones again, and what once filled them would stay.
 func unrefer(list [][]byte) { clear(list[len(list):cap(list)]) }
 
-// pacing is how many devices there are in this process, how many readers of theirs have traffic, and
-// which percentage was asked for last.
+// pacing is how many devices there are in this process, how many readers of theirs have traffic, which
+// percentage was asked for last, and what gives back soon after one was made what that took.
 var pacing struct {
 	sync.Mutex
 	devices, busy, percent int
+	calm                   *time.Timer
 }
 
 // setting is held by who sets a percentage.
@@ -161,6 +165,13 @@ func pace(devices, busy int) {
 	defer pacing.Unlock()
 	pacing.devices += devices
 	pacing.busy += busy
+	if devices > 0 {
+		if pacing.calm == nil {
+			pacing.calm = time.AfterFunc(calmAfter, rest)
+		} else {
+			pacing.calm.Reset(calmAfter)
+		}
+	}
 	if now := percent(pacing.devices, pacing.busy); now != pacing.percent {
 		pacing.percent = now
 		go setPercent() // which waits for a collection that goes on, and no packet does

@@ -89,6 +89,17 @@ func TestPace(t *testing.T) {
 	}
 }
 
+// TestCalm holds that what it takes to make a device is to be given back soon.
+func TestCalm(t *testing.T) {
+	pace(1, 0)
+	t.Cleanup(func() { pace(-1, 0) })
+	pacing.Lock()
+	defer pacing.Unlock()
+	if pacing.calm == nil || !pacing.calm.Stop() {
+		t.Error("nothing is going to give it back")
+	}
+}
+
 // message is one of the library's kinds, about a session, of a size.
 func message(kind, session uint32, size int) []byte {
 	b := binary.LittleEndian.AppendUint32(nil, kind)
