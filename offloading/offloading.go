@@ -21,6 +21,7 @@ import (
 	"github.com/pelago-dev/pelago/internal/access"
 	"github.com/pelago-dev/pelago/internal/fleet"
 	"github.com/pelago-dev/pelago/internal/serving"
+	"github.com/pelago-dev/pelago/internal/trust"
 	"github.com/pelago-dev/pelago/offloading/admission"
 	"github.com/pelago-dev/pelago/offloading/consumer"
 	"github.com/pelago-dev/pelago/offloading/kubelet"
@@ -76,7 +77,7 @@ type Tunnels interface {
 
 // Register adds all of offloading to a manager, before the fleet runs.
 func Register(mgr ctrl.Manager, o Options) error {
-	authorities, err := access.Follow(mgr)
+	authorities, err := trust.Follow(mgr)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
-	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/pelago-dev/pelago/internal/vitals"
 	"github.com/pelago-dev/pelago/network/agent"
@@ -38,7 +37,6 @@ func work(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
-	ctrl.SetLogger(logger)
 	klog.SetLogger(logger.WithName("kubernetes"))
 	keeper, left, err := holder.Open(os.NewFile(holderFile, "holder"))
 	if err != nil {
@@ -83,7 +81,7 @@ func show(ctx context.Context, a *agent.Agent, config *rest.Config, address stri
 		return err
 	}
 	for ctx.Err() == nil {
-		shown, err := vitals.Listen(vitals.Options{Address: address, Client: client, Gatherer: registry, Logger: logger.WithName("vitals")})
+		shown, err := vitals.Listen(vitals.Options{Address: address, Ask: client.Create, Gatherer: registry, Logger: logger.WithName("vitals")})
 		if err == nil {
 			shown.AddReadyzCheck("agent", a.Ready)
 			return shown.Serve(ctx)

@@ -31,6 +31,7 @@ import (
 	"github.com/pelago-dev/pelago/internal/fleet"
 	"github.com/pelago-dev/pelago/internal/home"
 	"github.com/pelago-dev/pelago/internal/serving"
+	"github.com/pelago-dev/pelago/internal/trust"
 	"github.com/pelago-dev/pelago/internal/vitals"
 	"github.com/pelago-dev/pelago/network"
 	"github.com/pelago-dev/pelago/peering/tenant"
@@ -108,7 +109,7 @@ func run(ctx context.Context, config *rest.Config, s settings) error {
 		return fmt.Errorf("making a client: %w", err)
 	}
 	shown, err := vitals.Listen(vitals.Options{
-		Address: s.address, Client: direct, Gatherer: s.registry, Logger: logr.FromContextOrDiscard(ctx).WithName("vitals"),
+		Address: s.address, Ask: trust.Ask(direct), Gatherer: s.registry, Logger: logr.FromContextOrDiscard(ctx).WithName("vitals"),
 	})
 	if err != nil {
 		return err

@@ -22,7 +22,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/internal/kube"
 )
 
 // What is remembered, and how many questions are open at the API server.
@@ -35,11 +36,14 @@ const (
 	maxTokenLength = 8 << 10
 )
 
+// Ask has the API server answer a review of authentication.k8s.io/v1 or authorization.k8s.io/v1: it
+// creates that, and makes it what has become of it.
+type Ask func(ctx context.Context, review kube.Object) error
+
 // Options are what a Gate is made of.
 type Options struct {
-	// Client asks the API server; its scheme has authentication.k8s.io and
-	// authorization.k8s.io, both v1.
-	Client client.Client
+	// Ask asks the API server.
+	Ask Ask
 	// Authorities of client certificates; without them certificates count for nothing.
 	Authorities *Authorities
 	// Clock ages what is remembered; the real one if nil.
@@ -231,7 +235,7 @@ func (g *Gate) remember(k key, status int, now time.Time) {
 // identify has the API server say whose token it is.
 func (g *Gate) identify(ctx context.Context, token string) (authenticationv1.UserInfo, bool, error) {
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
-	if err := g.options.Client.Create(ctx, review); err != nil {
+	if err := g.options.Ask(ctx, review); err != nil {
 		return authenticationv1.UserInfo{}, false, fmt.Errorf("asking whose token it is: %w", err)
 	}
 	return review.Status.User, review.Status.Authenticated, nil
@@ -248,7 +252,7 @@ func (g *Gate) authorize(ctx context.Context, user authenticationv1.UserInfo, as
 			User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
 			ResourceAttributes: a.Resource, NonResourceAttributes: a.Path,
 		}}
-		if err := g.options.Client.Create(ctx, review); err != nil {
+		if err := g.options.Ask(ctx, review); err != nil {
 			return 0, fmt.Errorf("asking what a user may do: %w", err)
 		}
 		if review.Status.Allowed {

@@ -15,21 +15,19 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	testingclock "k8s.io/utils/clock/testing"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/pelago-dev/pelago/internal/kube"
 )
 
 // asked counts the questions about tokens and answers them as if there were a server.
-func asked(count *atomic.Int64, answer func(token string) error) client.Client {
-	return interceptor.NewClient(nil, interceptor.Funcs{
-		Create: func(_ context.Context, _ client.WithWatch, obj client.Object, _ ...client.CreateOption) error {
-			if review, ok := obj.(*authenticationv1.TokenReview); ok {
-				count.Add(1)
-				return answer(review.Spec.Token)
-			}
-			return nil
-		},
-	})
+func asked(count *atomic.Int64, answer func(token string) error) Ask {
+	return func(_ context.Context, o kube.Object) error {
+		if review, ok := o.(*authenticationv1.TokenReview); ok {
+			count.Add(1)
+			return answer(review.Spec.Token)
+		}
+		return nil
+	}
 }
 
 func bearer(token string) *http.Request {
@@ -44,7 +42,7 @@ func TestGateRemembers(t *testing.T) {
 	now := testingclock.NewFakePassiveClock(time.Unix(1e9, 0))
 	var count atomic.Int64
 	var fault error
-	g := New(Options{Client: asked(&count, func(string) error { return fault }), Clock: now})
+	g := New(Options{Ask: asked(&count, func(string) error { return fault }), Clock: now})
 	ask := func(token string, want int, questions int64) {
 		t.Helper()
 		count.Store(0)
@@ -81,7 +79,7 @@ func TestGateBoundsQuestions(t *testing.T) {
 	if err := trusted.Set(map[string]string{keyClientCA: ca.pem()}); err != nil {
 		t.Fatal(err)
 	}
-	g := New(Options{Client: asked(&count, func(string) error { return nil }), Authorities: trusted})
+	g := New(Options{Ask: asked(&count, func(string) error { return nil }), Authorities: trusted})
 	for range questions {
 		g.strangers <- struct{}{}
 	}
@@ -123,15 +121,13 @@ func TestGateAsks(t *testing.T) {
 		t.Fatal(err)
 	}
 	var specs []authorizationv1.SubjectAccessReviewSpec
-	c := interceptor.NewClient(nil, interceptor.Funcs{
-		Create: func(_ context.Context, _ client.WithWatch, obj client.Object, _ ...client.CreateOption) error {
-			review := obj.(*authorizationv1.SubjectAccessReview)
-			specs = append(specs, review.Spec)
-			review.Status.Allowed = review.Spec.ResourceAttributes.Subresource == "proxy"
-			return nil
-		},
-	})
-	g := New(Options{Client: c, Authorities: trusted})
+	ask := func(_ context.Context, o kube.Object) error {
+		review := o.(*authorizationv1.SubjectAccessReview)
+		specs = append(specs, review.Spec)
+		review.Status.Allowed = review.Spec.ResourceAttributes.Subresource == "proxy"
+		return nil
+	}
+	g := New(Options{Ask: ask, Authorities: trusted})
 	r := httptest.NewRequest(http.MethodGet, "/pods", nil)
 	r.TLS = &tls.ConnectionState{PeerCertificates: ca.user(t, "admin", "ops")}
 	either := []Asked{{Resource: &authorizationv1.ResourceAttributes{Subresource: "pods"}}, {Resource: &authorizationv1.ResourceAttributes{Subresource: "proxy"}}}

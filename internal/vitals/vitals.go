@@ -20,7 +20,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/internal/access"
 )
@@ -40,9 +39,8 @@ const (
 type Options struct {
 	// Address to listen on, such as :8443.
 	Address string
-	// Client asks the API server who a token belongs to and what he may do; its scheme
-	// has authentication.k8s.io and authorization.k8s.io, both v1.
-	Client client.Client
+	// Ask asks the API server who a token belongs to and what he may do.
+	Ask access.Ask
 	// Gatherer is where metrics come from.
 	Gatherer prometheus.Gatherer
 	// Logger is told of what goes wrong while serving.
@@ -123,7 +121,7 @@ func (s *Server) handler() http.Handler {
 	metrics := promhttp.HandlerFor(s.options.Gatherer, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: scrapesAtOnce, Timeout: scrapeLimit,
 	})
-	asks := access.New(access.Options{Client: s.options.Client, Clock: s.options.Clock, Logger: s.options.Logger})
+	asks := access.New(access.Options{Ask: s.options.Ask, Clock: s.options.Clock, Logger: s.options.Logger})
 	mux.Handle("GET /metrics", gate{access: asks, behind: metrics})
 	return mux
 }

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/internal/kubetest"
+	"github.com/pelago-dev/pelago/internal/trust"
 )
 
 // serve starts a server that shows one metric, and returns how to get a path of it.
@@ -26,7 +27,7 @@ func serve(t *testing.T, c client.Client) (*Server, func(path, token string) (in
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "pelago_test", Help: "A test."}, func() float64 { return 1 }))
-	s, err := Listen(Options{Address: "127.0.0.1:0", Client: c, Gatherer: registry, Logger: logr.Discard()})
+	s, err := Listen(Options{Address: "127.0.0.1:0", Ask: trust.Ask(c), Gatherer: registry, Logger: logr.Discard()})
 	if err != nil {
 		t.Fatal(err)
 	}

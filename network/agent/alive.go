@@ -7,7 +7,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -147,7 +147,7 @@ func (a *Agent) ask(ctx context.Context, node string) {
 	limited, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
 	l := &coordinationv1.Lease{}
-	err := a.lease.client.Get(limited, client.ObjectKey{Namespace: a.options.Namespace, Name: v1alpha1.AgentLease(node)}, l)
+	err := a.lease.client.Get(limited, types.NamespacedName{Namespace: a.options.Namespace, Name: v1alpha1.AgentLease(node)}, l)
 	if apierrors.IsNotFound(err) {
 		l, err = nil, nil
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"strings"
 	"sync"
 	"time"
@@ -26,10 +25,9 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 	"github.com/pelago-dev/pelago/network/ration"
 )
 
@@ -46,11 +44,8 @@ import (
 // cluster is what this node's agent sees of its cluster.
 type cluster struct {
 	options Options
-	web     *http.Client
-	scheme  *runtime.Scheme
-	mapper  apimeta.RESTMapper
-	direct  client.Client
-	main    cache.Cache
+	direct  *kube.Client
+	main    *kube.Cache
 	// changed is called when a plan may be another one, and passed when a pod of a tenant has
 	// changed and that means nothing to a plan.
 	changed, passed func()
@@ -72,9 +67,8 @@ type subject struct{ node, namespace, service, pods string }
 
 // follow is a cache of one subject.
 type follow struct {
-	cache    cache.Cache
-	informer cache.Informer
-	end      context.CancelFunc
+	*kube.Cache
+	end context.CancelFunc
 }
 
 // kinds are those that agents read or write, and whether they live in namespaces.
@@ -114,64 +108,49 @@ func newMapper() apimeta.RESTMapper {
 	mapper := apimeta.NewDefaultRESTMapper(nil)
 	for kind, scope := range kinds {
 		v1alpha1.AddKind(mapper, kind, scope)
-		mapper.Add(kind.GroupVersion().WithKind(kind.Kind+"List"), scope) // caches ask for it
 	}
 	return mapper
 }
 
 // NewClient makes a client of the kinds that agents know.
-func NewClient(config *rest.Config) (client.Client, error) {
+func NewClient(config *rest.Config) (*kube.Client, error) {
 	scheme, err := newScheme()
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.New(config, client.Options{Scheme: scheme, Mapper: newMapper()})
-	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
-	}
-	return c, nil
+	return kube.New(config, scheme, newMapper())
 }
 
 // newCluster makes the caches. Leases of other nodes are told to saw, of all else that
 // it is not what it was to changed, and of pods of tenants that they are, but for what nobody
 // reads, to passed.
 func newCluster(o Options, changed, passed func(), saw func(string, *coordinationv1.Lease)) (*cluster, error) {
-	scheme, err := newScheme()
+	direct, err := NewClient(o.Config)
 	if err != nil {
 		return nil, err
 	}
 	c := &cluster{
-		options: o, scheme: scheme, mapper: newMapper(), changed: changed, passed: passed, ready: make(chan struct{}), follows: map[subject]*follow{},
-	}
-	if c.web, err = rest.HTTPClientFor(o.Config); err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
-	}
-	if c.direct, err = client.New(o.Config, client.Options{HTTPClient: c.web, Scheme: scheme, Mapper: c.mapper}); err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		options: o, direct: direct, changed: changed, passed: passed, ready: make(chan struct{}), follows: map[subject]*follow{},
 	}
 	tenants := having(v1alpha1.LabelTenant, v1alpha1.LabelHomeUID)
 	given := having(v1alpha1.LabelTenant).Add(requirement(discoveryv1.LabelManagedBy, selection.Equals, v1alpha1.GroupVersion.Group))
-	there := map[string]cache.Config{o.Namespace: {}}
-	if c.main, err = c.cache(map[client.Object]cache.ByObject{
-		&corev1.Node{}: {}, &v1alpha1.NetworkConfig{}: {}, &v1alpha1.NetworkRules{}: {}, &v1alpha1.NetworkPath{}: {}, &v1alpha1.NamespaceMap{}: {}, &v1alpha1.NamespaceOffloading{}: {}, &v1alpha1.IPMapping{}: {},
-		&coordinationv1.Lease{}:      {Namespaces: there},
-		&corev1.Secret{}:             {Namespaces: there, Field: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.NetworkKeysName)},
-		&corev1.Pod{}:                {Label: tenants},
-		&corev1.Namespace{}:          {Label: having(v1alpha1.LabelTenant, v1alpha1.LabelHomeNamespace)},
-		&discoveryv1.EndpointSlice{}: {Label: given},
-	}); err != nil {
+	all := []kube.Query{
+		{Of: &corev1.Node{}}, {Of: &v1alpha1.NetworkConfig{}}, {Of: &v1alpha1.NetworkRules{}}, {Of: &v1alpha1.NetworkPath{}},
+		{Of: &v1alpha1.NamespaceMap{}}, {Of: &v1alpha1.NamespaceOffloading{}}, {Of: &v1alpha1.IPMapping{}},
+		{Of: &corev1.Secret{}, Namespace: o.Namespace, Fields: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.NetworkKeysName)},
+		{Of: &corev1.Pod{}, Labels: tenants},
+		{Of: &corev1.Namespace{}, Labels: having(v1alpha1.LabelTenant, v1alpha1.LabelHomeNamespace)},
+		{Of: &discoveryv1.EndpointSlice{}, Labels: given},
+	}
+	if c.main, err = c.direct.Cache(trim, append(all, kube.Query{Of: &coordinationv1.Lease{}, Namespace: o.Namespace})...); err != nil {
 		return nil, err
 	}
-	for _, o := range []client.Object{
-		&corev1.Node{}, &v1alpha1.NetworkConfig{}, &v1alpha1.NetworkRules{}, &v1alpha1.NetworkPath{}, &v1alpha1.NamespaceMap{}, &v1alpha1.NamespaceOffloading{}, &v1alpha1.IPMapping{},
-		&corev1.Secret{}, &corev1.Pod{}, &corev1.Namespace{}, &discoveryv1.EndpointSlice{},
-	} {
-		if _, err := c.listen(c.main, o, c.notify(o)); err != nil {
+	for _, q := range all {
+		if err := c.main.Listen(q.Of, c.notify(q.Of)); err != nil {
 			return nil, err
 		}
 	}
-	_, err = c.listen(c.main, &coordinationv1.Lease{}, leases(saw))
-	return c, err
+	return c, c.main.Listen(&coordinationv1.Lease{}, leases(saw))
 }
 
 // having selects objects that have labels.
@@ -191,32 +170,9 @@ func requirement(key string, is selection.Operator, values ...string) labels.Req
 	return *r
 }
 
-func (c *cluster) cache(of map[client.Object]cache.ByObject) (cache.Cache, error) {
-	none := true
-	made, err := cache.New(c.options.Config, cache.Options{
-		HTTPClient: c.web, Scheme: c.scheme, Mapper: c.mapper, ByObject: of,
-		DefaultTransform: trim, DefaultUnsafeDisableDeepCopy: &none, ReaderFailOnMissingInformer: true,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("making a cache: %w", err)
-	}
-	return made, nil
-}
-
-func (c *cluster) listen(in cache.Cache, o client.Object, handler toolscache.ResourceEventHandler) (cache.Informer, error) {
-	informer, err := in.GetInformer(context.Background(), o, cache.BlockUntilSynced(false))
-	if err == nil {
-		_, err = informer.AddEventHandler(handler)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("watching %T: %w", o, err)
-	}
-	return informer, nil
-}
-
 // notify tells of all objects of a kind that are not as they were: of those that other clusters
 // write, as often as each may cause a plan.
-func (c *cluster) notify(o client.Object) toolscache.ResourceEventHandler {
+func (c *cluster) notify(o kube.Object) toolscache.ResourceEventHandler {
 	switch o.(type) {
 	case *v1alpha1.NetworkConfig, *v1alpha1.NetworkPath, *v1alpha1.NamespaceMap:
 		return notify(c.rationed)
@@ -230,7 +186,7 @@ func (c *cluster) notify(o client.Object) toolscache.ResourceEventHandler {
 
 // rationed tells that something has changed in the namespace of a peering, soon.
 func (c *cluster) rationed(o any) {
-	of, ok := o.(client.Object)
+	of, ok := o.(kube.Object)
 	if !ok { // gone, and nobody knows what it was
 		c.changed()
 		return
@@ -247,7 +203,7 @@ func (c *cluster) rationed(o any) {
 // ruled tells that NetworkRules have changed: those of tenants as often as these may cause a plan,
 // this cluster's own at once.
 func (c *cluster) ruled(o any) {
-	if of, ok := o.(client.Object); ok && strings.HasPrefix(of.GetNamespace(), v1alpha1.PeeringNamespacePrefix) {
+	if of, ok := o.(kube.Object); ok && strings.HasPrefix(of.GetNamespace(), v1alpha1.PeeringNamespacePrefix) {
 		c.changed()
 		return
 	}
@@ -294,7 +250,7 @@ func (c *cluster) run(ctx context.Context) error {
 	c.context, c.group = inner, group
 	c.mu.Unlock()
 	close(c.ready)
-	group.Go(func() error { return c.main.Start(inner) })
+	group.Go(func() error { c.main.Run(inner); return nil })
 	err := group.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -313,7 +269,7 @@ func (c *cluster) wait(ctx context.Context) bool {
 		return false
 	case <-c.ready:
 	}
-	if !c.main.WaitForCacheSync(ctx) {
+	if !c.main.Wait(ctx) {
 		return false
 	}
 	limited, cancel := context.WithTimeout(ctx, waitMost)
@@ -321,7 +277,7 @@ func (c *cluster) wait(ctx context.Context) bool {
 	for range 2 { // what slices say may have pods followed
 		c.facts()
 		for _, f := range c.followed() {
-			if !f.cache.WaitForCacheSync(limited) {
+			if !f.Wait(limited) {
 				c.options.Log.Info("not all that may be reached is known yet")
 			}
 		}
@@ -363,8 +319,7 @@ func (c *cluster) follow(want map[subject]bool) {
 }
 
 func (c *cluster) begin(s subject) (*follow, error) {
-	var o client.Object = &corev1.Pod{}
-	by := cache.ByObject{Field: fields.OneTermEqualSelector("spec.nodeName", s.node)}
+	query := kube.Query{Of: &corev1.Pod{}, Fields: fields.OneTermEqualSelector("spec.nodeName", s.node)}
 	if s.namespace != "" {
 		// What Pelago has made here stands for pods elsewhere, but in its own namespace.
 		of := labels.NewSelector()
@@ -374,12 +329,12 @@ func (c *cluster) begin(s subject) (*follow, error) {
 		if s.service != "" {
 			of = of.Add(requirement(discoveryv1.LabelServiceName, selection.Equals, s.service))
 		}
-		o, by = &discoveryv1.EndpointSlice{}, cache.ByObject{Namespaces: map[string]cache.Config{s.namespace: {}}, Label: of}
+		query = kube.Query{Of: &discoveryv1.EndpointSlice{}, Namespace: s.namespace, Labels: of}
 	}
 	if s.pods != "" {
-		by = cache.ByObject{Namespaces: map[string]cache.Config{s.pods: {}}}
+		query = kube.Query{Of: &corev1.Pod{}, Namespace: s.pods}
 	}
-	made, err := c.cache(map[client.Object]cache.ByObject{o: by})
+	made, err := c.direct.Cache(trim, query)
 	if err != nil {
 		return nil, err
 	}
@@ -387,11 +342,10 @@ func (c *cluster) begin(s subject) (*follow, error) {
 	if s.node != "" { // what means nothing is said with the next renewal
 		handler = c.versions.notify(func(*corev1.Pod) stream { return stream{node: s.node} }, c.changed, func() {})
 	}
-	informer, err := c.listen(made, o, handler)
-	if err != nil {
+	if err := made.Listen(query.Of, handler); err != nil {
 		return nil, err
 	}
 	ctx, end := context.WithCancel(c.context)
-	c.group.Go(func() error { return made.Start(ctx) })
-	return &follow{made, informer, end}, nil
+	c.group.Go(func() error { made.Run(ctx); return nil })
+	return &follow{made, end}, nil
 }

@@ -18,9 +18,9 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 	"github.com/pelago-dev/pelago/network/netns"
 	"github.com/pelago-dev/pelago/network/plan"
 )
@@ -41,7 +41,7 @@ func (c *cluster) facts() facts {
 	var namespaces corev1.NamespaceList
 	var rules v1alpha1.NetworkRulesList
 	var paths v1alpha1.NetworkPathList
-	for _, list := range []client.ObjectList{&nodes, &configs, &mapped, &secrets, &pods, &given, &offloaded, &mappings, &namespaces, &rules, &paths} {
+	for _, list := range []kube.List{&nodes, &configs, &mapped, &secrets, &pods, &given, &offloaded, &mappings, &namespaces, &rules, &paths} {
 		if err := c.main.List(context.Background(), list); err != nil { // the cache is not there
 			c.options.Log.V(1).Info("a cache cannot be read", "error", err.Error())
 		}
@@ -58,20 +58,20 @@ func (c *cluster) facts() facts {
 	c.follow(f.subjects())
 	f.home = map[string][]discoveryv1.EndpointSlice{}
 	for s, on := range c.followed() {
-		if !on.informer.HasSynced() {
+		if !on.Synced() {
 			continue
 		}
 		var pods corev1.PodList
 		var home discoveryv1.EndpointSliceList
 		if s.node != "" {
-			if err := on.cache.List(context.Background(), &pods); err == nil {
+			if err := on.List(context.Background(), &pods); err == nil {
 				f.away[s.node] = pods.Items
 			}
 		} else if s.pods != "" {
-			if err := on.cache.List(context.Background(), &pods); err == nil {
+			if err := on.List(context.Background(), &pods); err == nil {
 				f.inside[s.pods] = pods.Items
 			}
-		} else if err := on.cache.List(context.Background(), &home); err == nil {
+		} else if err := on.List(context.Background(), &home); err == nil {
 			switch s {
 			case apiSubject:
 				f.api = home.Items
@@ -94,7 +94,7 @@ func (c *cluster) slices() map[string][]discoveryv1.EndpointSlice {
 	all := map[string][]discoveryv1.EndpointSlice{}
 	for s, on := range c.followed() {
 		var list discoveryv1.EndpointSliceList
-		if s.namespace != "" && s.service == "" && on.informer.HasSynced() && on.cache.List(context.Background(), &list) == nil {
+		if s.namespace != "" && s.service == "" && on.Synced() && on.List(context.Background(), &list) == nil {
 			all[s.namespace] = list.Items
 		}
 	}
@@ -162,7 +162,7 @@ func (f facts) subjects() map[subject]bool {
 
 // trim leaves of an object what agents read.
 func trim(obj any) (any, error) {
-	o, ok := obj.(client.Object)
+	o, ok := obj.(kube.Object)
 	if !ok {
 		return obj, nil
 	}
@@ -255,8 +255,8 @@ func some(all map[string]string) map[string]string {
 
 // same says whether nothing has changed of what is read.
 func same(before, after any) bool {
-	a, ok := before.(client.Object)
-	b, ok2 := after.(client.Object)
+	a, ok := before.(kube.Object)
+	b, ok2 := after.(kube.Object)
 	if !ok || !ok2 || (a.GetDeletionTimestamp() == nil) != (b.GetDeletionTimestamp() == nil) || !maps.Equal(a.GetLabels(), b.GetLabels()) {
 		return false
 	}

@@ -12,9 +12,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 )
 
 // term is how often a Lease is renewed, and for how long it holds.
@@ -50,7 +50,7 @@ func (t term) pause(failed bool) time.Duration {
 
 // lease is this node's own.
 type lease struct {
-	client    client.Client
+	client    *kube.Client
 	namespace string
 	node      string
 	log       logr.Logger
@@ -131,12 +131,12 @@ func (l lease) patch(ctx context.Context, c content) (made bool, err error) {
 		return false, err
 	}
 	o := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: v1alpha1.AgentLease(l.node)}}
-	err = l.client.Patch(ctx, o, client.RawPatch(types.MergePatchType, text))
+	err = l.client.Patch(ctx, o, types.MergePatchType, text)
 	if !apierrors.IsNotFound(err) || c.holder == "" {
 		return false, err
 	}
 	node := &corev1.Node{}
-	if err := l.client.Get(ctx, client.ObjectKey{Name: l.node}, node); err != nil {
+	if err := l.client.Get(ctx, types.NamespacedName{Name: l.node}, node); err != nil {
 		return false, fmt.Errorf("reading the Node of a Lease: %w", err)
 	}
 	seconds, now := int32(c.term.holds/time.Second), metav1.NewMicroTime(c.now)

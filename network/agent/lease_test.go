@@ -27,7 +27,11 @@ func TestLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Delete(context.Background(), node) })
-	l := lease{client: c, namespace: server.Namespace(t), node: node.Name, log: logr.Discard()}
+	own, err := NewClient(server.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := lease{client: own, namespace: server.Namespace(t), node: node.Name, log: logr.Discard()}
 	at := time.Now().Truncate(time.Second)
 	write := func(reason string, want outcome, tunnels, networks string) *coordinationv1.Lease {
 		t.Helper()

@@ -9,8 +9,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/network/dataplane"
@@ -94,8 +94,8 @@ func (a *Agent) reason(ctx context.Context, given error) end {
 	a.mu.Lock()
 	e := end{set: &appsv1.DaemonSet{}, node: &corev1.Node{}, given: given, idle: time.Since(a.tenure.last)}
 	a.mu.Unlock()
-	e.setErr = a.lease.client.Get(limited, client.ObjectKey{Namespace: a.options.Namespace, Name: v1alpha1.AgentName}, e.set)
-	e.nodeErr = a.lease.client.Get(limited, client.ObjectKey{Name: a.options.Node}, e.node)
+	e.setErr = a.lease.client.Get(limited, types.NamespacedName{Namespace: a.options.Namespace, Name: v1alpha1.AgentName}, e.set)
+	e.nodeErr = a.lease.client.Get(limited, types.NamespacedName{Name: a.options.Node}, e.node)
 	return e
 }
 

@@ -6,8 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelago-dev/pelago/internal/kube"
 	"github.com/pelago-dev/pelago/network/dns"
 )
 
@@ -21,11 +21,11 @@ type Names struct {
 // newNames makes the server, and an index that follows the pods and namespaces of tenants.
 func newNames(o Options, c *cluster) (*dns.Server, error) {
 	index := dns.NewIndex(o.Node)
-	for kind, handler := range map[client.Object]toolscache.ResourceEventHandler{
+	for kind, handler := range map[kube.Object]toolscache.ResourceEventHandler{
 		&corev1.Pod{}:       tell(index.SetPod, index.DeletePod),
 		&corev1.Namespace{}: tell(index.SetNamespace, func(_, name string) { index.DeleteNamespace(name) }),
 	} {
-		if _, err := c.listen(c.main, kind, handler); err != nil {
+		if err := c.main.Listen(kind, handler); err != nil {
 			return nil, err
 		}
 	}
@@ -43,7 +43,7 @@ func newNames(o Options, c *cluster) (*dns.Server, error) {
 }
 
 // tell passes on what there is, and what is gone.
-func tell[T client.Object](set func(T), gone func(namespace, name string)) toolscache.ResourceEventHandler {
+func tell[T kube.Object](set func(T), gone func(namespace, name string)) toolscache.ResourceEventHandler {
 	is := func(o any) {
 		if o, ok := o.(T); ok {
 			set(o)
@@ -55,7 +55,7 @@ func tell[T client.Object](set func(T), gone func(namespace, name string)) tools
 			if last, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
 				o = last.Obj
 			}
-			if o, ok := o.(client.Object); ok {
+			if o, ok := o.(kube.Object); ok {
 				gone(o.GetNamespace(), o.GetName())
 			}
 		},

@@ -17,9 +17,10 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 	"github.com/pelago-dev/pelago/network/ipam"
 	"github.com/pelago-dev/pelago/network/netns"
 )
@@ -88,12 +89,12 @@ func (l lease) networks(ctx context.Context) ([]netip.Prefix, error) {
 	limited, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
 	o := &coordinationv1.Lease{}
-	err := l.client.Get(limited, client.ObjectKey{Namespace: l.namespace, Name: v1alpha1.AgentLease(l.node)}, o)
-	if client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("reading this node's Lease: %w", err)
-	}
+	err := l.client.Get(limited, types.NamespacedName{Namespace: l.namespace, Name: v1alpha1.AgentLease(l.node)}, o)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading this node's Lease: %w", err)
 	}
 	return ipam.ParseNetworks(o.Annotations[v1alpha1.AnnotationNetworks], v1alpha1.MaxNetworks), nil
 }
@@ -123,7 +124,7 @@ func (a *Agent) servers() (all []netip.Addr) {
 func (c *cluster) podRanges() (ranges []netip.Prefix) {
 	var nodes corev1.NodeList
 	var configs v1alpha1.NetworkConfigList
-	for _, list := range []client.ObjectList{&nodes, &configs} {
+	for _, list := range []kube.List{&nodes, &configs} {
 		if err := c.main.List(context.Background(), list); err != nil { // the cache is not there
 			c.options.Log.V(1).Info("a cache cannot be read", "error", err.Error())
 		}

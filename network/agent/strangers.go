@@ -6,9 +6,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 )
 
 // expel takes out what says that it is a tenant's and is in no namespace of that one: who may make
@@ -19,7 +19,7 @@ func (f *facts) expel() {
 	for i := range f.namespaces {
 		of[f.namespaces[i].Name] = f.namespaces[i].Labels[v1alpha1.LabelTenant]
 	}
-	strange := func(o client.Object) bool {
+	strange := func(o kube.Object) bool {
 		tenant := o.GetLabels()[v1alpha1.LabelTenant]
 		return tenant != "" && of[o.GetNamespace()] != tenant
 	}

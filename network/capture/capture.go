@@ -9,16 +9,12 @@ package capture
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"time"
 
-	"github.com/gopacket/gopacket"
-	"github.com/gopacket/gopacket/layers"
-	"github.com/gopacket/gopacket/pcapgo"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/pelago-dev/pelago/network/dataplane"
@@ -46,8 +42,9 @@ type Options struct {
 
 // packet is one that was read at a place of Options.Peerings.
 type packet struct {
-	info gopacket.CaptureInfo
-	data []byte
+	at, length int // how long it was before anything was cut off
+	time       time.Time
+	data       []byte
 }
 
 // Run reads until the context ends, which is no error, or until nothing can be written any more
@@ -65,10 +62,10 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	var handles []*pcapgo.EthernetHandle
+	var sockets []*socket
 	defer func() { // again is no harm
-		for _, h := range handles {
-			_ = h.Close()
+		for _, s := range sockets {
+			_ = s.close()
 		}
 	}()
 	var devices []int
@@ -78,34 +75,31 @@ func Run(ctx context.Context, o Options) error {
 			return fmt.Errorf("reading at the gateway of %s: %w; is it on this node?", p, err)
 		}
 		devices = append(devices, device.Index)
-		h, err := pcapgo.NewEthernetHandle(device.Name)
+		s, err := open(device.Index, program)
 		if err != nil {
 			return fmt.Errorf("reading at the gateway of %s: %w; is it on this node?", p, err)
 		}
-		handles = append(handles, h)
-		if err := errors.Join(h.SetCaptureLength(maxPacket), h.SetBPF(program)); err != nil {
-			return fmt.Errorf("reading at the gateway of %s: %w", p, err)
-		}
+		sockets = append(sockets, s)
 	}
-	out, err := begin(o)
+	out, err := newPcapng(o.Out, o.Peerings)
 	if err != nil {
 		return fmt.Errorf("writing: %w", err)
 	}
 	group, reading := errgroup.WithContext(ctx)
 	packets := make(chan packet, waiting)
-	for i, h := range handles {
-		group.Go(func() error { return read(reading, h, place{i, devices[i], wanted}, o, packets) })
+	for i, s := range sockets {
+		group.Go(func() error { return read(reading, s, place{i, devices[i], wanted}, o, packets) })
 	}
 	written := make(chan struct{})
 	group.Go(func() error {
 		defer close(written)
-		return write(reading, out, handles, packets)
+		return write(reading, out, sockets, packets)
 	})
 	group.Go(func() error {
 		<-reading.Done()
 		<-written // which reads what was missed
-		for _, h := range handles {
-			_ = h.Close() // which ends reading
+		for _, s := range sockets {
+			_ = s.close() // which ends reading
 		}
 		return nil
 	})
@@ -113,25 +107,6 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	return nil
-}
-
-// begin writes the beginning of the file.
-func begin(o Options) (*pcapgo.NgWriter, error) {
-	var out *pcapgo.NgWriter
-	for i, p := range o.Peerings {
-		description := pcapgo.NgInterface{Name: p, LinkType: layers.LinkTypeEthernet, TimestampResolution: 9, SnapLength: maxPacket}
-		var err error
-		if i == 0 {
-			out, err = pcapgo.NewNgWriterInterface(o.Out, description, pcapgo.NgWriterOptions{
-				SectionInfo: pcapgo.NgSectionInfo{Application: "pelago capture"}})
-		} else {
-			_, err = out.AddInterface(description)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return out, out.Flush()
 }
 
 // place is where packets are read: one of Options.Peerings, the index of its device, and which
@@ -143,23 +118,23 @@ type place struct {
 
 // read passes on what comes by one gateway's device. Before a socket has its device and its filter
 // the kernel puts into it whatever the node sends and gets, so it is looked at here once more.
-func read(ctx context.Context, h *pcapgo.EthernetHandle, from place, o Options, packets chan<- packet) error {
+func read(ctx context.Context, s *socket, from place, o Options, packets chan<- packet) error {
 	for {
-		data, info, err := h.ReadPacketData()
+		p, device, err := s.receive()
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
 			return fmt.Errorf("the gateway of %s has left this node: %w", o.Peerings[from.at], err)
-		case info.InterfaceIndex != from.device || !from.wanted(data):
+		case device != from.device || !from.wanted(p.data):
 			continue
 		}
 		if !o.Whole {
-			data = data[:headers(data)]
+			p.data = p.data[:headers(p.data)]
 		}
-		info.InterfaceIndex, info.CaptureLength = from.at, len(data)
+		p.at = from.at
 		select {
-		case packets <- packet{info, data}:
+		case packets <- p:
 		case <-ctx.Done():
 			return nil
 		}
@@ -167,17 +142,17 @@ func read(ctx context.Context, h *pcapgo.EthernetHandle, from place, o Options, 
 }
 
 // write writes packets, at once when no other is waiting, and at the end what was missed.
-func write(ctx context.Context, out *pcapgo.NgWriter, handles []*pcapgo.EthernetHandle, packets <-chan packet) error {
-	began, seen := time.Now(), make([]uint64, len(handles))
+func write(ctx context.Context, out *pcapng, sockets []*socket, packets <-chan packet) error {
+	began, seen := time.Now(), make([]uint64, len(sockets))
 	one := func(p packet) error {
-		seen[p.info.InterfaceIndex]++
-		if err := out.WritePacket(p.info, p.data); err != nil {
+		seen[p.at]++
+		if err := out.packet(p); err != nil {
 			return fmt.Errorf("writing: %w", err)
 		}
 		if len(packets) > 0 {
 			return nil
 		}
-		if err := out.Flush(); err != nil {
+		if err := out.flush(); err != nil {
 			return fmt.Errorf("writing: %w", err)
 		}
 		return nil
@@ -196,39 +171,14 @@ func write(ctx context.Context, out *pcapgo.NgWriter, handles []*pcapgo.Ethernet
 			return err
 		}
 	}
-	for i, h := range handles {
-		statistics := pcapgo.NgInterfaceStatistics{StartTime: began, EndTime: time.Now(), PacketsReceived: seen[i]}
-		if s, err := h.Stats(); err == nil {
-			statistics.PacketsDropped = uint64(s.Drops)
-		}
-		statistics.LastUpdate = statistics.EndTime
-		if err := out.WriteInterfaceStats(i, statistics); err != nil {
+	for i, s := range sockets {
+		missed, _ := s.dropped() // 0 if the kernel does not say
+		if err := out.statistics(i, began, time.Now(), seen[i], missed); err != nil {
 			return fmt.Errorf("writing: %w", err)
 		}
 	}
-	if err := out.Flush(); err != nil {
+	if err := out.flush(); err != nil {
 		return fmt.Errorf("writing: %w", err)
 	}
 	return nil
-}
-
-// maxHeaders bounds where headers are looked for, in bytes.
-const maxHeaders = 512
-
-// headers is how many bytes of a frame its headers are. What is none of the protocols known here
-// counts as carried.
-func headers(frame []byte) int {
-	p := gopacket.NewPacket(frame[:min(len(frame), maxHeaders)], layers.LayerTypeEthernet, gopacket.NoCopy)
-	length := 0
-	for _, l := range p.Layers() {
-		switch l.(type) {
-		case gopacket.TransportLayer, *layers.ICMPv4, *layers.ICMPv6:
-			return length + len(l.LayerContents())
-		case gopacket.LinkLayer, gopacket.NetworkLayer, *layers.IPv6HopByHop, *layers.IPv6Routing, *layers.IPv6Destination, *layers.IPv6Fragment:
-			length += len(l.LayerContents())
-		default:
-			return length
-		}
-	}
-	return length
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
@@ -106,6 +107,8 @@ func carriers(t testing.TB) map[string][]byte {
 	tcp := &layers.TCP{SrcPort: 40000, DstPort: 80, PSH: true, ACK: true, Options: []layers.TCPOption{{OptionType: layers.TCPOptionKindTimestamps, OptionLength: 10, OptionData: make([]byte, 8)}}}
 	more := ip4("10.81.0.5", "10.42.0.7", layers.IPProtocolUDP)
 	more.Flags = layers.IPv4MoreFragments
+	later := ip4("10.81.0.5", "10.42.0.7", layers.IPProtocolUDP)
+	later.FragOffset = 100
 	return map[string][]byte{
 		"TCP":                 frame(t, layers.EthernetTypeIPv4, ip4("10.81.0.5", "10.42.0.7", layers.IPProtocolTCP), tcp, body),
 		"UDP":                 frame(t, layers.EthernetTypeIPv4, ip4("10.81.0.5", "10.42.0.7", layers.IPProtocolUDP), &layers.UDP{SrcPort: 1, DstPort: 2}, body),
@@ -113,6 +116,11 @@ func carriers(t testing.TB) map[string][]byte {
 		"UDP over IPv6":       frame(t, layers.EthernetTypeIPv6, ip6("fd81::5", "fd42::7", layers.IPProtocolUDP), &layers.UDP{SrcPort: 1, DstPort: 2}, body),
 		"an echo":             frame(t, layers.EthernetTypeIPv4, ip4("10.81.0.5", "10.42.0.7", layers.IPProtocolICMPv4), &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(8, 0)}, body),
 		"a fragment":          frame(t, layers.EthernetTypeIPv4, more, body),
+		"UDP after options":   frame(t, layers.EthernetTypeIPv6, ip6("fd81::5", "fd42::7", layers.IPProtocolIPv6HopByHop), gopacket.Payload(append([]byte{60, 0, 1, 4, 0, 0, 0, 0, 17, 1, 1, 12}, make([]byte, 12+8)...)), body),
+		"SCTP":                frame(t, layers.EthernetTypeIPv4, ip4("10.81.0.5", "10.42.0.7", layers.IPProtocolSCTP), &layers.SCTP{SrcPort: 1, DstPort: 2}, body),
+		"UDP in IP":           frame(t, layers.EthernetTypeIPv4, ip4("10.81.0.5", "10.42.0.7", layers.IPProtocolIPv4), ip4("10.1.0.5", "10.2.0.7", layers.IPProtocolUDP), &layers.UDP{SrcPort: 1, DstPort: 2}, body),
+		"a later fragment":    frame(t, layers.EthernetTypeIPv4, later, body),
+		"a fragment, IPv6":    frame(t, layers.EthernetTypeIPv6, ip6("fd81::5", "fd42::7", layers.IPProtocolIPv6Fragment), gopacket.Payload([]byte{17, 0, 0, 1, 0, 0, 0, 7}), body),
 		"an unknown protocol": frame(t, layers.EthernetTypeIPv4, ip4("10.81.0.5", "10.42.0.7", 253), body),
 		"an unknown kind":     frame(t, 0x88b5, body),
 	}
@@ -124,7 +132,44 @@ func TestHeaders(t *testing.T) {
 		if begins := bytes.Index(f, []byte(secret)); n != begins {
 			t.Errorf("%s: %d bytes of headers, and what it carries begins at %d", name, n, begins)
 		}
+		if says, _ := oracle(f); n != says {
+			t.Errorf("%s: %d bytes of headers, gopacket says %d", name, n, says)
+		}
+		for cut := range n {
+			if n := headers(f[:cut]); n > cut {
+				t.Errorf("%s: %d bytes of headers in the first %d", name, n, cut)
+			}
+		}
 	}
+	padded := append(frame(t, layers.EthernetTypeIPv4, ip4("10.81.0.5", "10.42.0.7", layers.IPProtocolUDP)), secret...)
+	if n := headers(padded); n != lengthEthernet+lengthIPv4 {
+		t.Errorf("what follows a packet counts among its headers: %d bytes", n)
+	}
+}
+
+// oracle is how many bytes are headers as gopacket reads a frame, false if that finds fault with it.
+func oracle(frame []byte) (length int, ok bool) {
+	p := gopacket.NewPacket(frame[:min(len(frame), maxHeaders)], layers.LayerTypeEthernet, gopacket.NoCopy)
+	for _, l := range p.Layers() {
+		four, is4 := l.(*layers.IPv4)
+		six, is6 := l.(*layers.IPv6)
+		if is4 && four.Version != 4 || is6 && six.Version != 6 { // which gopacket does not look at
+			return length, false
+		}
+		switch l.(type) {
+		case *layers.RUDP: // which nobody speaks
+			return length, true
+		case gopacket.TransportLayer, *layers.ICMPv4, *layers.ICMPv6:
+			return length + len(l.LayerContents()), true
+		case gopacket.LinkLayer, gopacket.NetworkLayer, *layers.IPv6HopByHop, *layers.IPv6Routing, *layers.IPv6Destination, *layers.IPv6Fragment:
+			length += len(l.LayerContents())
+		case *gopacket.DecodeFailure:
+			return length, false
+		default:
+			return length, true
+		}
+	}
+	return length, true
 }
 
 func FuzzHeaders(f *testing.F) {
@@ -132,10 +177,57 @@ func FuzzHeaders(f *testing.F) {
 		f.Add(c)
 	}
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		if n := headers(frame); n < 0 || n > min(len(frame), maxHeaders) {
+		n := headers(frame)
+		if n < 0 || n > min(len(frame), maxHeaders) {
 			t.Errorf("%d bytes of headers in %d", n, len(frame))
 		}
+		if says, ok := oracle(frame); ok && n != says {
+			t.Errorf("%d bytes of headers, gopacket says %d, in %x", n, says, frame)
+		}
 	})
+}
+
+// TestPcapng has gopacket read what is written here.
+func TestPcapng(t *testing.T) {
+	var b bytes.Buffer
+	w, err := newPcapng(&b, []string{"peering-milan", "tenant-oslo"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Unix(1764000000, 123456789)
+	for i, data := range []string{"", "a", "ab", "abc", "abcd"} {
+		if err := w.packet(packet{at: i % 2, length: 100 + i, time: at.Add(time.Duration(i)), data: []byte(data)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.statistics(1, at, at.Add(time.Hour), 7, 3), w.flush()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := pcapgo.NewNgReader(&b, pcapgo.DefaultNgReaderOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"", "a", "ab", "abc", "abcd"} {
+		data, info, err := r.ReadPacketData()
+		if err != nil || string(data) != want || info.Length != 100+i || info.InterfaceIndex != i%2 || !info.Timestamp.Equal(at.Add(time.Duration(i))) {
+			t.Errorf("packet %d is read as %q of %+v, %v", i, data, info, err)
+		}
+	}
+	if _, _, err := r.ReadPacketData(); !errors.Is(err, io.EOF) {
+		t.Errorf("after the last packet: %v", err)
+	}
+	for i, name := range []string{"peering-milan", "tenant-oslo"} {
+		if at, err := r.Interface(i); err != nil || at.Name != name || at.LinkType != layers.LinkTypeEthernet || at.SnapLength != maxPacket {
+			t.Errorf("interface %d is read as %+v, %v", i, at, err)
+		}
+	}
+	if at2, err := r.Interface(1); err != nil || at2.Statistics.PacketsReceived != 7 || at2.Statistics.PacketsDropped != 3 ||
+		!at2.Statistics.StartTime.Equal(at) || !at2.Statistics.EndTime.Equal(at.Add(time.Hour)) || !at2.Statistics.LastUpdate.Equal(at.Add(time.Hour)) {
+		t.Errorf("statistics are read as %+v, %v", at2.Statistics, err)
+	}
+	if app := r.SectionInfo().Application; app != "pelago capture" {
+		t.Errorf("it was written by %q", app)
+	}
 }
 
 // sink is an output that can be looked at while it is written, and that breaks when told to.

@@ -3,6 +3,7 @@ package tunnel
 import (
 	"runtime"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -34,9 +35,12 @@ const (
 	// that time are traffic.
 	trimEvery = time.Second
 	trimAfter = 64
-	// garbageMost is how much garbage, in bytes, there may be before it is collected, and
-	// deviceBuffers what a device has waiting.
-	garbageMost, deviceBuffers = 16 << 20, 25 << 20
+	// calmAfter is how long after the last device was made is given back what that took: of so large a
+	// heap the runtime keeps a tenth for later, though it was not touched.
+	calmAfter = 3 * time.Second
+	// garbageMost is how much garbage, in bytes, there may be before it is collected while there is
+	// traffic, garbageQuiet how much while there is none, and deviceBuffers what a device has waiting.
+	garbageMost, garbageQuiet, deviceBuffers = 16 << 20, 4 << 20, 25 << 20
 )
 
 // window counts the packets under way.
@@ -100,7 +104,7 @@ func (t *trimmer) trim(buffers [][]byte) {
 		return
 	}
 	was, first := t.busy, t.last.IsZero() // new ones may be memory that others have used
-	t.busy = t.used >= trimAfter
+	t.becomes(t.used >= trimAfter)
 	t.used, t.last = 0, now
 	if !was && !t.busy && !first {
 		return
@@ -110,6 +114,21 @@ func (t *trimmer) trim(buffers [][]byte) {
 	}
 	if !first && !t.busy { // the traffic has ended
 		rest()
+	}
+}
+
+// becomes takes whether there is traffic.
+func (t *trimmer) becomes(busy bool) {
+	if busy != t.busy {
+		t.busy = busy
+		pace(0, map[bool]int{true: 1, false: -1}[busy])
+	}
+}
+
+// ended takes that the reader has, if err says so: it will not say that its traffic has.
+func (t *trimmer) ended(err error) {
+	if err != nil {
+		t.becomes(false)
 	}
 }
 
@@ -127,14 +146,55 @@ func forget(b []byte) {
 // the same ones again, and what once filled them would stay.
 func unrefer(list [][]byte) { clear(list[len(list):cap(list)]) }
 
-// devices is how many there are in this process.
-var devices atomic.Int64
+// pacing is how many devices there are in this process, how many readers of theirs have traffic, which
+// percentage was asked for last, and what gives back soon after one was made what that took.
+var pacing struct {
+	sync.Mutex
+	devices, busy, percent int
+	calm                   *time.Timer
+}
+
+// setting is held by who sets a percentage.
+var setting sync.Mutex
 
 // pace has the collector work when there is some garbage, however much there is that is
-// none. It follows the devices as they come and go.
-func pace(change int64) {
-	n := devices.Add(change)
-	debug.SetGCPercent(int(max(1, min(100, 100*garbageMost/max(garbageMost, n*deviceBuffers)))))
+// none. It follows the devices and their traffic as they come and go. Where all is quiet, garbage is
+// made by what looks after tunnels, and to collect it often costs little.
+func pace(devices, busy int) {
+	pacing.Lock()
+	defer pacing.Unlock()
+	pacing.devices += devices
+	pacing.busy += busy
+	if devices > 0 {
+		if pacing.calm == nil {
+			pacing.calm = time.AfterFunc(calmAfter, rest)
+		} else {
+			pacing.calm.Reset(calmAfter)
+		}
+	}
+	if now := percent(pacing.devices, pacing.busy); now != pacing.percent {
+		pacing.percent = now
+		go setPercent() // which waits for a collection that goes on, and no packet does
+	}
+}
+
+// setPercent sets what was asked for last.
+func setPercent() {
+	setting.Lock()
+	defer setting.Unlock()
+	pacing.Lock()
+	now := pacing.percent
+	pacing.Unlock()
+	debug.SetGCPercent(now)
+}
+
+// percent is how much garbage there may be, in hundredths of what is none.
+func percent(devices, busy int) int {
+	most := garbageQuiet
+	if busy > 0 {
+		most = garbageMost
+	}
+	return max(1, min(100, 100*most/max(garbageMost, devices*deviceBuffers)))
 }
 
 // resting counts those who have asked for rest since it last began.
@@ -161,6 +221,7 @@ func (a *attached) Read(buffers [][]byte, sizes []int, offset int) (int, error) 
 	a.out.wait()
 	a.trimmer.trim(buffers)
 	n, err := a.Device.Read(buffers, sizes, offset)
+	a.trimmer.ended(err)
 	a.trimmer.used += n
 	a.out.add(n, time.Now())
 	return n, err
@@ -182,6 +243,7 @@ func bounded(in *window, known *sessions, receive conn.ReceiveFunc) conn.Receive
 		in.wait()
 		t.trim(packets)
 		n, err := receive(packets, sizes, from)
+		t.ended(err)
 		t.used += n
 		in.add(known.sift(packets[:n], sizes[:n], from[:n]), time.Now())
 		return n, err

@@ -3,6 +3,7 @@ package tunnel
 import (
 	"encoding/binary"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -47,6 +48,55 @@ func TestWindow(t *testing.T) {
 	w.add(1, now.Add(silence+time.Nanosecond)) // nobody waits for the others
 	if n := w.under.Load(); n != 1 {
 		t.Fatalf("%d under way, after a silence", n)
+	}
+}
+
+// TestPace holds how much garbage there may be, and that readers with traffic are counted until they have
+// none any more, or end.
+func TestPace(t *testing.T) {
+	for _, c := range []struct{ devices, busy, most int }{
+		{0, 0, 4 << 20}, {1, 0, 4 << 20}, {10, 0, 4 << 20}, {1, 1, 16 << 20}, {10, 3, 16 << 20},
+	} {
+		alive := max(garbageMost, c.devices*deviceBuffers)
+		if most := alive * percent(c.devices, c.busy) / 100; most > c.most || most < c.most/2 {
+			t.Errorf("%d devices, %d busy: %d bytes of garbage, want about %d", c.devices, c.busy, most, c.most)
+		}
+	}
+	busy := func() int {
+		pacing.Lock()
+		defer pacing.Unlock()
+		return pacing.busy
+	}
+	before, readers := busy(), []*trimmer{{}, {}}
+	for _, r := range readers {
+		r.trim(nil)
+		r.used, r.last = trimAfter, r.last.Add(-trimEvery)
+		r.trim(nil)
+	}
+	if n := busy() - before; n != 2 {
+		t.Errorf("%d readers are busy, and two have traffic", n)
+	}
+	readers[0].ended(nil)
+	readers[0].last = readers[0].last.Add(-trimEvery)
+	readers[0].trim(nil)
+	if n := busy() - before; n != 1 {
+		t.Errorf("%d readers are busy, and one has traffic", n)
+	}
+	readers[1].ended(os.ErrClosed)
+	readers[1].ended(os.ErrClosed)
+	if n := busy() - before; n != 0 {
+		t.Errorf("%d readers are busy, and all have ended", n)
+	}
+}
+
+// TestCalm holds that what it takes to make a device is to be given back soon.
+func TestCalm(t *testing.T) {
+	pace(1, 0)
+	t.Cleanup(func() { pace(-1, 0) })
+	pacing.Lock()
+	defer pacing.Unlock()
+	if pacing.calm == nil || !pacing.calm.Stop() {
+		t.Error("nothing is going to give it back")
 	}
 }
 

@@ -84,7 +84,7 @@ func (u *userspace) set(c Config) error {
 		return err
 	}
 	u.socket = &socket{Bind: conn.NewStdNetBind(), responding: u.responding, out: u.tun.out, in: u.tun.in}
-	pace(1)
+	pace(1, 0)
 	u.device = device.NewDevice(u.tun, u.socket, u.logger(c.Name))
 	u.config, u.active = Config{}, PublicKey{}
 	err = u.change(c)
@@ -148,7 +148,7 @@ func (u *userspace) running() bool {
 func (u *userspace) stop() {
 	if u.device != nil {
 		u.device.Close()
-		pace(-1)
+		pace(-1, 0)
 		u.device, u.tun, u.socket = nil, nil, nil
 	}
 }

@@ -34,6 +34,7 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/access"
 	"github.com/pelago-dev/pelago/internal/kubetest"
+	"github.com/pelago-dev/pelago/internal/trust"
 	"github.com/pelago-dev/pelago/offloading/stats"
 )
 
@@ -240,7 +241,7 @@ func newStage(t testing.TB, provider http.Handler) *stage {
 		t.Fatal(err)
 	}
 	o := Options{Fleet: s.link, Address: "127.0.0.1", FirstPort: freePort(t), Stats: s.figures, Clock: clock.RealClock{}}
-	gate := access.New(access.Options{Client: s.client, Authorities: trusted, Questions: 32})
+	gate := access.New(access.Options{Ask: trust.Ask(s.client), Authorities: trusted, Questions: 32})
 	s.kubelets = newKubelets(o, home{client: s.store, fleet: s.link}, gate, counted, logr.Discard())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -25,6 +25,7 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/access"
+	"github.com/pelago-dev/pelago/internal/trust"
 	"github.com/pelago-dev/pelago/offloading/stats"
 )
 
@@ -89,7 +90,7 @@ func Register(mgr ctrl.Manager, o Options) (*Kubelets, error) {
 		return nil, err
 	}
 	gate := access.New(access.Options{
-		Client: mgr.GetClient(), Authorities: o.Authorities, Clock: o.Clock, Logger: mgr.GetLogger().WithName("kubelet"),
+		Ask: trust.Ask(mgr.GetClient()), Authorities: o.Authorities, Clock: o.Clock, Logger: mgr.GetLogger().WithName("kubelet"),
 		Remembered: remembered, Questions: questions,
 	})
 	k := newKubelets(o, home{client: mgr.GetClient(), fleet: o.Fleet}, gate, counted, mgr.GetLogger().WithName("kubelet"))
@@ -131,7 +132,7 @@ func (o *Options) complete(mgr ctrl.Manager) error {
 	if o.Authorities != nil {
 		return nil
 	}
-	followed, err := access.Follow(mgr)
+	followed, err := trust.Follow(mgr)
 	if err != nil {
 		return err
 	}

@@ -7,59 +7,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
-
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelago-dev/pelago/internal/kube"
 	"github.com/pelago-dev/pelago/internal/kubetest"
 )
-
-// The authorities are those of the real API server, and follow its ConfigMap: also in a
-// replica that does not lead, which answers callers all the same.
-func TestFollow(t *testing.T) {
-	server := kubetest.Server(t)
-	c := server.Client(t)
-	namespace := server.Namespace(t)
-	mgr, err := ctrl.NewManager(server.Config, ctrl.Options{
-		Scheme: kubetest.Scheme(), Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"},
-		LeaderElection: true, LeaderElectionNamespace: namespace, LeaderElectionID: kubetest.TakenLease(t, c, namespace),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := Follow(mgr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- mgr.Start(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	config := &corev1.ConfigMap{}
-	eventually(t, "the ConfigMap is there", func() bool {
-		return c.Get(t.Context(), client.ObjectKey{Namespace: trustNamespace, Name: trustName}, config) == nil
-	})
-	want, err := parse(config.Data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "it has been read", func() bool {
-		got := a.get()
-		return (got.clients == nil) == (want.clients == nil) && (got.clients == nil || got.clients.Equal(want.clients)) && len(got.users) == len(want.users)
-	})
-}
 
 // A token is judged by the real API server.
 func TestTokenOfTheCluster(t *testing.T) {
@@ -85,7 +42,7 @@ func TestTokenOfTheCluster(t *testing.T) {
 		}
 		return asked.Status.Token
 	}
-	g := New(Options{Client: c})
+	g := New(Options{Ask: func(ctx context.Context, o kube.Object) error { return c.Create(ctx, o) }})
 	node := func(part string) Asked {
 		return Asked{Resource: &authorizationv1.ResourceAttributes{Resource: "nodes", Name: "milan", Subresource: part, Verb: "get", Version: "v1"}}
 	}

@@ -1,4 +1,6 @@
-package access
+// Package trust joins package access to programs that have a manager of controller-runtime: by its client
+// questions are asked, and in its replicas authorities are followed. An agent has none.
+package trust
 
 import (
 	"context"
@@ -13,6 +15,9 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/internal/access"
+	"github.com/pelago-dev/pelago/internal/kube"
 )
 
 // Where API servers say whom they trust.
@@ -21,11 +26,17 @@ const (
 	trustName      = "extension-apiserver-authentication"
 )
 
+// Ask has a client ask what a gate wants to know; its scheme has authentication.k8s.io and
+// authorization.k8s.io, both v1.
+func Ask(c client.Client) access.Ask {
+	return func(ctx context.Context, review kube.Object) error { return c.Create(ctx, review) }
+}
+
 // Follow returns the cluster's authorities, which follow their ConfigMap as long as
 // mgr runs, in every replica. Reading it is the right of the Role
 // extension-apiserver-authentication-reader in kube-system.
-func Follow(mgr ctrl.Manager) (*Authorities, error) {
-	a := &Authorities{}
+func Follow(mgr ctrl.Manager) (*access.Authorities, error) {
+	a := &access.Authorities{}
 	// A cache of its own: the manager's holds the ConfigMaps of Pelago's namespace only.
 	one, err := cache.New(mgr.GetConfig(), cache.Options{
 		Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient(),
