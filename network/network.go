@@ -130,6 +130,11 @@ func (n *Network) Allows(tenant string, address netip.Addr) bool {
 	return ok && key == providerKey(tenant)
 }
 
+// TenantViews are the prefixes by which this cluster sees what is a tenant's, and nothing else.
+func (n *Network) TenantViews(tenant string) []netip.Prefix {
+	return n.look().views.Views(providerKey(tenant))
+}
+
 // View is the address by which this cluster sees a pod of the provider of a peering, that has
 // an address there; false if it does not.
 func (n *Network) View(peering string, real netip.Addr) (here netip.Addr, ok bool) {
@@ -206,7 +211,7 @@ func (n *Network) ViewSource(mapper func(peering string) []reconcile.Request) so
 	return n.listeners.source(consumerKey(""), mapper)
 }
 
-// TenantViewSource tells of the tenants of which Allows or HomeAPI say something else.
+// TenantViewSource tells of the tenants of which Allows, TenantViews or HomeAPI say something else.
 func (n *Network) TenantViewSource(mapper func(tenant string) []reconcile.Request) source.Source {
 	return n.listeners.source(providerKey(""), mapper)
 }

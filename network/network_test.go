@@ -3,6 +3,7 @@ package network
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -76,6 +77,9 @@ func TestTwoSides(t *testing.T) {
 	}
 	if _, ok := w.rome.network.Translate(w.rome.peer, view); ok {
 		t.Error("what is seen here of milan's is told to milan")
+	}
+	if views := w.milan.network.TenantViews(w.milan.peer); !slices.ContainsFunc(views, func(p netip.Prefix) bool { return p.Contains(there) }) || !slices.ContainsFunc(views, func(p netip.Prefix) bool { return p.Contains(api.Addr()) }) {
+		t.Errorf("milan sees rome by %v, without %v or %v", views, there, api)
 	}
 	if w.milan.network.Allows(w.milan.peer, addr("10.42.0.7")) || w.milan.network.Allows("other", there) {
 		t.Error("milan lets a tenant name addresses of its own, or of another tenant")

@@ -90,10 +90,12 @@ func Register(mgr ctrl.Manager, o Options) error {
 	if err := provider.Register(mgr, provider.Options{Limits: o.Limits, Addresses: o.Allowed != nil, NameServers: o.NameServers, Homes: o.Homes}); err != nil {
 		return err
 	}
-	if err := consumer.Register(mgr, consumer.Options{Fleet: consumer.Connections(o.Fleet), Views: o.Views, Tunnels: o.Tunnels}); err != nil {
+	carried := reflection.Connections(o.Fleet)
+	guards := reflection.NewGuards(mgr.GetClient(), carried)
+	if err := consumer.Register(mgr, consumer.Options{Fleet: consumer.Connections(o.Fleet), Views: o.Views, Tunnels: o.Tunnels, Policies: guards}); err != nil {
 		return err
 	}
-	if err := reflection.Register(mgr, reflection.Options{Fleet: reflection.Connections(o.Fleet), Addresses: o.Addresses, Allowed: o.Allowed, Tunnels: o.Tunnels}); err != nil {
+	if err := reflection.Register(mgr, reflection.Options{Fleet: carried, Addresses: o.Addresses, Allowed: o.Allowed, Tunnels: o.Tunnels, NameServers: o.NameServers, Guards: guards}); err != nil {
 		return err
 	}
 	usage := stats.NewClient(func(peering string) (stats.Peer, bool) { p, ok := o.Fleet.Peer(peering); return p, ok }, nil)

@@ -121,7 +121,7 @@ const (
 type ReflectionRule struct {
 	// Kind of the objects.
 	//
-	// +kubebuilder:validation:Enum=Secret;ConfigMap;Service;EndpointSlice;Ingress;PodDisruptionBudget
+	// +kubebuilder:validation:Enum=Secret;ConfigMap;Service;EndpointSlice;Ingress;PodDisruptionBudget;NetworkPolicy
 	Kind string `json:"kind"`
 	// Policy: Deny, they stay home; Referred, for Secrets and ConfigMaps, they travel if a
 	// pod refers to them; All, they travel while a pod of the namespace runs elsewhere,

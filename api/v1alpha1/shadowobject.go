@@ -57,7 +57,7 @@ type ShadowObjectSpec struct {
 type HomeObject struct {
 	// Kind of the object, one of those that travel.
 	//
-	// +kubebuilder:validation:Enum=Secret;ConfigMap;Service;EndpointSlice;Ingress;PodDisruptionBudget
+	// +kubebuilder:validation:Enum=Secret;ConfigMap;Service;EndpointSlice;Ingress;PodDisruptionBudget;NetworkPolicy
 	Kind string `json:"kind"`
 	// Namespace of the object at home.
 	//

@@ -157,12 +157,12 @@ type TenantTerms struct {
 // TenantReflection is what goes with a tenant's pods.
 type TenantReflection struct {
 	// Deny are kinds of which nothing is taken: Secret, ConfigMap, Service, EndpointSlice,
-	// Ingress, PodDisruptionBudget.
+	// Ingress, PodDisruptionBudget, NetworkPolicy.
 	//
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:items:Enum=Secret;ConfigMap;Service;EndpointSlice;Ingress;PodDisruptionBudget
+	// +kubebuilder:validation:items:Enum=Secret;ConfigMap;Service;EndpointSlice;Ingress;PodDisruptionBudget;NetworkPolicy
 	Deny []string `json:"deny,omitempty"`
 }
 

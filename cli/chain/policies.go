@@ -41,7 +41,11 @@ func policed(f ConnectionFacts, from, to string, w way) Step {
 			case guard != "" && len(allowed) == 0:
 				return e.forbidden(s, policies, guard)
 			case guard == "" && len(allowed) == 0:
-				notes = append(notes, fmt.Sprintf("NetworkPolicy %s would not let %s %s, but nobody at %s enforces it", strings.Join(policies, ", "), e.pod.Name, e.verb(), e.cluster))
+				who := "but nobody at " + e.cluster + " enforces it"
+				if e.cluster == e.beyond {
+					who = "if the network plugin of " + e.cluster + " enforces it"
+				}
+				notes = append(notes, fmt.Sprintf("NetworkPolicy %s would not let %s %s, %s", strings.Join(policies, ", "), e.pod.Name, e.verb(), who))
 			case guard != "":
 				lets, by = common(lets, allowed), append(by, policies...)
 			}

@@ -99,7 +99,7 @@ func TestPolicies(t *testing.T) {
 			f.Links["milan"] = l
 		}), Broken, "this cluster's network plugin, if it enforces"},
 		{"both are here", and(with("db", shut), func(f *ConnectionFacts) { f.To.Spec.NodeName = "rome-2" }), Broken, "this cluster's network plugin, if it enforces"},
-		{"both are at one provider", and(with("db", shut), func(f *ConnectionFacts) { f.From.Spec.NodeName = "milan" }), Aside, "nobody at milan enforces it"},
+		{"both are at one provider", and(with("db", shut), func(f *ConnectionFacts) { f.From.Spec.NodeName = "milan" }), Aside, "if the network plugin of milan enforces it"},
 		{"the gateways have not heard that it may", and(with("web", "egress: [{}]\npolicyTypes: [Egress]"), rules(v1alpha1.NetworkRulesSpec{Guarded: egress})), Waiting, "NetworkRules shop.0 in namespace pelago-peering-milan do not have it"},
 		{"nor that a policy is gone", rules(v1alpha1.NetworkRulesSpec{Rules: []v1alpha1.NetworkRule{{Direction: v1alpha1.NetworkEgress}}, Pods: []v1alpha1.NetworkRulesPod{isolated}}), Waiting, "NetworkRules shop.0"},
 		{"nor of a pod that is a peer beside", rules(v1alpha1.NetworkRulesSpec{Rules: []v1alpha1.NetworkRule{{Direction: v1alpha1.NetworkEgress}},

@@ -46,6 +46,15 @@ func (t *Table) View(key string, real netip.Addr) (netip.Addr, bool) {
 	return p.translate(real), ok
 }
 
+// Views are the prefixes by which a peer is viewed here, in order.
+func (t *Table) Views(key string) (all []netip.Prefix) {
+	for _, p := range t.real[key] {
+		all = append(all, p.to)
+	}
+	slices.SortFunc(all, netip.Prefix.Compare)
+	return all
+}
+
 // Has says whether anything of a family at a peer is viewed here: IPv4, or IPv6.
 func (t *Table) Has(key string, ipv4 bool) bool {
 	return slices.ContainsFunc(t.real[key], func(p pair) bool { return p.from.Addr().Is4() == ipv4 })

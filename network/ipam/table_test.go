@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
@@ -44,6 +45,11 @@ func TestTable(t *testing.T) {
 	for _, s := range []string{"10.82.0.0", "10.82.0.2", "10.82.1.0", "10.90.0.1", "fd00::1", "fd12:3456::", "::ffff:10.81.0.5", "1.1.1.1"} {
 		if key, real, ok := table.Real(netip.MustParseAddr(s)); ok || key != "" || real.IsValid() {
 			t.Errorf("%s is %v of %q", s, real, key)
+		}
+	}
+	for key, want := range map[string]string{"milan": "[10.80.255.0/24 10.81.0.0/16 fd12:3456:ff:ff00::/56]", "forged": "[]", "nobody": "[]"} {
+		if got := fmt.Sprint(table.Views(key)); got != want {
+			t.Errorf("%s is viewed by %s, not %s", key, got, want)
 		}
 	}
 	if _, ok := table.View("milan", netip.Addr{}); ok {

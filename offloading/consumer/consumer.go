@@ -42,8 +42,19 @@ type Options struct {
 	// Tunnels says whether pods of providers can be reached, and gateways know them. Without it
 	// they are as ready as their providers say.
 	Tunnels Tunnels
+	// Policies says when NetworkPolicies are where a pod is about to go. Without it no pod waits for
+	// them.
+	Policies Policies
 	// Clock tells the time; the real one if nil.
 	Clock clock.PassiveClock
+}
+
+// Policies says when NetworkPolicies are where a pod is about to go. It may be asked at any time, by
+// many at once.
+type Policies interface {
+	// Unsettled is a NetworkPolicy of a namespace that may be at the provider of a peering in a moment;
+	// "" if there is none.
+	Unsettled(ctx context.Context, peering, namespace string) (string, error)
 }
 
 // Register adds the consumer's side of offloaded pods to a manager, whose cache has to
@@ -82,7 +93,7 @@ func Register(mgr ctrl.Manager, o Options) error {
 
 func registerPods(mgr ctrl.Manager, o Options, w wakers, m *meter, choices chooser) error {
 	r := &reconciler{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), fleet: o.Fleet, views: o.Views, tunnels: o.Tunnels, clock: o.Clock, meter: m,
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), fleet: o.Fleet, views: o.Views, tunnels: o.Tunnels, policies: o.Policies, clock: o.Clock, meter: m,
 		events: mgr.GetEventRecorder(component), ledger: newLedger(m.pods),
 		refusals: &refusals{client: mgr.GetClient(), live: mgr.GetAPIReader()},
 		choices:  choices, budget: newBudget(),

@@ -20,6 +20,8 @@ const (
 	// behind is how long the mirror may not show what was written, before it is written
 	// again.
 	behind = 10 * time.Second
+	// guardedSoon is when is looked again whether NetworkPolicies are there.
+	guardedSoon = 500 * time.Millisecond
 	// buryAgain is the same of the removal of a home pod.
 	buryAgain = 2 * time.Second
 	// patience is how long an end waits for a provider that is away.
@@ -97,6 +99,8 @@ func absent(f facts) plan {
 		return unmapped(f)
 	case f.now.Sub(f.memory.created) < behind:
 		return plan{again: behind}
+	case f.unguarded != "":
+		return unguarded(f)
 	}
 	want, err := shadow.Forge(f.pod, f.at)
 	var refusal *shadow.Refusal
@@ -119,6 +123,16 @@ func unmapped(f facts) plan {
 		return plan{status: changed(f, explained(f, f.pod.Status, v1alpha1.ReasonNamespaceMissing, why)), again: min(wait, patience)}
 	}
 	return refuse(f, f.pod.Status, v1alpha1.ReasonNamespaceMissing, why)
+}
+
+// unguarded is a pod that could be reached there before a NetworkPolicy of its namespace is. That takes
+// as long as its provider takes to answer, who has to for the pod as well.
+func unguarded(f facts) plan {
+	p := plan{again: guardedSoon}
+	if f.now.Sub(f.pod.CreationTimestamp.Time) > behind {
+		p.status = changed(f, explained(f, f.pod.Status, v1alpha1.ReasonWaiting, fmt.Sprintf("NetworkPolicy %s of namespace %s has to be at %s before the pod is", f.unguarded, f.pod.Namespace, f.peering)))
+	}
+	return p
 }
 
 // present is a pod that the provider has.

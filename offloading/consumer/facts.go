@@ -44,6 +44,8 @@ type facts struct {
 	waits     time.Time                                     // since when the pod waits for gateways, zero if it does not
 	began     time.Time                                     // when this process first looked at a pod
 	memory    entry
+	// unguarded is a NetworkPolicy that is not there yet, of a pod that is not either.
+	unguarded string
 	leaving   bool // nobody waits for the provider for long: something ends here
 	// elsewhere: the pod's owner's next one could go to another place than this node, or
 	// perhaps at until, if that is set. Known of pods only that may be sent home.
@@ -93,6 +95,11 @@ func (r *reconciler) gather(ctx context.Context, pod *corev1.Pod) (*facts, Peer,
 	}
 	if f.at.Tokens, err = r.tokens(ctx, f); err != nil {
 		return nil, nil, err
+	}
+	if f.shadow == nil && f.link == up && f.offloaded && r.policies != nil {
+		if f.unguarded, err = r.policies.Unsettled(ctx, peering, pod.Namespace); err != nil {
+			return nil, nil, fmt.Errorf("finding out whether NetworkPolicies are at the provider: %w", err)
+		}
 	}
 	if f.shadow != nil {
 		r.ledger.saw(key, pod.UID, peering)

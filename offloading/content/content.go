@@ -70,6 +70,7 @@ var Kinds = map[string]Kind{
 	"PodDisruptionBudget": budgets.kind(),
 	"Ingress":             ingresses.kind(),
 	"EndpointSlice":       slicesOfEndpoints.kind(),
+	"NetworkPolicy":       networkPolicies.kind(),
 }
 
 // Names are the names of all kinds, in order.

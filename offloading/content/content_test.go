@@ -249,7 +249,7 @@ func FuzzDecode(f *testing.F) {
 }
 
 // generous rules allow all there is.
-var generous = Rules{NodePorts: true, LoadBalancers: true, Budgets: true, IngressHosts: []string{"example"}, IngressClass: "x", Families: []corev1.IPFamily{corev1.IPv4Protocol}, Allows: func(netip.Addr) bool { return true }}
+var generous = Rules{NodePorts: true, LoadBalancers: true, Budgets: true, IngressHosts: []string{"example"}, IngressClass: "x", Families: []corev1.IPFamily{corev1.IPv4Protocol}, Spaces: map[string]string{"shop": "shop"}, Allows: func(netip.Addr) bool { return true }}
 
 // seeds are texts for the fuzzer.
 var seeds = []string{
@@ -260,5 +260,6 @@ var seeds = []string{
 	`{"content":{"tls":[{"hosts":["a.example"],"secret":"x"}],"rules":[{"host":"a.example",` + shopPaths + `}]}}`,
 	serviceText(webPort + `,"ipFamilies":["IPv6","IPv4"],"ipFamilyPolicy":"RequireDualStack"`),
 	`{"content":{"minAvailable":1,"selector":{"matchExpressions":[{"key":"a","operator":"In","values":["b"]}]}}}`,
+	`{"content":{"podSelector":{"matchLabels":{"app":"web"}},"types":["Ingress","Egress"],"ingress":[{"peers":[{"namespaces":["shop","db"],"podSelector":{}},{"block":"0.0.0.0/0","except":["10.1.0.0/16"]}],"ports":[{"protocol":"TCP","port":80,"endPort":90},{"protocol":"UDP","name":"dns"}]}],"egress":[{"everybody":true}]}}`,
 	`{"content":{"service":"web","type":"IPv4","ports":[{"name":"web","port":80}],"endpoints":[{"address":"10.1.0.7","ready":true}]}}`,
 }

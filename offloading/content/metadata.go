@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -28,6 +29,14 @@ func labelTravels(key string) bool {
 		return true
 	}
 	return !slices.ContainsFunc(ownDomains, func(own string) bool { return domain == own || strings.HasSuffix(domain, "."+own) })
+}
+
+// PodLabelTravels says whether a label of a pod goes with it: all do but Pelago's own, and where home's
+// API server says the node is.
+func PodLabelTravels(key string) bool {
+	domain, _, prefixed := strings.Cut(key, "/")
+	ours := prefixed && (domain == v1alpha1.GroupVersion.Group || strings.HasSuffix(domain, "."+v1alpha1.GroupVersion.Group))
+	return !ours && key != corev1.LabelTopologyRegion && key != corev1.LabelTopologyZone
 }
 
 // annotationTravels says whether an annotation does: those with a prefix are orders to

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -29,6 +30,18 @@ type Rules struct {
 	// Allows says whether an address is the tenant's in the network between the clusters,
 	// so that EndpointSlices may have it. None may if nil: there is no network.
 	Allows func(netip.Addr) bool
+	// Spaces are the namespaces here of the tenant's, by their names at home.
+	Spaces map[string]string
+	// Closed are the directions that a NetworkPolicy of the provider's owner closes where the object
+	// belongs: NetworkPolicies add up, and none of a tenant's may open what he has closed.
+	Closed []networkingv1.PolicyType
+	// Through are the prefixes by which this cluster sees what is the tenant's through the network.
+	// Gateways say who may reach whom there, so NetworkPolicies let all of it pass.
+	Through []netip.Prefix
+	// NameServers are where the tenant's pods ask for names; ClusterNames says that it is the
+	// cluster's own DNS instead.
+	NameServers  []netip.Addr
+	ClusterNames bool
 	// Cut says that nothing comes through the tunnel between the clusters: no endpoint of an
 	// EndpointSlice is ready.
 	Cut bool

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -101,6 +102,9 @@ func (w wakers) maps() handler.EventHandler {
 		of, was := spaces(before)
 		peering, is := spaces(after)
 		peering = cmp.Or(peering, of)
+		if !maps.Equal(was, is) {
+			add(q, w.policies(ctx, peering, is))
+		}
 		for namespace := range is {
 			if _, same := was[namespace]; !same {
 				add(q, w.alone(ctx, peering, namespace))

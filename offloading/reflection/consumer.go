@@ -67,6 +67,9 @@ type note struct {
 	// located are the addresses that were told last, at locatedAt.
 	located   []string
 	locatedAt time.Time
+	// looked is the version of the object at home that is at the provider, with the text of hash sent;
+	// it stays home if that is empty.
+	looked, sent string
 	// shown is what the NamespaceMap says of it; nothing if it is empty.
 	shown v1alpha1.ReflectedObject
 }
@@ -119,6 +122,7 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	if f.wanted && !kind.Referred && p.again == rereadEvery {
 		p.again = watchedEvery
 	}
+	decided := p
 	p, err = r.apply(ctx, peer, home, f, p)
 	if err == nil && p.told == "" && (p.create || p.change) {
 		n.renew = f.renew
@@ -128,6 +132,7 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		about.Kind, about.Name, p.verdict = kindService, f.bereft, verdict{told: toldBereft, reason: v1alpha1.ReasonEndpointsMissing}
 	}
 	r.tell(peering, about, f, p.verdict, want.pods, &n)
+	n.settle(f, decided, p, err)
 	before := n.shown
 	n.shown = shownOf(about, p, f.there)
 	p.again = r.tellAddresses(peering, home, f, &n, p.again)
@@ -284,6 +289,10 @@ func (r *consumer) read(ctx context.Context, f *facts, peering string, kind cont
 
 // encode puts into the facts the text that carries an object, or why there is none.
 func (r *consumer) encode(ctx context.Context, f *facts, peering string, there v1alpha1.ClusterInfo, kind content.Kind, obj client.Object) error {
+	obj, err := r.named(ctx, peering, obj)
+	if err != nil {
+		return err
+	}
 	told, err := r.abroad(ctx, peering, obj, f)
 	if err != nil {
 		return err

@@ -2,9 +2,11 @@ package reflection
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -26,6 +28,8 @@ func FuzzJudge(f *testing.F) {
 	f.Add("EndpointSlice", "shop", "web-x", "", sliceText("10.201.0.7"), 4)
 	f.Add("EndpointSlice", "shop", "web-x", "", sliceText("127.0.0.1"), 8)
 	f.Add("Service", "shop", "web", "", `{"content":{"ports":[{"port":80}]}}`, 0)
+	f.Add("NetworkPolicy", "shop", "web", "", `{"content":{"podSelector":{},"types":["Ingress","Egress"],"ingress":[{"peers":[{"namespaces":["shop","kube-system"]},{"block":"10.0.0.0/8"}]}]}}`, 0)
+	f.Add("NetworkPolicy", "shop", "web", "", `{"content":{"podSelector":{},"types":["Egress"],"egress":[{"everybody":true,"ports":[{"protocol":"TCP","port":80}]}]}}`, 32)
 	f.Fuzz(func(t *testing.T, kind, namespace, name, object, said string, around int) {
 		home := v1alpha1.HomeObject{Kind: kind, Namespace: namespace, Name: name}
 		if around < 0 { // what must not be repeated, well formed or not
@@ -50,6 +54,10 @@ func FuzzJudge(f *testing.F) {
 			if around&16 != 0 {
 				mark(c.service, "rome", namespace)
 			}
+		}
+		c.rules.Spaces = map[string]string{"shop": "shop-rome"}
+		if around&32 != 0 {
+			c.rules.Closed = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
 		}
 		switch around & 3 {
 		case 2:
@@ -77,10 +85,38 @@ func FuzzJudge(f *testing.F) {
 		if kind == kindSlice && (c.rules.Allows == nil || c.service == nil || !owned(c.service, "rome", namespace)) {
 			t.Fatal("a slice without a network, or for a Service that is not the tenant's")
 		}
+		if p, ok := w.(*networkingv1.NetworkPolicy); ok {
+			if wrong := opens(&p.Spec, c.rules.Closed); wrong != "" {
+				t.Fatalf("%s: %+v", wrong, p.Spec)
+			}
+		}
 		if c.have != nil && !owned(c.have, "rome", namespace) {
 			t.Fatal("an object of somebody else is written")
 		}
 	})
+}
+
+// opens says what a NetworkPolicy opens that no tenant may.
+func opens(s *networkingv1.NetworkPolicySpec, closed []networkingv1.PolicyType) string {
+	var peers []networkingv1.NetworkPolicyPeer
+	for _, r := range s.Ingress {
+		peers = append(peers, r.From...)
+	}
+	for _, r := range s.Egress {
+		peers = append(peers, r.To...)
+	}
+	for _, p := range peers {
+		if n := p.NamespaceSelector; n != nil && (len(n.MatchLabels) > 0 || len(n.MatchExpressions) != 1 || n.MatchExpressions[0].Key != "kubernetes.io/metadata.name" || !slices.Equal(n.MatchExpressions[0].Values, []string{"shop-rome"})) {
+			return "a namespace that is not the tenant's"
+		}
+		if p.IPBlock != nil && strings.HasPrefix(p.IPBlock.CIDR, "10.") {
+			return "private addresses"
+		}
+	}
+	if slices.ContainsFunc(s.PolicyTypes, func(t networkingv1.PolicyType) bool { return slices.Contains(closed, t) }) {
+		return "what the owner has closed"
+	}
+	return ""
 }
 
 // FuzzAnswer: what a provider says against a Secret reaches nobody in its own words.

@@ -65,7 +65,7 @@ func TestManager(t *testing.T) {
 		Scheme: kubetest.Scheme(), Logger: logr.Discard(), Metrics: server.Options{BindAddress: "0"},
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{ // others use the same server
 			&corev1.Pod{}: in(w.home, space), &corev1.Secret{}: in("no-such-namespace"), &corev1.ConfigMap{}: in("no-such-namespace"),
-			&corev1.Service{}: in(w.home, w.remote, space), &discoveryv1.EndpointSlice{}: in(w.home, space), &networkingv1.Ingress{}: in(w.home, space), &policyv1.PodDisruptionBudget{}: in(w.home, space),
+			&corev1.Service{}: in(w.home, w.remote, space), &discoveryv1.EndpointSlice{}: in(w.home, space), &networkingv1.Ingress{}: in(w.home, space), &policyv1.PodDisruptionBudget{}: in(w.home, space), &networkingv1.NetworkPolicy{}: in(w.home, w.remote, space),
 			&v1alpha1.NamespaceMap{}: in(w.TenantNamespace(), mapKey(w.name).Namespace), &v1alpha1.NamespaceOffloading{}: in(w.home, space), &v1alpha1.ShadowObject{}: in(w.TenantNamespace()),
 			&corev1.Node{}:      {Label: labels.SelectorFromSet(labels.Set{"world": w.name})},
 			&v1alpha1.Tenant{}:  {Field: fields.OneTermEqualSelector("metadata.name", w.name)},
@@ -80,7 +80,7 @@ func TestManager(t *testing.T) {
 	w.label(w.remote, map[string]string{v1alpha1.LabelManagedBy: component, v1alpha1.LabelTenant: w.name, v1alpha1.LabelHomeNamespace: w.home, "world": w.name})
 	cable := &cable{}
 	links := fleet.New(fleet.Options{Scheme: kubetest.Scheme(), Dial: cable.dial})
-	w.build(v1alpha1.FeatureOfKind(kindSecret), v1alpha1.FeatureOfKind(kindConfigMap), v1alpha1.FeatureOfKind(kindService), v1alpha1.FeatureOfKind(kindSlice))
+	w.build(v1alpha1.FeatureOfKind(kindSecret), v1alpha1.FeatureOfKind(kindConfigMap), v1alpha1.FeatureOfKind(kindService), v1alpha1.FeatureOfKind(kindSlice), v1alpha1.FeatureOfKind(kindPolicy))
 	node := get(w, "", w.name, &corev1.Node{})
 	node.Labels["world"] = w.name
 	w.update(node)

@@ -30,8 +30,10 @@ type provider struct {
 	// allowed says which addresses are whose; nil while there is no network.
 	allowed Allowed
 	tunnels Tunnels // likewise
-	meter   *meter
-	notes   *notes[made]
+	// nameServers are where tenants' pods ask for names; the cluster's own DNS if nil.
+	nameServers func() []netip.Addr
+	meter       *meter
+	notes       *notes[made]
 }
 
 // made is what is remembered of one ShadowObject.
@@ -70,7 +72,7 @@ const longestRetry = 5 * time.Minute
 //
 // +kubebuilder:rbac:groups="",resources=secrets;configmaps;services,verbs=get;list;create;patch;delete,roleName=pelago-manager-mapped
 // +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=get;list;create;patch;delete,roleName=pelago-manager-mapped
-// +kubebuilder:rbac:groups=networking.k8s.io,resources=ingresses,verbs=get;list;create;patch;delete,roleName=pelago-manager-mapped
+// +kubebuilder:rbac:groups=networking.k8s.io,resources=ingresses;networkpolicies,verbs=get;list;create;patch;delete,roleName=pelago-manager-mapped
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;list;create;patch;delete,roleName=pelago-manager-mapped
 
 // Reconcile looks at one ShadowObject.
@@ -153,7 +155,7 @@ func (r *provider) gather(ctx context.Context, s *v1alpha1.ShadowObject, tenant 
 	if badHome(s) != "" {
 		return c, nil
 	}
-	if c.kind.Name == kindSlice {
+	if c.kind.Name == kindSlice || c.kind.Name == kindPolicy {
 		r.notes.set(client.ObjectKeyFromObject(s), *n) // before it is asked, so that no change goes by unseen
 		if c.unknown = r.allowed != nil && !r.allowed.Known(); c.unknown {
 			return c, nil // what is there stays
@@ -171,6 +173,11 @@ func (r *provider) gather(ctx context.Context, s *v1alpha1.ShadowObject, tenant 
 	}
 	if c.kind.Name == kindService {
 		if c.rules.Families, err = r.families(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if c.kind.Name == kindPolicy {
+		if err = r.surroundings(ctx, c); err != nil {
 			return nil, err
 		}
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // carried are the kinds that travel.
-var carried = []string{kindSecret, kindConfigMap, kindService, kindSlice, kindIngress, kindBudget}
+var carried = []string{kindSecret, kindConfigMap, kindService, kindSlice, kindIngress, kindBudget, kindPolicy}
 
 const (
 	kindSecret    = "Secret"
@@ -20,6 +20,7 @@ const (
 	kindSlice     = "EndpointSlice"
 	kindIngress   = "Ingress"
 	kindBudget    = "PodDisruptionBudget"
+	kindPolicy    = "NetworkPolicy"
 )
 
 // kindOf finds a kind that travels.

@@ -1,7 +1,7 @@
 // Package reflection carries to providers what pods need there beside themselves. At home
 // it writes ShadowObjects for the Secrets and ConfigMaps that pods bound to a provider
-// refer to, or the owner of the namespace sends by a rule, and for the Services, Ingresses
-// and PodDisruptionBudgets of their namespaces, and takes them back when no pod needs them
+// refer to, or the owner of the namespace sends by a rule, and for the Services, Ingresses,
+// PodDisruptionBudgets and NetworkPolicies of their namespaces, and takes them back when no pod needs them
 // any more. A Service that a rule sends needs no pod. As a provider it makes the objects in the namespaces mapped for a tenant. It
 // owns the kind ShadowObject; how each kind travels is said by content.
 //
@@ -20,6 +20,7 @@ package reflection
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -65,6 +66,10 @@ type Options struct {
 	// Tunnels says what is reached through the network. Without it all is as ready as the other
 	// side says.
 	Tunnels Tunnels
+	// NameServers are where tenants' pods here ask for names; the cluster's own DNS if nil.
+	NameServers func() []netip.Addr
+	// Guards says when NetworkPolicies are where pods go; see NewGuards. Nobody asks if nil.
+	Guards *Guards
 	// Clock tells the time; the real one if nil.
 	Clock clock.PassiveClock
 }
@@ -102,7 +107,7 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 	}
 	r := &consumer{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), fleet: o.Fleet, clock: o.Clock,
-		pods: indexedPods(mgr.GetClient()), spaces: indexedSpaces(mgr.GetClient()), addresses: o.Addresses, tunnels: o.Tunnels, share: maxOnward, sooner: rate.NewLimiter(soonerRate, soonerBurst), events: mgr.GetEventRecorder(component), meter: m, notes: newNotes[note](),
+		pods: indexedPods(mgr.GetClient()), spaces: indexedSpaces(mgr.GetClient()), addresses: o.Addresses, tunnels: o.Tunnels, share: maxOnward, sooner: rate.NewLimiter(soonerRate, soonerBurst), events: mgr.GetEventRecorder(component), meter: m, notes: o.Guards.memory(),
 	}
 	w := wakers{cache: mgr.GetClient(), fleet: o.Fleet, spaces: r.spaces, addresses: o.Addresses != nil}
 	chosen := make(chan event.TypedGenericEvent[reconcile.Request])
@@ -125,6 +130,8 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 		WatchesMetadata(&corev1.Service{}, w.ofHome(kindService)).
 		WatchesMetadata(&policyv1.PodDisruptionBudget{}, w.ofHome(kindBudget)).
 		WatchesMetadata(&networkingv1.Ingress{}, w.ofHome(kindIngress)).
+		WatchesMetadata(&networkingv1.NetworkPolicy{}, w.ofHome(kindPolicy)).
+		Watches(&corev1.Namespace{}, w.named()).
 		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowObject{}, w.ofShadow)).
 		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowPod{}, ofShadowPod)).
 		WatchesRawSource(o.Fleet.StateSourceAt(pace, state)).
@@ -163,7 +170,7 @@ func registerShower(mgr ctrl.Manager, r *consumer) error {
 }
 
 func registerProvider(mgr ctrl.Manager, o Options, m *meter) error {
-	r := &provider{client: mgr.GetClient(), live: mgr.GetAPIReader(), clock: o.Clock, allowed: o.Allowed, tunnels: o.Tunnels, meter: m, notes: newNotes[made]()}
+	r := &provider{client: mgr.GetClient(), live: mgr.GetAPIReader(), clock: o.Clock, allowed: o.Allowed, nameServers: o.NameServers, tunnels: o.Tunnels, meter: m, notes: newNotes[made]()}
 	w := &watcher{client: mgr.GetClient(), pace: newPacer(o.Clock)}
 	b := ctrl.NewControllerManagedBy(mgr).Named("shadow-object-provider").
 		WatchesMetadata(&v1alpha1.ShadowObject{}, w.shadows()).
@@ -173,10 +180,10 @@ func registerProvider(mgr ctrl.Manager, o Options, m *meter) error {
 		Watches(&v1alpha1.Tenant{}, w.tenants()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: newLimiter()})
 	if o.Allowed != nil {
-		b = b.WatchesRawSource(o.Allowed.TenantViewSource(slicesOf(r.notes)))
+		b = b.WatchesRawSource(o.Allowed.TenantViewSource(ofTenant(r.notes, kindSlice, kindPolicy)))
 	}
 	if o.Tunnels != nil {
-		b = b.WatchesRawSource(o.Tunnels.TenantTunnelSource(slicesOf(r.notes)))
+		b = b.WatchesRawSource(o.Tunnels.TenantTunnelSource(ofTenant(r.notes, kindSlice)))
 	}
 	if err := b.Complete(r); err != nil {
 		return err

@@ -52,10 +52,12 @@ type Allowed interface {
 	// Allows says whether an address is one by which this cluster reaches what is a tenant's,
 	// and nothing else.
 	Allows(tenant string, address netip.Addr) bool
+	// TenantViews are the prefixes of the addresses that are a tenant's.
+	TenantViews(tenant string) []netip.Prefix
 	// Known says whether anything is known: if not, that an address is not allowed means
 	// nothing.
 	Known() bool
-	// TenantViewSource tells of the tenants of which Allows says something else.
+	// TenantViewSource tells of the tenants of which Allows and TenantViews say something else.
 	TenantViewSource(mapper func(tenant string) []reconcile.Request) source.Source
 }
 

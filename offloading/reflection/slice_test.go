@@ -44,6 +44,10 @@ func (network) Allows(tenant string, a netip.Addr) bool {
 	return tenant != "" && (netip.MustParsePrefix("10.201.0.0/16").Contains(a) || netip.MustParsePrefix("fd00:201::/64").Contains(a))
 }
 
+func (network) TenantViews(string) []netip.Prefix {
+	return []netip.Prefix{netip.MustParsePrefix("10.201.0.0/16"), netip.MustParsePrefix("fd00:201::/64")}
+}
+
 func (network) Known() bool { return true }
 
 // ViewSource tells nothing, nor does TenantViewSource.

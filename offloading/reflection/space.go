@@ -22,7 +22,7 @@ import (
 	"github.com/pelago-dev/pelago/offloading/content"
 )
 
-// Services, Ingresses and PodDisruptionBudgets travel all together: those of a namespace
+// Services, Ingresses, PodDisruptionBudgets and NetworkPolicies travel all together: those of a namespace
 // while a pod of it is bound to the provider, and Services also without one if they are sent. Only their metadata is in the cache. The Secrets
 // that an Ingress names for TLS do not go with it: they travel as others do, if a pod refers to
 // them or a rule sends them, as who may write an Ingress may not have every Secret sent.
@@ -106,7 +106,7 @@ func (r *consumer) together(ctx context.Context, peering string, kind content.Ki
 // objects are those of a namespace that travel all together.
 func (w wakers) objects(ctx context.Context, namespace string) []v1alpha1.HomeObject {
 	var all []v1alpha1.HomeObject
-	for kind, gvk := range map[string]schema.GroupVersionKind{kindService: serviceKind, kindBudget: budgetKind, kindIngress: ingressKind} {
+	for kind, gvk := range map[string]schema.GroupVersionKind{kindService: serviceKind, kindBudget: budgetKind, kindIngress: ingressKind, kindPolicy: policyKind} {
 		list := metadataList(gvk)
 		if err := w.cache.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 			continue // the cache is not there yet: its first events come
@@ -185,6 +185,7 @@ func (w wakers) ofHome(kind string) handler.EventHandler {
 var (
 	ingressKind = networkingv1.SchemeGroupVersion.WithKind("IngressList")
 	serviceKind = corev1.SchemeGroupVersion.WithKind("ServiceList")
+	policyKind  = networkingv1.SchemeGroupVersion.WithKind("NetworkPolicyList")
 	budgetKind  = policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudgetList")
 )
 

@@ -1,6 +1,8 @@
 package reflection
 
 import (
+	"slices"
+
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -27,13 +29,13 @@ type Tunnels interface {
 // cut says whether a tunnel is known to be dead. Of one that is not known nothing is changed.
 func cut(alive, known bool) bool { return known && !alive }
 
-// slicesOf asks for the ShadowObjects of a tenant that are of EndpointSlices, as far as they
+// ofTenant asks for the ShadowObjects of a tenant that are of some kinds, as far as they
 // were looked at: all others will be. It is this cluster that asks, so no tenant is paced.
-func slicesOf(of *notes[made]) func(tenant string) []reconcile.Request {
+func ofTenant(of *notes[made], kinds ...string) func(tenant string) []reconcile.Request {
 	return func(tenant string) []reconcile.Request {
 		namespace := v1alpha1.TenantNamespace(tenant)
 		var all []reconcile.Request
-		for _, key := range of.find(func(m made) bool { return m.kind == kindSlice }) {
+		for _, key := range of.find(func(m made) bool { return slices.Contains(kinds, m.kind) }) {
 			if key.Namespace == namespace {
 				all = append(all, reconcile.Request{NamespacedName: key})
 			}

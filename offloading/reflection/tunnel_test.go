@@ -134,7 +134,7 @@ func TestSlicesOf(t *testing.T) {
 	set("oslo", "b", kindSlice)
 	set("rome-2", "d", kindSlice)
 	want := []reconcile.Request{{NamespacedName: set("rome", "c", kindSlice)}}
-	if diff := cmp.Diff(want, slicesOf(of)("rome")); diff != "" {
+	if diff := cmp.Diff(want, ofTenant(of, kindSlice)("rome")); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -53,6 +53,13 @@ func (c *changing) Allows(tenant string, a netip.Addr) bool {
 	return !c.nothing() && c.network.Allows(tenant, a)
 }
 
+func (c *changing) TenantViews(tenant string) []netip.Prefix {
+	if c.nothing() {
+		return nil
+	}
+	return c.network.TenantViews(tenant)
+}
+
 func (c *changing) ViewSource(mapper func(string) []reconcile.Request) source.Source {
 	return c.seen.TunnelSource(mapper)
 }

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/offloading/content"
 )
 
 // Forge makes the ShadowPod of a home pod; its namespace is left empty. The error is a
@@ -124,7 +125,7 @@ func (w *walk) counts(spec *corev1.PodSpec) {
 func (w *walk) keepLabels(labels map[string]string) map[string]string {
 	var left map[string]string
 	for key, value := range labels {
-		if ours(key) || key == corev1.LabelTopologyRegion || key == corev1.LabelTopologyZone {
+		if !content.PodLabelTravels(key) {
 			continue
 		}
 		if left == nil {
