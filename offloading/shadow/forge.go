@@ -157,9 +157,3 @@ func (w *walk) keepAnnotations(annotations map[string]string) map[string]string 
 	}
 	return left
 }
-
-// ours are the names under pelago.dev/ and its subdomains.
-func ours(key string) bool {
-	domain, _, prefixed := strings.Cut(key, "/")
-	return prefixed && (domain == v1alpha1.GroupVersion.Group || strings.HasSuffix(domain, "."+v1alpha1.GroupVersion.Group))
-}
