@@ -74,12 +74,12 @@ func readPrefix(text string) (netip.Prefix, bool) {
 func inside(p, of netip.Prefix) bool { return of.Bits() <= p.Bits() && of.Contains(p.Addr()) }
 
 // everywhere is what of a block means the same in every cluster: all but private addresses, and these
-// too if all of a kind are in it, as who says so means everybody. It is false if nothing is left.
+// too of a block of all addresses, as who says so means everybody. It is false if nothing is left.
 func (b block) everywhere() (block, bool) {
 	b.except = slices.Clone(b.except)
 	for _, kind := range privateBlocks {
-		whole := !slices.ContainsFunc(kind, func(p netip.Prefix) bool {
-			return !inside(p, b.whole) || slices.ContainsFunc(b.except, p.Overlaps)
+		whole := b.whole.Bits() == 0 && !slices.ContainsFunc(kind, func(p netip.Prefix) bool {
+			return slices.ContainsFunc(b.except, p.Overlaps)
 		})
 		if whole {
 			continue

@@ -39,7 +39,13 @@ func ResolvePolicy(p *networkingv1.NetworkPolicy, spaces map[string]map[string]s
 func directions(s *networkingv1.NetworkPolicySpec) []networkingv1.PolicyType {
 	switch {
 	case len(s.PolicyTypes) > 0:
-		return s.PolicyTypes
+		var each []networkingv1.PolicyType
+		for _, t := range s.PolicyTypes {
+			if !slices.Contains(each, t) {
+				each = append(each, t)
+			}
+		}
+		return each
 	case len(s.Egress) > 0:
 		return []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}
 	}

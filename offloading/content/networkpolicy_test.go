@@ -79,7 +79,11 @@ func TestTranslate(t *testing.T) {
 		{"everybody but home's own", block("{cidr: 0.0.0.0/0, except: [10.1.0.0/16, 198.51.100.0/24]}"),
 			block("{cidr: 0.0.0.0/0, except: [10.0.0.0/8, 100.64.0.0/10, 172.16.0.0/12, 192.168.0.0/16, 198.51.100.0/24]}")},
 		{"everybody but the cloud", block("{cidr: 0.0.0.0/0, except: [169.254.169.254/32]}"), block("{cidr: 0.0.0.0/0, except: [169.254.0.0/16]}")},
-		{"half of all", block("{cidr: 128.0.0.0/1}"), block("{cidr: 128.0.0.0/1, except: [172.16.0.0/12, 192.168.0.0/16]}")},
+		{"half of all", block("{cidr: 128.0.0.0/1}"), block("{cidr: 128.0.0.0/1, except: [169.254.0.0/16, 172.16.0.0/12, 192.168.0.0/16]}")},
+		{"all private addresses of IPv6", block("{cidr: 'fc00::/7'}"), nothing},
+		{"all link-local addresses", from("{ipBlock: {cidr: 169.254.0.0/16}}, {ipBlock: {cidr: 'fe80::/10'}}"), nothing},
+		{"what clouds have their metadata in", block("{cidr: 169.0.0.0/8}"), block("{cidr: 169.0.0.0/8, except: [169.254.0.0/16]}")},
+		{"a type said twice", "{podSelector: {}, policyTypes: [Ingress, Ingress]}", nothing},
 		{"two policies' worth of rules", fmt.Sprintf(in, "{from: [{podSelector: {}}]}, {ports: [{port: 80}]}"), fmt.Sprintf(in, "{from: [{podSelector: {}}]}, {ports: [{protocol: TCP, port: 80}]}")},
 	} {
 		home, want := specOf(t, c.home), specOf(t, c.there)
@@ -197,8 +201,9 @@ func TestPolicyClosed(t *testing.T) {
 	}{
 		{"{podSelector: {}}", []networkingv1.PolicyType{"Ingress"}, false},
 		{"{podSelector: {}, policyTypes: [Egress]}", []networkingv1.PolicyType{"Egress"}, true},
-		{"{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {a: b}}}]}]}", nil, true},
-		{"{podSelector: {}, policyTypes: [Ingress, Egress], egress: [{}]}", []networkingv1.PolicyType{"Ingress"}, false},
+		{"{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {a: b}}}]}]}", []networkingv1.PolicyType{"Ingress"}, false},
+		{"{podSelector: {}, policyTypes: [Ingress, Egress], egress: [{}]}", []networkingv1.PolicyType{"Ingress", "Egress"}, false},
+		{"{podSelector: {}, policyTypes: [Egress], egress: [{}]}", []networkingv1.PolicyType{"Egress"}, true},
 	} {
 		closed := Closes(&networkingv1.NetworkPolicy{Spec: specOf(t, c.owner)})
 		if !slices.Equal(closed, c.closes) {

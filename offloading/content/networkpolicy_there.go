@@ -15,15 +15,9 @@ import (
 // namesPort is where name servers are asked.
 const namesPort = 53
 
-// Closes are the directions that a NetworkPolicy closes: it isolates pods there and lets nobody pass.
-func Closes(p *networkingv1.NetworkPolicy) (all []networkingv1.PolicyType) {
-	for _, t := range directions(&p.Spec) {
-		if t == networkingv1.PolicyTypeIngress && len(p.Spec.Ingress) == 0 || t == networkingv1.PolicyTypeEgress && len(p.Spec.Egress) == 0 {
-			all = append(all, t)
-		}
-	}
-	return all
-}
+// Closes are the directions in which a NetworkPolicy lets pass nobody but whom it names, if anybody: one beside
+// it would let others pass as well.
+func Closes(p *networkingv1.NetworkPolicy) []networkingv1.PolicyType { return directions(&p.Spec) }
 
 func unpackNetworkPolicy(c *networkPolicyContent, rules Rules, p *networkingv1.NetworkPolicy) string {
 	p.Spec.PodSelector, p.Spec.PolicyTypes = c.PodSelector, c.Types

@@ -40,6 +40,16 @@ func (g *Guards) Unsettled(ctx context.Context, peering, namespace string) (stri
 	if err := g.cache.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return "", fmt.Errorf("listing the NetworkPolicies of namespace %s: %w", namespace, err)
 	}
+	if len(list.Items) == 0 {
+		return "", nil
+	}
+	m := &v1alpha1.NamespaceMap{}
+	if err := g.cache.Get(ctx, mapKey(peering), m, client.UnsafeDisableDeepCopy); client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("reading the namespace map: %w", err)
+	}
+	if m.Status.Namespaces[namespace].Phase == v1alpha1.MappingRefused {
+		return "", nil // no pod of it runs there, and the provider says why of the pod
+	}
 	for i := range list.Items {
 		p := &list.Items[i]
 		home := v1alpha1.HomeObject{Kind: kindPolicy, Namespace: namespace, Name: p.Name}

@@ -113,14 +113,14 @@ func TestPolicyOfOwner(t *testing.T) {
 	w, _ := newPolicies(t)
 	w.create(policyOf(t, w.home, "web", "{podSelector: {}, ingress: [{}]}"))
 	w.create(policyOf(t, w.home, "taken", "{podSelector: {}}"))
-	w.create(policyOf(t, w.remote, "taken", "{podSelector: {}, ingress: [{from: [{namespaceSelector: {}}]}]}"))
+	w.create(policyOf(t, w.remote, "taken", "{podSelector: {}, policyTypes: [Egress], egress: [{}]}"))
 	w.pod("web")
 	w.both("web")
 	w.both("taken")
 	if w.policy("web") == nil || w.answer("taken") != "False/NameTaken" {
 		t.Fatalf("web is %s, taken %s", w.answer("web"), w.answer("taken"))
 	}
-	closed := policyOf(t, w.remote, "closed", "{podSelector: {}}")
+	closed := policyOf(t, w.remote, "closed", "{podSelector: {}, ingress: [{from: [{namespaceSelector: {}}]}]}")
 	w.create(closed)
 	w.both("web")
 	if w.policy("web") != nil || w.answer("web") != "False/Refused" || !strings.Contains(w.shadow("web").Status.Conditions[0].Message, "closes Ingress") {
@@ -166,6 +166,18 @@ func TestGuards(t *testing.T) {
 	w.create(policyOf(t, w.home, "late", "{podSelector: {}}"))
 	w.both("late")
 	is("its place is not there", "late")
+	said := func(phase v1alpha1.MappingPhase) {
+		t.Helper()
+		m := get(w, mapKey(w.name).Namespace, mapKey(w.name).Name, &v1alpha1.NamespaceMap{})
+		m.Status.Namespaces = map[string]v1alpha1.MappedNamespace{w.home: {Name: w.remote, Phase: phase, Reason: "Cordoned"}}
+		if err := w.raw.Status().Update(ctx, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	said(v1alpha1.MappingRefused)
+	is("its place is refused, and so will the pod be", "")
+	said(v1alpha1.MappingPending)
+	is("its place may come", "late")
 	w.mapped(v1alpha1.MappedNamespace{Name: w.remote, Phase: v1alpha1.MappingReady})
 	w.take("late")
 	is("and is", "")
@@ -216,6 +228,11 @@ func TestPoliciesWoken(t *testing.T) {
 	now.Labels = map[string]string{"team": "b"}
 	if !asked(func(q queue) { wakers.named().Update(ctx, event.UpdateEvent{ObjectOld: old, ObjectNew: now}, q) }) {
 		t.Error("not asked when labels of a namespace change")
+	}
+	w.pod("first")
+	w.both("web")
+	if !slices.Contains(wakers.turned(ctx, w.name, w.home), at(w.name, w.of("web"))) {
+		t.Error("not asked for one more pod, which may wait for it")
 	}
 	before := get(w, mapKey(w.name).Namespace, mapKey(w.name).Name, &v1alpha1.NamespaceMap{})
 	after := before.DeepCopy()

@@ -125,7 +125,8 @@ func (w wakers) objects(ctx context.Context, namespace string) []v1alpha1.HomeOb
 }
 
 // turned asks for the objects of a namespace that are at a provider though no pod of it is
-// any more, or are not though one is: for the first and the last pod, that is.
+// any more, or are not though one is: for the first and the last pod, that is. A pod waits for NetworkPolicies,
+// so these are looked at for each.
 func (w wakers) turned(ctx context.Context, peering, namespace string) []reconcile.Request {
 	peer, ok := w.fleet.Peer(peering)
 	if !ok {
@@ -142,7 +143,7 @@ func (w wakers) turned(ctx context.Context, peering, namespace string) []reconci
 	kept := fleet.Kept(ctx) // for all of them, in a handler of events; the look at one asks again
 	for _, home := range w.objects(ctx, namespace) {
 		key := client.ObjectKey{Namespace: peer.TenantNamespace(), Name: v1alpha1.ShadowObjectName(home)}
-		if there := peer.Reader().Get(kept, key, &v1alpha1.ShadowObject{}) == nil; there != in {
+		if there := peer.Reader().Get(kept, key, &v1alpha1.ShadowObject{}) == nil; there != in || in && home.Kind == kindPolicy {
 			all = append(all, at(peering, home))
 		}
 	}
