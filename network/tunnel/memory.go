@@ -39,8 +39,9 @@ const (
 	// heap the runtime keeps a tenth for later, though it was not touched.
 	calmAfter = 3 * time.Second
 	// garbageMost is how much garbage, in bytes, there may be before it is collected while there is
-	// traffic, garbageQuiet how much while there is none, and deviceBuffers what a device has waiting.
-	garbageMost, garbageQuiet, deviceBuffers = 16 << 20, 4 << 20, 25 << 20
+	// traffic, garbageQuiet how much while there is none, and garbageEach how much more for each device
+	// beyond garbageFew: what looks after tunnels makes some for each. deviceBuffers is what a device has waiting.
+	garbageMost, garbageQuiet, garbageEach, garbageFew, deviceBuffers = 16 << 20, 4 << 20, 1 << 20, 10, 25 << 20
 )
 
 // window counts the packets under way.
@@ -190,11 +191,12 @@ func setPercent() {
 
 // percent is how much garbage there may be, in hundredths of what is none.
 func percent(devices, busy int) int {
-	most := garbageQuiet
+	most := min(garbageMost, garbageQuiet+garbageEach*max(0, devices-garbageFew))
 	if busy > 0 {
 		most = garbageMost
 	}
-	return max(1, min(100, 100*most/max(garbageMost, devices*deviceBuffers)))
+	none := max(garbageMost, devices*deviceBuffers)
+	return max(1, min(100, (100*most+none/2)/none))
 }
 
 // resting counts those who have asked for rest since it last began.
