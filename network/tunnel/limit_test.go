@@ -147,7 +147,7 @@ func TestFlooded(t *testing.T) {
 			f.heard.Store(&sockets(milans.engine.(*userspace).socket.Bind)[0])
 			took := await(t, "a handshake", floodPatience, func() bool { return !rome.stats(romes).Handshake.IsZero() })
 			of := &milans.engine.(*userspace).socket.sessions.limits
-			await(t, "the flood at the gateway", patience, func() bool {
+			await(t, "the flood at the gateway", floodPatience, func() bool {
 				of.mu.Lock()
 				defer of.mu.Unlock()
 				return len(of.taken.of) > 1 && (!c.anew || len(of.sources.of) == sourcesMost && of.all.Tokens() < questionsBurst/2)
@@ -176,7 +176,8 @@ func (s *side) listen() (ear net.PacketConn) {
 	return ear
 }
 
-// floodPatience is longer than the quick tries of a peer, of which a busy machine may be late for all.
+// floodPatience is longer than the quick tries of a peer, of which a busy machine may be late for all; it may also
+// take so long to read a thousand questions.
 const floodPatience = quickRounds*(tryGap+jitter) + patience
 
 // flood is questions that come all the time.
