@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pelago-dev/pelago/network/netns"
+	"github.com/pelago-dev/pelago/network/netnstest"
 )
 
 func equal(a, b []uint64) bool { return slices.Equal(a, b) }
@@ -62,7 +63,7 @@ func exchangeOnce(t *testing.T, from, to net.Conn) {
 // send sends some datagrams straight into the tunnel and returns how many.
 func send(t *testing.T, p *place, from, to netip.Addr) int {
 	t.Helper()
-	const count = 3
+	const count = 10 // more than the kernel says by itself meanwhile
 	defer wayTo(p, to)()
 	p.Must(netns.In(p.File, func() error {
 		d := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), Control: byDevice(tunnelName)}
@@ -79,6 +80,16 @@ func send(t *testing.T, p *place, from, to netip.Addr) int {
 		return nil
 	}))
 	return count
+}
+
+// isCounted waits until so many that were sent are counted beside those before, none of them twice. What the kernel
+// says by itself on that way, when it likes, is counted too.
+func isCounted(t *testing.T, what string, dropped func() uint64, before uint64, sent int) {
+	t.Helper()
+	netnstest.Await(t, what+" is counted", patience, func() bool { return dropped() >= before+uint64(sent) })
+	if after := dropped(); after >= before+2*uint64(sent) {
+		t.Errorf("%s: %d dropped, %d sent", what, after-before, sent)
+	}
 }
 
 // wayTo leads to an address by the tunnel until what it returns is called: in IPv6 a device alone is no way.
