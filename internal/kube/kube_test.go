@@ -94,12 +94,16 @@ func (f *front) watched(r *http.Response) error {
 	return nil
 }
 
+// watches are the streams that there are.
+func (f *front) watches() []*stream {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Collect(maps.Keys(f.streams))
+}
+
 // say says something in all watches, and ends them.
 func (f *front) say(text string) (heard int) {
-	f.mu.Lock()
-	all := slices.Collect(maps.Keys(f.streams))
-	f.mu.Unlock()
-	for _, s := range all {
+	for _, s := range f.watches() {
 		if _, err := io.WriteString(s.in, text); err == nil {
 			heard++
 		}
