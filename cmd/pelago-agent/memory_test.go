@@ -22,6 +22,10 @@ import (
 // whole as soon as a little of it is used.
 const memoryAlone, memoryPeer = 40, 2
 
+// memoryPatience is how long it may take until there are ten tunnels, and until what making them took is given
+// back: a busy machine does neither soon, and only what is there at rest counts.
+const memoryPatience = 6 * netnstest.Patience
+
 // TestMemory is about the program as it is built, since neither the race detector nor what is
 // here for tests is in it. Each agent has a file of its own, so that it shares the program with
 // nobody, as if it were alone on its node.
@@ -47,7 +51,7 @@ func TestMemory(t *testing.T) {
 			w.another(had)
 		}
 		for _, s := range []*side{w.rome, w.milan} {
-			until(t, fmt.Sprintf("%s has %d tunnels", s.Name, peers), 2*netnstest.Patience, func() bool {
+			until(t, fmt.Sprintf("%s has %d tunnels", s.Name, peers), memoryPatience, func() bool {
 				_, reports := s.lease(0)
 				alive := 0
 				for _, r := range reports {
@@ -58,7 +62,7 @@ func TestMemory(t *testing.T) {
 				return alive == peers
 			})
 			var all, own float64
-			until(t, fmt.Sprintf("%s has at most %d MB", s.Name, memoryAlone+memoryPeer*peers), 2*netnstest.Patience, func() bool {
+			until(t, fmt.Sprintf("%s has at most %d MB", s.Name, memoryAlone+memoryPeer*peers), memoryPatience, func() bool {
 				all, own = s.agents[0].memory()
 				return all <= float64(memoryAlone+memoryPeer*peers)
 			})
