@@ -19,7 +19,7 @@ import (
 func needing(t *testing.T) (*world, *Guards) {
 	t.Helper()
 	w := newWorld(t)
-	g := NewGuards(w.client, w)
+	g := NewGuards(w.raw, w) // a cache, which asks for no right
 	g.wake = func(_ context.Context, r reconcile.Request) {
 		if peering, home, _ := split(r); peering == w.name {
 			w.woken = append(w.woken, home)
@@ -124,7 +124,7 @@ func TestNeedsSoon(t *testing.T) {
 	t.Parallel()
 	w, g := needing(t)
 	w.create(pullSecret(w.home, "pull", "s3cret"))
-	wakers := wakers{cache: w.raw, fleet: w, waits: w.consumer.waits}
+	wakers := wakers{cache: w.raw, fleet: w, waits: w.consumer.waits, spaces: w.consumer.spaces}
 	came := func(name string) *corev1.Pod {
 		p := w.pod(name, "pull")
 		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
