@@ -92,7 +92,7 @@ func Register(mgr ctrl.Manager, o Options) error {
 	}
 	carried := reflection.Connections(o.Fleet)
 	guards := reflection.NewGuards(mgr.GetClient(), carried)
-	if err := consumer.Register(mgr, consumer.Options{Fleet: consumer.Connections(o.Fleet), Views: o.Views, Tunnels: o.Tunnels, Policies: guards}); err != nil {
+	if err := consumer.Register(mgr, consumer.Options{Fleet: consumer.Connections(o.Fleet), Views: o.Views, Tunnels: o.Tunnels, Needs: guards}); err != nil {
 		return err
 	}
 	if err := reflection.Register(mgr, reflection.Options{Fleet: carried, Addresses: o.Addresses, Allowed: o.Allowed, Tunnels: o.Tunnels, NameServers: o.NameServers, Guards: guards}); err != nil {

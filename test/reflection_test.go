@@ -91,6 +91,7 @@ func reflection(t *testing.T, c *continuum) {
 	if err := c.Clients["rome"].Update(t.Context(), settings); err != nil {
 		t.Fatal(err)
 	}
+	s.fresh(t)
 	s.eventually(t, 4*time.Minute, "the pod sees the change", logs("depth=4")) // a kubelet looks every minute or so
 	t.Run("unreferenced", func(t *testing.T) {
 		s.eventually(t, 3*time.Minute, "what no pod refers to any more is gone", func() error {
@@ -100,4 +101,39 @@ func reflection(t *testing.T, c *continuum) {
 			return nil
 		})
 	})
+}
+
+// fresh holds that pods which are made right after a ConfigMap that they read has changed, or beside one
+// that they could do without, have it as it is, each time.
+func (s shop) fresh(t *testing.T) {
+	t.Helper()
+	version := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "version"}, Data: map[string]string{"number": "0"}}
+	s.create(t, version)
+	optional := true
+	for i := range 6 {
+		name, beside := fmt.Sprintf("fresh-%d", i), fmt.Sprintf("beside-%d", i)
+		version.Data["number"] = fmt.Sprint(i)
+		if err := s.Clients[s.cluster].Update(t.Context(), version); err != nil {
+			t.Fatal(err)
+		}
+		s.create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: beside}, Data: map[string]string{"number": fmt.Sprint(10 + i)}})
+		pod := s.script(name, `echo "version $NUMBER beside $BESIDE."; sleep 3600`)
+		pod.Spec.Containers[0].Env = []corev1.EnvVar{
+			{Name: "NUMBER", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "version"}, Key: "number"}}},
+			{Name: "BESIDE", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
+				LocalObjectReference: corev1.LocalObjectReference{Name: beside}, Key: "number", Optional: &optional}}},
+		}
+		s.create(t, pod)
+		var out string
+		s.eventually(t, offloadLimit, "a pod says what it has", func() (err error) {
+			if out, err = s.kubectl(t, "logs", name); err == nil && !strings.Contains(out, ".") {
+				err = fmt.Errorf("the pod says %q", out)
+			}
+			return err
+		})
+		if want := fmt.Sprintf("version %d beside %d.", i, 10+i); !strings.Contains(out, want) {
+			t.Errorf("a pod made after the change says %q, want %q", out, want)
+		}
+	}
 }

@@ -11,6 +11,7 @@ package consumer
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
@@ -42,19 +43,17 @@ type Options struct {
 	// Tunnels says whether pods of providers can be reached, and gateways know them. Without it
 	// they are as ready as their providers say.
 	Tunnels Tunnels
-	// Policies says when NetworkPolicies are where a pod is about to go. Without it no pod waits for
-	// them.
-	Policies Policies
+	// Needs says when what a pod needs is where it is about to go. Without it no pod waits for that.
+	Needs Needs
 	// Clock tells the time; the real one if nil.
 	Clock clock.PassiveClock
 }
 
-// Policies says when NetworkPolicies are where a pod is about to go. It may be asked at any time, by
-// many at once.
-type Policies interface {
-	// Unsettled is a NetworkPolicy of a namespace that may be at the provider of a peering in a moment;
-	// "" if there is none.
-	Unsettled(ctx context.Context, peering, namespace string) (string, error)
+// Needs says when what a pod needs is where it is about to go. It may be asked at any time, by many at once.
+type Needs interface {
+	// Unsettled is an object, as KIND NAME, that has to be at the provider of a peering before the pod is
+	// and may be there in a moment; "" if there is none. Again is when to ask once more.
+	Unsettled(ctx context.Context, peering string, pod *corev1.Pod) (what string, again time.Duration, err error)
 }
 
 // Register adds the consumer's side of offloaded pods to a manager, whose cache has to
@@ -93,7 +92,7 @@ func Register(mgr ctrl.Manager, o Options) error {
 
 func registerPods(mgr ctrl.Manager, o Options, w wakers, m *meter, choices chooser) error {
 	r := &reconciler{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), fleet: o.Fleet, views: o.Views, tunnels: o.Tunnels, policies: o.Policies, clock: o.Clock, meter: m,
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), fleet: o.Fleet, views: o.Views, tunnels: o.Tunnels, needs: o.Needs, clock: o.Clock, meter: m,
 		events: mgr.GetEventRecorder(component), ledger: newLedger(m.pods),
 		refusals: &refusals{client: mgr.GetClient(), live: mgr.GetAPIReader()},
 		choices:  choices, budget: newBudget(),

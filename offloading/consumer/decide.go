@@ -20,8 +20,6 @@ const (
 	// behind is how long the mirror may not show what was written, before it is written
 	// again.
 	behind = 10 * time.Second
-	// guardedSoon is when is looked again whether NetworkPolicies are there.
-	guardedSoon = 500 * time.Millisecond
 	// buryAgain is the same of the removal of a home pod.
 	buryAgain = 2 * time.Second
 	// patience is how long an end waits for a provider that is away.
@@ -99,8 +97,8 @@ func absent(f facts) plan {
 		return unmapped(f)
 	case f.now.Sub(f.memory.created) < behind:
 		return plan{again: behind}
-	case f.unguarded != "":
-		return unguarded(f)
+	case f.unsettled != "":
+		return unsettled(f)
 	}
 	want, err := shadow.Forge(f.pod, f.at)
 	var refusal *shadow.Refusal
@@ -125,12 +123,12 @@ func unmapped(f facts) plan {
 	return refuse(f, f.pod.Status, v1alpha1.ReasonNamespaceMissing, why)
 }
 
-// unguarded is a pod that could be reached there before a NetworkPolicy of its namespace is. That takes
-// as long as its provider takes to answer, who has to for the pod as well.
-func unguarded(f facts) plan {
-	p := plan{again: guardedSoon}
+// unsettled is a pod that could be reached there before a NetworkPolicy of its namespace is, or run with
+// what a Secret was before. That takes as long as its provider takes to answer, who has to for the pod as well.
+func unsettled(f facts) plan {
+	p := plan{again: f.askAgain}
 	if f.now.Sub(f.pod.CreationTimestamp.Time) > behind {
-		p.status = changed(f, explained(f, f.pod.Status, v1alpha1.ReasonWaiting, fmt.Sprintf("NetworkPolicy %s of namespace %s has to be at %s before the pod is", f.unguarded, f.pod.Namespace, f.peering)))
+		p.status = changed(f, explained(f, f.pod.Status, v1alpha1.ReasonWaiting, fmt.Sprintf("%s of namespace %s has to be at %s before the pod is", f.unsettled, f.pod.Namespace, f.peering)))
 	}
 	return p
 }

@@ -44,8 +44,9 @@ type facts struct {
 	waits     time.Time                                     // since when the pod waits for gateways, zero if it does not
 	began     time.Time                                     // when this process first looked at a pod
 	memory    entry
-	// unguarded is a NetworkPolicy that is not there yet, of a pod that is not either.
-	unguarded string
+	// unsettled is what has to be there before the pod is, and is not yet; ask again then.
+	unsettled string
+	askAgain  time.Duration
 	leaving   bool // nobody waits for the provider for long: something ends here
 	// elsewhere: the pod's owner's next one could go to another place than this node, or
 	// perhaps at until, if that is set. Known of pods only that may be sent home.
@@ -96,9 +97,9 @@ func (r *reconciler) gather(ctx context.Context, pod *corev1.Pod) (*facts, Peer,
 	if f.at.Tokens, err = r.tokens(ctx, f); err != nil {
 		return nil, nil, err
 	}
-	if f.shadow == nil && f.link == up && f.offloaded && r.policies != nil {
-		if f.unguarded, err = r.policies.Unsettled(ctx, peering, pod.Namespace); err != nil {
-			return nil, nil, fmt.Errorf("finding out whether NetworkPolicies are at the provider: %w", err)
+	if f.shadow == nil && f.link == up && f.offloaded && r.needs != nil && !f.memory.seen && f.now.Sub(f.memory.created) >= behind {
+		if f.unsettled, f.askAgain, err = r.needs.Unsettled(ctx, peering, pod); err != nil {
+			return nil, nil, fmt.Errorf("finding out whether what the pod needs is at the provider: %w", err)
 		}
 	}
 	if f.shadow != nil {

@@ -24,9 +24,9 @@ type reconciler struct {
 	client   client.Client // pods that tolerate our taint are whole in its cache
 	live     client.Reader
 	fleet    Fleet
-	views    Views    // nil while there is no network
-	tunnels  Tunnels  // likewise
-	policies Policies // nil if pods wait for none
+	views    Views   // nil while there is no network
+	tunnels  Tunnels // likewise
+	needs    Needs   // nil if pods wait for none
 	clock    clock.PassiveClock
 	events   events.EventRecorder
 	ledger   *ledger

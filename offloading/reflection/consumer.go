@@ -50,6 +50,7 @@ type consumer struct {
 	events events.EventRecorder
 	meter  *meter
 	notes  *notes[note]
+	waits  *waits
 	// show asks for what a peering's NamespaceMap says of objects.
 	show func(context.Context, reconcile.Request)
 }
@@ -70,6 +71,8 @@ type note struct {
 	// looked is the version of the object at home that is at the provider, with the text of hash sent;
 	// it stays home if that is empty.
 	looked, sent string
+	// concluded is when it was read that is so.
+	concluded time.Time
 	// shown is what the NamespaceMap says of it; nothing if it is empty.
 	shown v1alpha1.ReflectedObject
 }
@@ -100,7 +103,11 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	}
 	n := r.notes.get(req.NamespacedName)
 	now := r.clock.Now()
-	if wait := readEvery - now.Sub(n.read); wait > 0 && wait <= readEvery {
+	every := readEvery
+	if r.waits.awaited(req.NamespacedName, n.read) {
+		every = awaitedEvery
+	}
+	if wait := every - now.Sub(n.read); wait > 0 && wait <= every {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	want, err := r.wanted(ctx, peering, home)

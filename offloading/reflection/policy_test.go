@@ -142,7 +142,10 @@ func TestGuards(t *testing.T) {
 	w.consumer.notes = guards.notes
 	is := func(when, want string) {
 		t.Helper()
-		if got, err := guards.Unsettled(ctx, w.name, w.home); err != nil || got != want {
+		if want != "" {
+			want = kindPolicy + " " + want
+		}
+		if got, _, err := guards.Unsettled(ctx, w.name, &corev1.Pod{ObjectMeta: objectMeta(w.home, "web")}); err != nil || got != want {
 			t.Errorf("%s: waits for %q (%v), want %q", when, got, err, want)
 		}
 	}

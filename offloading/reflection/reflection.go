@@ -68,7 +68,7 @@ type Options struct {
 	Tunnels Tunnels
 	// NameServers are where tenants' pods here ask for names; the cluster's own DNS if nil.
 	NameServers func() []netip.Addr
-	// Guards says when NetworkPolicies are where pods go; see NewGuards. Nobody asks if nil.
+	// Guards says when what pods need is where they go; see NewGuards. Nobody asks if nil.
 	Guards *Guards
 	// Clock tells the time; the real one if nil.
 	Clock clock.PassiveClock
@@ -107,10 +107,13 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 	}
 	r := &consumer{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), fleet: o.Fleet, clock: o.Clock,
-		pods: indexedPods(mgr.GetClient()), spaces: indexedSpaces(mgr.GetClient()), addresses: o.Addresses, tunnels: o.Tunnels, share: maxOnward, sooner: rate.NewLimiter(soonerRate, soonerBurst), events: mgr.GetEventRecorder(component), meter: m, notes: o.Guards.memory(),
+		pods: indexedPods(mgr.GetClient()), spaces: indexedSpaces(mgr.GetClient()), addresses: o.Addresses, tunnels: o.Tunnels, share: maxOnward, sooner: rate.NewLimiter(soonerRate, soonerBurst), events: mgr.GetEventRecorder(component), meter: m, notes: o.Guards.memory(), waits: o.Guards.waiting(o.Clock),
 	}
-	w := wakers{cache: mgr.GetClient(), fleet: o.Fleet, spaces: r.spaces, addresses: o.Addresses != nil}
+	w := wakers{cache: mgr.GetClient(), fleet: o.Fleet, spaces: r.spaces, waits: r.waits, addresses: o.Addresses != nil}
 	chosen := make(chan event.TypedGenericEvent[reconcile.Request])
+	if o.Guards != nil {
+		o.Guards.wake = wakeBy(chosen)
+	}
 	if err := registerLister(mgr, r, chosen); err != nil {
 		return err
 	}

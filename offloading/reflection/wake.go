@@ -109,6 +109,7 @@ type wakers struct {
 	cache  client.Reader
 	fleet  Fleet
 	spaces spaceFinder
+	waits  *waits
 	// addresses: some mean something elsewhere, so EndpointSlices travel.
 	addresses bool
 }
@@ -146,7 +147,9 @@ func (w wakers) pods() handler.EventHandler {
 			return
 		}
 		if peering, err := peeringOf(ctx, w.cache, pod.Spec.NodeName); err == nil && peering != "" {
-			for _, r := range append(requests(peering, pod), w.turned(ctx, peering, pod.Namespace)...) {
+			needs := requests(peering, pod)
+			w.waits.begin(pod, needs) // before any is read
+			for _, r := range append(needs, w.turned(ctx, peering, pod.Namespace)...) {
 				q.Add(r)
 			}
 		}

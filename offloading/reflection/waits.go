@@ -1,0 +1,95 @@
+package reflection
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+const (
+	// awaitedEvery is readEvery of an object that a pod waits for.
+	awaitedEvery = 100 * time.Millisecond
+	// maxWaits is how many pods, and objects, are remembered at least; longer than waitsKept are
+	// those beyond it not.
+	maxWaits, waitsKept = 10_000, time.Minute
+)
+
+// waits remembers since when pods wait for the objects that they refer to, by this process' clock, and
+// when each object was last asked for. Both may be lost: then an object is read once more.
+type waits struct {
+	clock clock.PassiveClock
+
+	mu      sync.Mutex
+	pods    map[types.UID]time.Time
+	objects map[types.NamespacedName]time.Time
+}
+
+func newWaits(c clock.PassiveClock) *waits {
+	return &waits{clock: c, pods: map[types.UID]time.Time{}, objects: map[types.NamespacedName]time.Time{}}
+}
+
+// begin remembers that a pod has just come, which waits for these objects.
+func (w *waits) begin(pod *corev1.Pod, all []reconcile.Request) {
+	if w == nil || len(all) == 0 || pod.Status.Phase != corev1.PodPending || pod.Status.PodIP != "" || pod.DeletionTimestamp != nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.clock.Now()
+	if _, known := w.pods[pod.UID]; !known {
+		w.put(pod.UID, now)
+	}
+	if len(w.objects) >= maxWaits {
+		maps.DeleteFunc(w.objects, func(_ types.NamespacedName, at time.Time) bool { return now.Sub(at) > waitsKept })
+	}
+	for _, r := range all {
+		w.objects[r.NamespacedName] = now
+	}
+}
+
+// since is since when a pod waits. First says that it is from now on.
+func (w *waits) since(pod *corev1.Pod) (since time.Time, first bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	since, known := w.pods[pod.UID]
+	if !known {
+		since = w.clock.Now()
+		w.put(pod.UID, since)
+	}
+	return since, !known
+}
+
+// over forgets a pod that waits no more.
+func (w *waits) over(pod *corev1.Pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.pods, pod.UID)
+}
+
+// awaited says whether an object was asked for after it was read.
+func (w *waits) awaited(key types.NamespacedName, read time.Time) bool {
+	if w == nil {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	asked, is := w.objects[key]
+	if is && asked.After(read) {
+		return true
+	}
+	delete(w.objects, key)
+	return false
+}
+
+// put remembers a pod. The caller holds the lock.
+func (w *waits) put(uid types.UID, now time.Time) {
+	if len(w.pods) >= maxWaits {
+		maps.DeleteFunc(w.pods, func(_ types.UID, at time.Time) bool { return now.Sub(at) > waitsKept })
+	}
+	w.pods[uid] = now
+}
