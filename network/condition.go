@@ -13,6 +13,9 @@ import (
 	"github.com/pelago-dev/pelago/network/plan"
 )
 
+// homeDomain is what every home is called in the DNS that its pods have at providers.
+const homeDomain = "cluster.local"
+
 // maxSaid bounds what is repeated of a peer's words.
 const maxSaid = 256
 
@@ -61,6 +64,9 @@ func (d *decision) ready(f *facts, p *pair) metav1.Condition {
 		return not(said.Reason, "%s says: %s", p.peer, oneLine(said.Message, maxSaid))
 	}
 	c := tunnelReady(f, p, d.waits[p], not)
+	if p.consumes && c.Status == metav1.ConditionTrue && f.domain != "" && f.domain != homeDomain {
+		c.Message = clean(fmt.Sprintf("pods at %s do not find names that end in %s, this cluster's own domain: there its Services are called db, db.shop or db.shop.svc.%s; use one of the first two, which are good on both sides", p.peer, f.domain, homeDomain))
+	}
 	if more := unreached(f.agents, p.key); c.Status == metav1.ConditionTrue && more > 0 {
 		c.Message = fmt.Sprintf("%d addresses, the highest, are not reached: of the pods and endpoints on one side of the peering with %s only %d count; let fewer namespaces take part, or divide them between peerings", more, p.peer, maxReached)
 	}

@@ -145,6 +145,8 @@ type facts struct {
 	stray string
 	// astray says of pods that have addresses in other nodes' ranges, and get no answers from peers.
 	astray string
+	// domain is what this cluster is called in its own DNS; "" if that is not known.
+	domain string
 	// refused says why nothing more is taken from a provider, by peering.
 	refused map[string]string
 	// peerings are the names of all Peerings.

@@ -122,6 +122,13 @@ func TestDecideReady(t *testing.T) {
 		{"pods have addresses of other nodes' ranges", func(f *facts, p *pair) {
 			f.astray, p.consumes, p.consumer, p.provider = "pods here", true, p.provider, p.consumer
 		}, "True/Ready: pods here"},
+		{"this cluster has another domain than its pods are told there", func(f *facts, p *pair) {
+			f.domain, p.consumes, p.consumer, p.provider = "rome.example", true, p.provider, p.consumer
+		}, "True/Ready: pods at rome do not find names that end in rome.example,"},
+		{"it has the usual one", func(f *facts, p *pair) {
+			f.domain, p.consumes, p.consumer, p.provider = "cluster.local", true, p.provider, p.consumer
+		}, "True/Ready: $"},
+		{"it has another one, and is a provider only", func(f *facts, _ *pair) { f.domain = "rome.example" }, "True/Ready: $"},
 		{"and none is to call", func(f *facts, _ *pair) { f.astray = "pods here" }, "True/Ready: "},
 		{"that and no answer from the tunnel", func(f *facts, p *pair) {
 			f.astray, p.consumes, p.consumer, p.provider = "pods here", true, p.provider, p.consumer
@@ -155,7 +162,7 @@ func TestDecideReady(t *testing.T) {
 			c.change(f, p)
 			d := decide(f)
 			got := d.conditions["rome"]
-			if text := string(got.Status) + "/" + got.Reason + ": " + got.Message; !strings.Contains(text, c.want) {
+			if text := string(got.Status) + "/" + got.Reason + ": " + got.Message + "$"; !strings.Contains(text, c.want) {
 				t.Errorf("got %s, want %s", text, c.want)
 			}
 			if heard(f.agents)[p.key] != (strings.HasPrefix(c.want, "True") || !strings.Contains(c.want, "Tunnel") && !strings.Contains(c.want, "since") && !strings.Contains(c.want, "Agents") && !strings.Contains(c.want, "waiting for a")) {

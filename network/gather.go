@@ -41,7 +41,7 @@ func (r *decider) gather(ctx context.Context, now time.Time) (*facts, []*v1alpha
 	if r.behind(have, paths, now) {
 		return nil, nil, nil
 	}
-	f := &facts{now: now, id: r.home.ID(), settings: r.home.Config().Network, nodes: map[string]*corev1.Node{}, refused: r.refused.all()}
+	f := &facts{now: now, id: r.home.ID(), settings: r.home.Config().Network, domain: r.network.options.Domain, nodes: map[string]*corev1.Node{}, refused: r.refused.all()}
 	f.agents, f.candidates, f.away = r.agents.now()
 	g := grounds{settings: f.settings, clusterID: r.home.ID()}
 	if err := r.gatherPairs(ctx, f, &g, have); err != nil {

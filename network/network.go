@@ -68,6 +68,8 @@ type Options struct {
 	Fleet Fleet
 	// Namespace is where agents have their Leases; v1alpha1.NetworkNamespace if empty.
 	Namespace string
+	// Domain is what this cluster is called in its own DNS; "" if that is not known.
+	Domain string
 	// Clock tells the time; the real one if nil.
 	Clock clock.PassiveClock
 	// Metrics gets those of this package; the manager's own if nil.

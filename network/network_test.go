@@ -109,6 +109,12 @@ func (w *world) tunnels(t *testing.T) {
 	if got := s.networkReady(); got != "True/Ready: " || s.tunnel() != "alive" {
 		t.Errorf("with a tunnel that lives: %s, %s", got, s.tunnel())
 	}
+	s.network.options.Domain = "rome.example"
+	w.settle()
+	if got := s.networkReady(); !strings.HasPrefix(got, "True/Ready: pods at "+s.name+" do not find names that end in rome.example,") {
+		t.Errorf("with a domain of its own: %s", got)
+	}
+	s.network.options.Domain = ""
 	for _, node := range s.nodes {
 		s.report(node, map[string]v1alpha1.TunnelReport{s.key(): {Alive: false}})
 	}

@@ -8,6 +8,10 @@ export PATH="$PWD/bin:$PATH"
 
 . test/demo/words.sh
 
+if [ -n "${PELAGO_DEMO_SANDBOX:-}" ]; then # one beside whatever is there, as whole.sh has it
+  pelago-sandbox() { command pelago-sandbox --name "$PELAGO_DEMO_SANDBOX" "$@"; }
+fi
+
 if [ "$(id -u)" -ne 0 ]; then
   echo "The demo starts Kubernetes nodes, which needs root: sudo make demo" >&2
   exit 1

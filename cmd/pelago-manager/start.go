@@ -34,6 +34,7 @@ import (
 	"github.com/pelago-dev/pelago/internal/trust"
 	"github.com/pelago-dev/pelago/internal/vitals"
 	"github.com/pelago-dev/pelago/network"
+	"github.com/pelago-dev/pelago/network/dns"
 	"github.com/pelago-dev/pelago/peering/tenant"
 )
 
@@ -51,6 +52,9 @@ const (
 
 // addressVariable holds the address of this pod.
 const addressVariable = "POD_IP"
+
+// resolverFile says of a pod how it finds names.
+const resolverFile = "/etc/resolv.conf"
 
 // endLimit is how long parts of the program may take to end.
 const endLimit = 10 * time.Second
@@ -144,7 +148,7 @@ func runRooms(ctx context.Context, config *rest.Config, direct client.Client, s 
 		usage: tenant.NewUsage(), reader: s.reader,
 	}
 	if runs(s.rooms, networkRoom) {
-		shared.network = network.New(network.Options{Home: h, Fleet: network.Connections(shared.fleet)})
+		shared.network = network.New(network.Options{Home: h, Fleet: network.Connections(shared.fleet), Domain: clusterDomain(resolverFile)})
 	}
 	for _, r := range s.rooms {
 		if err := r.register(probed{mgr, shown}, shared); err != nil {
@@ -156,6 +160,21 @@ func runRooms(ctx context.Context, config *rest.Config, direct client.Client, s 
 		return away(fmt.Errorf("running the controllers: %w", err))
 	}
 	return nil
+}
+
+// clusterDomain is what the cluster is called in its own DNS, by what its kubelets tell pods; "" of a
+// program that is in no pod, or in one that has other names.
+func clusterDomain(file string) string {
+	conf, err := os.Open(file)
+	if err != nil {
+		return ""
+	}
+	defer conf.Close()
+	_, domain, err := dns.ReadResolver(conf)
+	if err != nil {
+		return ""
+	}
+	return domain
 }
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create,namespace=pelago-system

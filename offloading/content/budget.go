@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -11,7 +12,7 @@ import (
 
 // budgetContent is what travels of a PodDisruptionBudget. It has no place for
 // maxUnavailable and for shares: they are counted from the controllers of pods, which are
-// at home, so that over there they would forbid every eviction.
+// at home, so that over there they would forbid every eviction. Home counts them; see LeastThere.
 type budgetContent struct {
 	MinAvailable               int32                                    `json:"minAvailable"`
 	Selector                   *metav1.LabelSelector                    `json:"selector,omitempty"`
@@ -25,7 +26,7 @@ var budgets = form[*policyv1.PodDisruptionBudget, budgetContent]{
 	pack: func(b *policyv1.PodDisruptionBudget) (budgetContent, string) {
 		least := b.Spec.MinAvailable
 		if least == nil || least.Type != intstr.Int {
-			return budgetContent{}, "only a minAvailable that is a whole number travels: shares and maxUnavailable are counted from the controllers of pods, which are not there"
+			return budgetContent{}, "only a minAvailable that is a whole number travels as it is; give it one, or maxUnavailable"
 		}
 		return budgetContent{least.IntVal, b.Spec.Selector, b.Spec.UnhealthyPodEvictionPolicy}, ""
 	},
@@ -50,6 +51,38 @@ var budgets = form[*policyv1.PodDisruptionBudget, budgetContent]{
 		next.Spec = want.Spec
 		return false
 	},
+}
+
+// Counted says whether a budget can be told to a provider only as a number that is counted at home.
+func Counted(b *policyv1.PodDisruptionBudget) bool {
+	return b.Spec.MaxUnavailable != nil || b.Spec.MinAvailable != nil && b.Spec.MinAvailable.Type != intstr.Int
+}
+
+// LeastThere is how many pods of a counted budget have to stay ready at a provider, where so many of its
+// pods are, and so many others are ready elsewhere: what home's budget wants and has not elsewhere. So as many
+// may go there as home's own would let go now, and what happens there does not change the number. Where home's
+// lets none go, for it is of no controller that it can count, none may. It is not known until home's
+// controller has counted for the budget as it is.
+func LeastThere(b *policyv1.PodDisruptionBudget, there, elsewhere int32) (least int32, known bool) {
+	allowed := meta.FindStatusCondition(b.Status.Conditions, policyv1.DisruptionAllowedCondition)
+	switch {
+	case b.Status.ObservedGeneration != b.Generation:
+		return 0, false
+	case b.Status.ExpectedPods <= 0, allowed != nil && allowed.Reason == policyv1.SyncFailedReason:
+		return there, true
+	}
+	return max(b.Status.DesiredHealthy-elsewhere, 0), true
+}
+
+// WithLeast is a budget of which so many pods have to stay ready. Where none have to, those that are not
+// ready may go, too, as they may at home while enough others are: Kubernetes would keep them.
+func WithLeast(b *policyv1.PodDisruptionBudget, least int32) *policyv1.PodDisruptionBudget {
+	b = b.DeepCopy()
+	b.Spec.MinAvailable, b.Spec.MaxUnavailable = new(intstr.FromInt32(least)), nil
+	if least == 0 {
+		b.Spec.UnhealthyPodEvictionPolicy = new(policyv1.AlwaysAllow)
+	}
+	return b
 }
 
 // terms counts what a selector has in it.

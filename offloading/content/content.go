@@ -46,8 +46,8 @@ type Kind struct {
 	// Encode is the text that carries a home object; wrong, if not empty, is why it does
 	// not travel, for the owner of the object.
 	Encode func(obj client.Object) (text, wrong string)
-	// Cut says what of a home object's labels and annotations there is no room for, for its
-	// owner; "" if there is nothing.
+	// Cut says what of a home object that travels is otherwise over there, for its owner: what there
+	// is no room for of its labels and annotations, or what is read otherwise; "" if there is nothing.
 	Cut func(obj client.Object) string
 	// Decode is the object that a text asks for, without name and namespace; wrong, if not
 	// empty, is why there is none, for its writer. It repeats nothing of Secrets.
@@ -105,6 +105,8 @@ type form[O client.Object, C any] struct {
 	plain bool
 	// pack takes the content out of a home object; wrong is why it cannot be.
 	pack func(O) (content C, wrong string)
+	// differs, if any, says what of a home object pack turns into something else.
+	differs func(O) string
 	// check says what is wrong with content, whoever it is of.
 	check func(*C) string
 	// unpack puts content into an empty object, as far as the rules allow.
@@ -145,8 +147,13 @@ func (f form[O, C]) encode(obj client.Object) (string, string) {
 	return e.text()
 }
 
-// cut says what encode leaves out.
+// cut says what encode leaves out, or has otherwise.
 func (f form[O, C]) cut(obj client.Object) string {
+	if o, ok := obj.(O); ok && f.differs != nil {
+		if differs := f.differs(o); differs != "" {
+			return differs
+		}
+	}
 	switch {
 	case f.plain:
 		return ""

@@ -1,6 +1,7 @@
 package content
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -54,11 +55,12 @@ type ingressPath struct {
 
 var ingresses = form[*networkingv1.Ingress, ingressContent]{
 	name: "Ingress", bare: true,
-	empty:  func() *networkingv1.Ingress { return &networkingv1.Ingress{} },
-	list:   func() client.ObjectList { return &networkingv1.IngressList{} },
-	pack:   packIngress,
-	check:  checkIngress,
-	unpack: unpackIngress,
+	empty:   func() *networkingv1.Ingress { return &networkingv1.Ingress{} },
+	list:    func() client.ObjectList { return &networkingv1.IngressList{} },
+	pack:    packIngress,
+	differs: reread,
+	check:   checkIngress,
+	unpack:  unpackIngress,
 	lacks: func(c *ingressContent, rules Rules) (reason, message string) {
 		for i, t := range c.TLS {
 			if slices.Contains(rules.NoSecrets, t.Secret) {
@@ -81,17 +83,23 @@ func packIngress(i *networkingv1.Ingress) (ingressContent, string) {
 	for _, t := range i.Spec.TLS {
 		c.TLS = append(c.TLS, ingressTLS{Hosts: t.Hosts, Secret: t.SecretName})
 	}
-	for _, r := range i.Spec.Rules {
+	for n, r := range i.Spec.Rules {
 		rule := ingressRule{Host: r.Host}
 		if r.HTTP == nil {
 			return c, "its rule for " + quote(r.Host) + " has no paths, which means a default backend; give it paths"
 		}
-		for _, p := range r.HTTP.Paths {
+		for m, p := range r.HTTP.Paths {
 			if p.Backend.Service == nil {
 				return c, "a backend is no Service; only Services travel"
 			}
 			path := ingressPath{Path: p.Path, Service: p.Backend.Service.Name, Port: p.Backend.Service.Port.Number, PortName: p.Backend.Service.Port.Name}
-			if p.PathType != nil {
+			switch {
+			case own(p) && !pathForm.MatchString(p.Path):
+				return c, fmt.Sprintf("rules[%d].paths[%d].path: %s with the pathType ImplementationSpecific means what each controller likes; "+
+					"it goes as a Prefix where it is a / and then letters, digits and . _ ~ / - only: write it so, or give it the pathType Exact or Prefix", n, m, quote(p.Path))
+			case own(p):
+				path.PathType = networkingv1.PathTypePrefix
+			case p.PathType != nil:
 				path.PathType = *p.PathType
 			}
 			rule.Paths = append(rule.Paths, path)
@@ -99,6 +107,31 @@ func packIngress(i *networkingv1.Ingress) (ingressContent, string) {
 		c.Rules = append(c.Rules, rule)
 	}
 	return c, ""
+}
+
+// own says whether a path means what its controller likes. The one at a provider is another one, and is
+// not left to make of it what it will: a plain path goes as a prefix, as which nearly all take it.
+func own(p networkingv1.HTTPIngressPath) bool {
+	return p.PathType != nil && *p.PathType == networkingv1.PathTypeImplementationSpecific
+}
+
+// reread says which paths mean something else over there, perhaps.
+func reread(i *networkingv1.Ingress) string {
+	n, first := 0, ""
+	for _, r := range i.Spec.Rules {
+		if r.HTTP == nil {
+			continue
+		}
+		for _, p := range r.HTTP.Paths {
+			if own(p) {
+				n, first = n+1, cmp.Or(first, p.Path)
+			}
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of its paths, the first one %s, have the pathType ImplementationSpecific and are of the pathType Prefix there; write Prefix or Exact at home, too, to have the same on both sides", n, quote(first))
 }
 
 func checkIngress(c *ingressContent) string {

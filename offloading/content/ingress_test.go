@@ -117,12 +117,61 @@ func TestEncodeIngress(t *testing.T) {
 		{"no paths", func(i *networkingv1.Ingress) { i.Spec.Rules[0].HTTP = nil }},
 		{"no Service", func(i *networkingv1.Ingress) { i.Spec.Rules[0].HTTP.Paths[0].Backend.Service = nil }},
 		{"all hosts", func(i *networkingv1.Ingress) { i.Spec.Rules[0].Host = "" }},
-		{"Exact and Prefix travel", func(i *networkingv1.Ingress) {
-			i.Spec.Rules[0].HTTP.Paths[0].PathType = new(networkingv1.PathTypeImplementationSpecific)
+		{`rules[0].paths[0].pathType: "Glob" means`, func(i *networkingv1.Ingress) {
+			i.Spec.Rules[0].HTTP.Paths[0].PathType = new(networkingv1.PathType("Glob"))
 		}},
 	} {
 		if _, wrong := Kinds["Ingress"].Encode(make(c.edit)); !strings.Contains(wrong, c.wrong) {
 			t.Errorf("%s: %q", c.wrong, wrong)
+		}
+	}
+}
+
+// TestEncodeOwnPaths: a path that each controller reads as it likes goes as a prefix if it is one, and
+// its owner is told; with anything in it that some controller reads otherwise it stays home.
+func TestEncodeOwnPaths(t *testing.T) {
+	backend := networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80}}}
+	path := func(kind networkingv1.PathType, path string) networkingv1.HTTPIngressPath {
+		return networkingv1.HTTPIngressPath{PathType: &kind, Path: path, Backend: backend}
+	}
+	const own, exact, prefix = networkingv1.PathTypeImplementationSpecific, networkingv1.PathTypeExact, networkingv1.PathTypePrefix
+	rules := Rules{IngressHosts: []string{"example"}, IngressClass: "tenants"}
+	for _, c := range []struct {
+		reason string
+		paths  []networkingv1.HTTPIngressPath
+		want   []networkingv1.HTTPIngressPath // at the provider; none if it stays home
+		told   string
+	}{
+		{"as charts made by helm create have it", []networkingv1.HTTPIngressPath{path(own, "/")}, []networkingv1.HTTPIngressPath{path(prefix, "/")}, `1 of its paths, the first one "/", have the pathType ImplementationSpecific and are of the pathType Prefix there`},
+		{"the others stay what they are", []networkingv1.HTTPIngressPath{path(exact, "/a"), path(own, "/b/.x-y_z~"), path(own, "/c"), path(prefix, "/d")},
+			[]networkingv1.HTTPIngressPath{path(exact, "/a"), path(prefix, "/b/.x-y_z~"), path(prefix, "/c"), path(prefix, "/d")}, `2 of its paths, the first one "/b/.x-y_z~",`},
+		{"nothing is otherwise", []networkingv1.HTTPIngressPath{path(exact, "/"), path(prefix, "/")}, []networkingv1.HTTPIngressPath{path(exact, "/"), path(prefix, "/")}, ""},
+		{"no path at all, which some take for all of them", []networkingv1.HTTPIngressPath{path(own, "")}, nil, `rules[0].paths[0].path: "" with the pathType ImplementationSpecific`},
+		{"a regular expression", []networkingv1.HTTPIngressPath{path(prefix, "/"), path(own, "/api(/|$)(.*)")}, nil, `rules[0].paths[1].path: "/api(/|$)(.*)" with the pathType ImplementationSpecific`},
+		{"as some controllers write prefixes", []networkingv1.HTTPIngressPath{path(own, "/*")}, nil, "write it so, or give it the pathType Exact or Prefix"},
+		{"what does not begin with a /", []networkingv1.HTTPIngressPath{path(own, "api")}, nil, "rules[0].paths[0].path: "},
+		{"an order", []networkingv1.HTTPIngressPath{path(own, "/x;}")}, nil, "rules[0].paths[0].path: "},
+		{"too long", []networkingv1.HTTPIngressPath{path(own, "/"+strings.Repeat("x", maxPath))}, nil, "rules[0].paths[0].path: 1025 bytes"},
+	} {
+		i := &networkingv1.Ingress{Spec: networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{{Host: "a.example",
+			IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{Paths: c.paths}}}}}}
+		text, told := Kinds["Ingress"].Encode(i)
+		if c.want == nil {
+			if text != "" || !strings.Contains(told, c.told) {
+				t.Errorf("%s: %q, and told %q, not %q", c.reason, text, told, c.told)
+			}
+			continue
+		}
+		made, wrong := Kinds["Ingress"].Decode(text, rules)
+		if told != "" || wrong != "" {
+			t.Errorf("%s: %q at home, %q there", c.reason, told, wrong)
+			continue
+		}
+		if diff := cmp.Diff(c.want, made.(*networkingv1.Ingress).Spec.Rules[0].HTTP.Paths); diff != "" {
+			t.Errorf("%s: %s", c.reason, diff)
+		}
+		if told := Kinds["Ingress"].Cut(i); (told == "") != (c.told == "") || !strings.Contains(told, c.told) {
+			t.Errorf("%s: told %q, not %q", c.reason, told, c.told)
 		}
 	}
 }

@@ -126,7 +126,7 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		return ctrl.Result{RequeueAfter: f.early}, nil
 	}
 	p := decide(*f)
-	if f.wanted && !kind.Referred && p.again == rereadEvery {
+	if f.wanted && !kind.Referred && !f.counted && p.again == rereadEvery {
 		p.again = watchedEvery
 	}
 	decided := p

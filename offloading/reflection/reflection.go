@@ -75,7 +75,7 @@ type Options struct {
 }
 
 // Register adds both sides to a manager, whose cache has to keep pods whole that tolerate
-// the taint of virtual nodes. It must be called before the fleet starts.
+// the taint of virtual nodes, and of all others labels, node and status. It must be called before the fleet starts.
 func Register(mgr ctrl.Manager, o Options) error {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}

@@ -51,6 +51,7 @@ type facts struct {
 	reason    string                        // of that, if the provider is what it is about
 	cut       string                        // what of a present one stays, though it travels
 	empty     bool                          // a present one has nothing to tell this provider
+	counted   bool                          // what is told of a present one depends on more than is watched
 	bereft    string                        // of a slice, the Service that lacks endpoints there as they have no address
 	home      *metav1.PartialObjectMetadata // a present one, without content
 	there     *v1alpha1.ShadowObject

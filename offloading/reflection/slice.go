@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -103,8 +104,11 @@ func translated(peering string, kind discoveryv1.AddressType, address string, of
 }
 
 // abroad says what a provider is told of an object, nil if nothing: of most kinds, all.
-// Of a slice it notes in the facts whether endpoints are left out.
+// Of a slice it notes in the facts whether endpoints are left out, of a budget whether it was counted.
 func (r *consumer) abroad(ctx context.Context, peering string, obj client.Object, f *facts) (client.Object, error) {
+	if b, ok := obj.(*policyv1.PodDisruptionBudget); ok {
+		return r.counted(ctx, peering, b, f)
+	}
 	s, ok := obj.(*discoveryv1.EndpointSlice)
 	if !ok {
 		return obj, nil

@@ -201,7 +201,7 @@ func TestIngressTravels(t *testing.T) {
 	w.create(&networkingv1.Ingress{ObjectMeta: objectMeta(w.home, "shop"), Spec: networkingv1.IngressSpec{
 		TLS: []networkingv1.IngressTLS{{Hosts: []string{"shop.example"}, SecretName: "registry"}},
 		Rules: []networkingv1.IngressRule{{Host: "shop.example", IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{
-			Paths: []networkingv1.HTTPIngressPath{{Path: "/", PathType: new(networkingv1.PathTypePrefix), Backend: networkingv1.IngressBackend{
+			Paths: []networkingv1.HTTPIngressPath{{Path: "/", PathType: new(networkingv1.PathTypeImplementationSpecific), Backend: networkingv1.IngressBackend{
 				Service: &networkingv1.IngressServiceBackend{Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80}}}}}}}}}}})
 	w.create(pullSecret(w.home, "registry", "s3cret"))
 	w.pod("web")
@@ -222,6 +222,12 @@ func TestIngressTravels(t *testing.T) {
 	look()
 	if got := made(); got == nil || *got.Spec.IngressClassName != "tenants" || w.answer("shop") != "True/Ready" || w.made("registry") != nil {
 		t.Fatalf("%+v, its key %v", got, w.made("registry") != nil)
+	}
+	w.told("") // of earlier looks
+	w.send("shop")
+	w.send("shop")
+	if made, told := *made().Spec.Rules[0].HTTP.Paths[0].PathType, w.told("as it is: 1 of its paths"); made != networkingv1.PathTypePrefix || told != 1 {
+		t.Errorf("its path is of the type %s there, and home was told %d times", made, told)
 	}
 	for range bareAfter {
 		look()

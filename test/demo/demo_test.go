@@ -3,10 +3,13 @@
 package demo
 
 import (
+	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -67,5 +70,106 @@ func TestWords(t *testing.T) {
 	// What is shown can be typed: the shell reads the same words.
 	if got, _ := script(t, `set -- 'a b' "it's" '$HOME' '*' ''; eval "again=($(typed "$@"))"; [ "${again[*]@Q}" = "${*@Q}" ] && echo same`); got != "same\n" {
 		t.Errorf("what is typed again is %q", got)
+	}
+}
+
+// whole runs whole.sh with a demo of these lines, in a tree of its own, and returns what the sandbox was
+// told, in order.
+func whole(t *testing.T, down, demo string, during func(*exec.Cmd, io.Reader)) (told string, err error) {
+	t.Helper()
+	root := t.TempDir()
+	text, err := os.ReadFile("whole.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{
+		"test/demo/whole.sh": string(text), "test/demo.sh": "echo demo of $PELAGO_DEMO_SANDBOX >>told\n" + demo + "\n",
+		"bin/pelago-sandbox": "#!/bin/sh\necho \"$@\" >>told\n" + down + "\n",
+	} {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := exec.CommandContext(t.Context(), "bash", filepath.Join(root, "test/demo/whole.sh"))
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if during != nil {
+		during(c, out)
+	}
+	if _, err := io.Copy(io.Discard, out); err != nil {
+		t.Error(err)
+	}
+	err = c.Wait()
+	text, _ = os.ReadFile(filepath.Join(root, "told"))
+	return string(text), err
+}
+
+// TestWhole holds that the demo as a test has a sandbox of its own, which goes however it ends.
+func TestWhole(t *testing.T) {
+	const gone = "--name demo down\ndemo of demo\n--name demo down\n"
+	for _, c := range []struct {
+		reason, down, demo string
+		code               int
+	}{
+		{"it ends well", "", "true", 0},
+		{"it fails, and says so", "", "exit 3", 3},
+		{"what it leaves cannot be removed", `[ ! -e again ] && : >again || exit 4`, "true", 4},
+	} {
+		told, err := whole(t, c.down, c.demo, nil)
+		var exit *exec.ExitError
+		code := 0
+		if errors.As(err, &exit) {
+			code = exit.ExitCode()
+		}
+		if told != gone || code != c.code {
+			t.Errorf("%s: exit code %d (%v), not %d, and the sandbox was told\n%s", c.reason, code, err, c.code, told)
+		}
+	}
+	told, err := whole(t, "", "echo begun; sleep 600", func(c *exec.Cmd, out io.Reader) {
+		line := make([]byte, len("begun"))
+		if _, err := io.ReadFull(out, line); err != nil || string(line) != "begun" {
+			t.Errorf("it says %q (%v)", line, err)
+		}
+		if err := syscall.Kill(-c.Process.Pid, syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+	})
+	if told != gone || err == nil {
+		t.Errorf("its time is up (%v), and the sandbox was told\n%s", err, told)
+	}
+}
+
+// TestOwnSandbox holds that the demo names its sandbox to all that it runs, if it has one of its own.
+func TestOwnSandbox(t *testing.T) {
+	text, err := os.ReadFile("../demo.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, part, found := strings.Cut(string(text), "if [ -n \"${PELAGO_DEMO_SANDBOX")
+	part, _, ended := strings.Cut(part, "\nfi\n")
+	if !found || !ended {
+		t.Fatal("there is no such part in it")
+	}
+	part = "if [ -n \"${PELAGO_DEMO_SANDBOX" + part + "\nfi\n"
+	for name, want := range map[string]string{"": "kubectl rome -- get nodes\n", "demo": "--name demo kubectl rome -- get nodes\n"} {
+		tools := t.TempDir()
+		if err := os.WriteFile(filepath.Join(tools, "pelago-sandbox"), []byte("#!/bin/sh\necho \"$@\"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		c := exec.CommandContext(t.Context(), "bash", "-c", "set -euo pipefail; . ./words.sh; keys=.\n"+part+"show pelago-sandbox kubectl rome -- get nodes | tail -1")
+		c.Env = append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"), "PELAGO_DEMO_SANDBOX="+name)
+		if out, err := c.CombinedOutput(); err != nil || string(out) != want {
+			t.Errorf("with a sandbox called %q it runs pelago-sandbox %q (%v)", name, out, err)
+		}
 	}
 }

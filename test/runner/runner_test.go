@@ -255,6 +255,19 @@ func TestSteps(t *testing.T) {
 	}
 }
 
+// TestDemo holds that the demo is run with everything else, and has the time to remove its sandbox
+// when its own is up.
+func TestDemo(t *testing.T) {
+	found := choose(steps, listTestAll, regexp.MustCompile("^demo$"))
+	if len(found) != 1 {
+		t.Fatalf("%d steps of make test-all are called demo", len(found))
+	}
+	s := found[0]
+	if _, err := os.Stat(filepath.Join("../..", s.command[len(s.command)-1])); err != nil || s.grace < time.Minute {
+		t.Errorf("it runs %q (%v), and has %s to end", s.command, err, s.grace)
+	}
+}
+
 // TestParts holds that steps which run parts of the same tests run all parts of them, each once.
 func TestParts(t *testing.T) {
 	parts, of := map[string][]int{}, map[string]int{}

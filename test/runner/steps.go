@@ -201,6 +201,10 @@ var steps = []step{
 		proves:  "the same storm for an hour",
 		command: goTest("-v", "-timeout", "95m", "-run", "^TestTorture$", "./test"), env: append([]string{"SEED=7", "TIME=60m"}, cluster...), goTest: true, limit: 96 * time.Minute,
 	}, {
+		name: "demo", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
+		proves:  "make demo shows all that it says, from nothing, and its sandbox is gone afterwards",
+		command: []string{"bash", "test/demo/whole.sh"}, limit: 20 * time.Minute, grace: 2 * time.Minute,
+	}, {
 		name: "cluster-mixed", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes"},
 		proves:  "clusters of other networks and of different kinds stand side by side",
 		command: goTest("-v", "-timeout", "20m", "-run", "^TestMixedClusters$", "./test"), env: cluster, goTest: true, limit: 21 * time.Minute,
