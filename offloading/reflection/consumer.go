@@ -70,6 +70,7 @@ type note struct {
 	// looked is the version of the object at home that is at the provider, with the text of hash sent;
 	// it stays home if that is empty.
 	looked, sent string
+	known        known
 	// shown is what the NamespaceMap says of it; nothing if it is empty.
 	shown v1alpha1.ReflectedObject
 }
@@ -103,7 +104,7 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	if wait := readEvery - now.Sub(n.read); wait > 0 && wait <= readEvery {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	want, err := r.wanted(ctx, peering, home)
+	want, err := r.wanted(ctx, peering, home, &n)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -136,7 +137,7 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	before := n.shown
 	n.shown = shownOf(about, p, f.there)
 	p.again = r.tellAddresses(peering, home, f, &n, p.again)
-	if !f.wanted && (f.there == nil || p.remove && err == nil) && !(want.is && n.minted.early(now) > 0) {
+	if !f.wanted && f.there == nil && !(want.is && n.minted.early(now) > 0) { // one that goes is seen to be gone
 		r.notes.forget(req.NamespacedName)
 	} else {
 		r.notes.set(req.NamespacedName, n)
@@ -220,11 +221,23 @@ func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind c
 	if !f.offloaded {
 		return f, nil
 	}
-	n.read = f.now
 	if f.tokens {
+		n.read = f.now
 		return f, r.tokens(ctx, f, want.pods[0], n)
 	}
+	terms, err := r.terms(ctx, peering, kind, home.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	pods := podsOf(want.pods)
+	if n.known.carried(f, terms, pods) {
+		f.found, f.fresh, f.due, n.missing = present, true, n.known.until, time.Time{}
+		f.home = r.nameOf(kind, &metav1.ObjectMeta{Namespace: home.Namespace, Name: home.Name, UID: n.known.uid, ResourceVersion: n.known.version})
+		return f, nil
+	}
+	n.read, n.known = f.now, known{}
 	err = r.read(ctx, f, peering, kind, home, want.ruled)
+	f.known.terms, f.known.pods = terms, pods
 	switch {
 	case f.found != absent || !kind.Referred:
 		n.missing = time.Time{}
@@ -275,6 +288,9 @@ func (r *consumer) read(ctx context.Context, f *facts, peering string, kind cont
 			return nil // since a moment ago; the next look sees it
 		}
 		f.found, f.home = present, r.nameOf(kind, obj)
+		if kind.Referred && kept == "" {
+			f.known = knownOf(obj, policy, "", f.now)
+		}
 		if f.wrong = kept; f.wrong == "" {
 			return r.encode(ctx, f, peering, there, kind, obj)
 		}
@@ -362,7 +378,7 @@ func change(f *facts) client.Patch {
 }
 
 // nameOf is what an event about an object needs of it.
-func (r *consumer) nameOf(kind content.Kind, obj client.Object) *metav1.PartialObjectMetadata {
+func (r *consumer) nameOf(kind content.Kind, obj metav1.Object) *metav1.PartialObjectMetadata {
 	o := &metav1.PartialObjectMetadata{ObjectMeta: objectMeta(obj.GetNamespace(), obj.GetName())}
 	o.UID, o.ResourceVersion = obj.GetUID(), obj.GetResourceVersion()
 	if gvk, err := r.client.GroupVersionKindFor(kind.New()); err == nil {

@@ -59,6 +59,15 @@ func (n *notes[V]) each(call func(types.NamespacedName, V)) {
 	}
 }
 
+// change puts what do says in the place of what is remembered. It must not come back here.
+func (n *notes[V]) change(do func(types.NamespacedName, V) V) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for key, v := range n.of {
+		n.of[key] = do(key, v)
+	}
+}
+
 // forgetAll forgets all requests that are picked.
 func (n *notes[V]) forgetAll(pick func(types.NamespacedName) bool) {
 	n.mu.Lock()

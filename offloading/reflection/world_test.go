@@ -60,6 +60,9 @@ type world struct {
 	dieAfter  int // writes; -1 is never
 	fail      func(verb string, obj client.Object) error
 	reads     int                    // of content at home
+	names     int                    // and of metadata
+	provided  int                    // of objects at the provider
+	shadows   int                    // of ShadowObjects with their content
 	lists     int                    // of Secrets and ConfigMaps at home
 	forbidden bool                   // reading Secrets and ConfigMaps at home
 	woken     []v1alpha1.HomeObject  // by the lister
@@ -139,14 +142,25 @@ func newWorld(t *testing.T) *world {
 				return err
 			}
 		}
-		return call()
+		err := call()
+		if apierrors.IsAlreadyExists(err) && w.dieAfter >= 0 {
+			w.dieAfter++ // nothing was written
+		}
+		return err
 	}
 	w.client = interceptor.NewClient(server.Client(t), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 			_, names := obj.(*metav1.PartialObjectMetadata)
 			read := key.Namespace == w.home && slices.Contains([]string{kindSecret, kindConfigMap}, kindOfObject(c, obj))
-			if read && !names {
+			switch {
+			case read && names:
+				w.names++
+			case read:
 				w.reads++
+			case kindOfObject(c, obj) == "ShadowObject" && !names:
+				w.shadows++
+			case key.Namespace == w.remote:
+				w.provided++
 			}
 			if read && w.forbidden {
 				return apierrors.NewForbidden(schema.GroupResource{}, key.Name, nil)
@@ -227,7 +241,7 @@ func (w *world) restart() {
 			w.woken = append(w.woken, home)
 		}
 	}
-	w.lister = &lister{client: w.client, live: w.client, fleet: w, spaces: spaces, mapped: mapped(w.client), events: w.recorded, wake: wake}
+	w.lister = &lister{client: w.client, live: w.client, fleet: w, spaces: spaces, mapped: mapped(w.client), clock: w.clock, notes: w.consumer.notes, events: w.recorded, wake: wake}
 }
 
 func kindOfObject(c client.Client, obj runtime.Object) string {
