@@ -87,8 +87,8 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	peering, home, ok := split(req)
-	kind, known := kindOf(home.Kind)
-	if !ok || !known {
+	kind, travels := kindOf(home.Kind)
+	if !ok || !travels {
 		return ctrl.Result{}, nil
 	}
 	peer, ok := r.fleet.Peer(peering)
@@ -100,7 +100,7 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, nil
 	}
 	n := r.notes.get(req.NamespacedName)
-	now := r.clock.Now()
+	had, now := n.known, r.clock.Now()
 	if wait := readEvery - now.Sub(n.read); wait > 0 && wait <= readEvery {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
@@ -140,7 +140,12 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	if !f.wanted && f.there == nil && !(want.is && n.minted.early(now) > 0) { // one that goes is seen to be gone
 		r.notes.forget(req.NamespacedName)
 	} else {
-		r.notes.set(req.NamespacedName, n)
+		r.notes.put(req.NamespacedName, func(is note) note {
+			if is.known.version != had.version { // it was listed meanwhile, and this may be what was there before
+				n.known = known{}
+			}
+			return n
+		})
 		r.left(peering) // meanwhile, perhaps
 	}
 	if !equality.Semantic.DeepEqual(n.shown, before) {

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -78,6 +79,33 @@ func TestReadAgain(t *testing.T) {
 		if got := w.password("registry"); got != c.want || w.reads != c.reads {
 			t.Errorf("%s: %d reads and %q, want %d and %q", c.reason, w.reads, got, c.reads, c.want)
 		}
+	}
+}
+
+// TestListedMeanwhile: what is listed while an object is looked at counts for the next look.
+func TestListedMeanwhile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.rules()
+	secret := pullSecret(w.home, "registry", "s3cret-1")
+	w.create(secret)
+	w.pod("web", "registry")
+	w.both("registry")
+	secret.Data[jsonKey] = login("s3cret-2")
+	if err := w.raw.Update(ctx, secret); err != nil {
+		t.Fatal(err)
+	}
+	w.meanwhile = func() {
+		w.woken = nil
+		if _, err := w.lister.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKey{Namespace: w.home, Name: v1alpha1.OffloadingName}}); err != nil {
+			t.Error(err)
+		}
+	}
+	if w.both("registry"); len(w.woken) != 1 {
+		t.Fatalf("%v is woken", w.woken)
+	}
+	if w.both("registry"); w.password("registry") != "s3cret-2" {
+		t.Error("it is woken, and the change is not read")
 	}
 }
 

@@ -158,7 +158,9 @@ func TestLooks(t *testing.T) {
 			w.update(s)
 		}, 1, "s3cret-2"},
 		{"the process is another one", w.restart, 1, "s3cret-2"},
-		{"the terms are others", func() { w.terms(func(t *v1alpha1.TenantTerms) { t.Reflection = &v1alpha1.TenantReflection{Deny: []string{kindSecret}} }) }, 1, ""},
+		{"the terms are others", func() {
+			w.terms(func(t *v1alpha1.TenantTerms) { t.Reflection = &v1alpha1.TenantReflection{Deny: []string{kindSecret}} })
+		}, 1, ""},
 		{"and as before", func() { w.terms(func(t *v1alpha1.TenantTerms) { t.Reflection = nil }) }, 1, "s3cret-2"},
 		{"the namespace is taken away", func() { w.label(w.remote, nil) }, 1, "s3cret-2"},
 	} {

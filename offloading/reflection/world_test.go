@@ -57,7 +57,8 @@ type world struct {
 	gone      bool // there is no connection to it
 	full      bool // it has as many as are read
 	writes    int
-	dieAfter  int // writes; -1 is never
+	dieAfter  int    // writes; -1 is never
+	meanwhile func() // once, when the provider's side is read
 	fail      func(verb string, obj client.Object) error
 	reads     int                    // of content at home
 	names     int                    // and of metadata
@@ -114,6 +115,10 @@ func (o other) State() fleet.State { return o.state }
 type mirror struct{ w *world }
 
 func (m mirror) Get(ctx context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	if do := m.w.meanwhile; do != nil {
+		m.w.meanwhile = nil
+		do()
+	}
 	err := m.w.raw.Get(ctx, key, obj)
 	if s, ok := obj.(*v1alpha1.ShadowObject); ok {
 		s.Spec.Object = ""
