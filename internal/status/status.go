@@ -23,21 +23,28 @@ const conflictDelay = 20 * time.Millisecond
 
 // Writer holds an object as it was read.
 type Writer struct {
-	client client.Client
-	before client.Object
-	after  client.Object
+	client  client.Client
+	before  client.Object
+	after   client.Object
+	version string
 }
 
 // Begin remembers an object as it was read; obj itself may be changed from now on.
 func Begin(c client.Client, obj client.Object) *Writer {
-	return &Writer{client: c, before: obj.DeepCopyObject().(client.Object), after: obj}
+	return &Writer{client: c, before: obj.DeepCopyObject().(client.Object), after: obj, version: obj.GetResourceVersion()}
 }
+
+// Version is the resourceVersion of the object as it was read, or written by Commit; empty if that did not succeed.
+func (w *Writer) Version() string { return w.version }
 
 // Commit writes what has changed since Begin: metadata and spec with a lock on the
 // version that was read, status without. A conflict is no error but a reason to come
 // again soon; an object that is gone needs nothing written. It is meant to be deferred.
 func (w *Writer) Commit(ctx context.Context, res *ctrl.Result, err *error) {
 	writeErr := w.write(ctx)
+	if writeErr != nil {
+		w.version = ""
+	}
 	switch {
 	case writeErr == nil, apierrors.IsNotFound(writeErr):
 	case apierrors.IsConflict(writeErr):
@@ -54,22 +61,25 @@ func (w *Writer) Commit(ctx context.Context, res *ctrl.Result, err *error) {
 // conditions and finalizers are replaced whole. An empty list or map and none are the
 // same when they are written, so that is no change.
 func (w *Writer) write(ctx context.Context) error {
-	version := w.before.GetResourceVersion()
 	if !equality.Semantic.DeepEqual(statusOf(w.before), statusOf(w.after)) {
 		patched := w.after.DeepCopyObject().(client.Object)
 		if err := w.client.Status().Patch(ctx, patched, lock(w.before)); err != nil {
 			return err
 		}
-		version = patched.GetResourceVersion()
+		w.version = patched.GetResourceVersion()
 	}
 	if sameMain(w.before, w.after) {
 		return nil
 	}
 	before := w.before.DeepCopyObject().(client.Object)
 	after := w.after.DeepCopyObject().(client.Object)
-	before.SetResourceVersion(version)
-	after.SetResourceVersion(version)
-	return w.client.Patch(ctx, after, lock(before))
+	before.SetResourceVersion(w.version)
+	after.SetResourceVersion(w.version)
+	err := w.client.Patch(ctx, after, lock(before))
+	if err == nil {
+		w.version = after.GetResourceVersion()
+	}
+	return err
 }
 
 func lock(before client.Object) client.Patch {

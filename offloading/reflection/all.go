@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -30,14 +31,22 @@ import (
 const listEvery = time.Minute
 
 // chosen says whether a rule, or the object's annotation, alone sends an object of a namespace
-// with a pod there, or of a Service: that is mapped there.
-func (r *consumer) chosen(ctx context.Context, kind content.Kind, home v1alpha1.HomeObject) (want, error) {
+// with a pod there, or of a Service: that is mapped there. What is known of it need not be read.
+func (r *consumer) chosen(ctx context.Context, peering string, kind content.Kind, home v1alpha1.HomeObject, of *known) (want, error) {
 	rules, err := r.rules(ctx, home.Namespace)
 	if err != nil || slices.Contains(kind.Never, home.Name) {
 		return want{}, err
 	}
 	if in, err := offloaded(ctx, r.client, home.Namespace); err != nil || !in {
 		return want{is: true, ruled: true}, err // what is there stays
+	}
+	terms, err := r.terms(ctx, peering, kind, home.Namespace)
+	if err != nil {
+		return want{}, err
+	}
+	now := r.clock.Now()
+	if kind.Referred && of.good(terms, now, 0) {
+		return wantedBy(of.policy), nil
 	}
 	m, err := r.metadata(kind)
 	if err != nil {
@@ -55,13 +64,22 @@ func (r *consumer) chosen(ctx context.Context, kind content.Kind, home v1alpha1.
 	case err != nil:
 		return want{}, plain("reading the metadata of the object", err)
 	}
-	switch policy, _ := v1alpha1.Reflected(rules, kind.Name, m); policy {
-	case v1alpha1.ReflectAll:
-		return want{is: true, ruled: true}, nil
-	case v1alpha1.ReflectDeny:
-		return want{found: present}, nil
+	policy, _ := v1alpha1.Reflected(rules, kind.Name, m)
+	if kind.Referred {
+		*of = of.again(m, policy, terms, now)
 	}
-	return want{}, nil
+	return wantedBy(policy), nil
+}
+
+// wantedBy says the same of an object that is at home, by the policy that is its own.
+func wantedBy(policy v1alpha1.ReflectionPolicy) want {
+	switch policy {
+	case v1alpha1.ReflectAll:
+		return want{is: true, ruled: true}
+	case v1alpha1.ReflectDeny:
+		return want{found: present}
+	}
+	return want{}
 }
 
 // metadata is an empty object of a kind that reads no content.
@@ -75,14 +93,16 @@ func (r *consumer) metadata(kind content.Kind) (*metav1.PartialObjectMetadata, e
 	return m, nil
 }
 
-// lister finds what rules and annotations send and is not at its providers yet. Its requests
-// are NamespaceOffloadings.
+// lister finds what rules and annotations send and is not at its providers yet, and what was carried there
+// and has changed. Its requests are NamespaceOffloadings.
 type lister struct {
 	client client.Client
 	live   client.Reader
 	fleet  Fleet
 	spaces spaceFinder
 	mapped spaceFinder
+	clock  clock.PassiveClock
+	notes  *notes[note] // the consumer's
 	events events.EventRecorder
 	// wake asks the consumer to look at something.
 	wake func(context.Context, reconcile.Request)
@@ -152,7 +172,7 @@ func (r *lister) providers(ctx context.Context, namespace string, there spaceFin
 	return all, nil
 }
 
-// list wakes the consumer for what is to travel and has no ShadowObject.
+// list wakes the consumer for what is to travel and has no ShadowObject, and for what is not as the consumer knows it.
 func (r *lister) list(ctx context.Context, o *v1alpha1.NamespaceOffloading, kind content.Kind, peers map[string]Peer) error {
 	gvk, err := r.client.GroupVersionKindFor(kind.NewList())
 	if err != nil {
@@ -161,13 +181,15 @@ func (r *lister) list(ctx context.Context, o *v1alpha1.NamespaceOffloading, kind
 	if sendsAll(o.Spec.Reflection, kind.Name) {
 		r.warn(o, kind.Name)
 	}
-	for next, page := "", 0; page < sweepPages; page++ {
+	began, versions, next := r.clock.Now(), map[string]string{}, ""
+	for range sweepPages {
 		list := metadataList(gvk)
 		if err := r.names(ctx, kind, list, o.Namespace, next); err != nil {
 			return err
 		}
 		for i := range list.Items {
 			home := v1alpha1.HomeObject{Kind: kind.Name, Namespace: o.Namespace, Name: list.Items[i].Name}
+			versions[home.Name] = list.Items[i].ResourceVersion
 			policy, _ := v1alpha1.Reflected(o.Spec.Reflection, kind.Name, &list.Items[i])
 			if _, tokens := tokensOf(home); tokens || policy != v1alpha1.ReflectAll || slices.Contains(kind.Never, home.Name) {
 				continue
@@ -181,6 +203,14 @@ func (r *lister) list(ctx context.Context, o *v1alpha1.NamespaceOffloading, kind
 		}
 		if next = list.Continue; next == "" {
 			break
+		}
+	}
+	if !kind.Referred { // its changes are events
+		return nil
+	}
+	for peering := range peers {
+		for _, changed := range compare(r.notes, peering, o.Namespace, kind.Name, versions, next == "", began) {
+			r.wake(ctx, changed)
 		}
 	}
 	return nil

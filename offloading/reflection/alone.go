@@ -44,7 +44,7 @@ func (r *consumer) alone(ctx context.Context, peering string, home v1alpha1.Home
 		return want{}, err
 	}
 	kind, _ := kindOf(kindService)
-	return r.chosen(ctx, kind, home)
+	return r.chosen(ctx, peering, kind, home, &known{})
 }
 
 // alone asks for the Services of a namespace that need no pod at a provider, and for their slices.

@@ -73,6 +73,7 @@ type note struct {
 	looked, sent string
 	// concluded is when it was read that is so.
 	concluded time.Time
+	known     known
 	// shown is what the NamespaceMap says of it; nothing if it is empty.
 	shown v1alpha1.ReflectedObject
 }
@@ -89,8 +90,8 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	peering, home, ok := split(req)
-	kind, known := kindOf(home.Kind)
-	if !ok || !known {
+	kind, travels := kindOf(home.Kind)
+	if !ok || !travels {
 		return ctrl.Result{}, nil
 	}
 	peer, ok := r.fleet.Peer(peering)
@@ -102,15 +103,15 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, nil
 	}
 	n := r.notes.get(req.NamespacedName)
-	now := r.clock.Now()
+	had, now := n.known, r.clock.Now()
 	every := readEvery
 	if r.waits.awaited(req.NamespacedName, n.read) {
-		every = awaitedEvery
+		every, n.known = awaitedEvery, known{} // a pod has come since
 	}
 	if wait := every - now.Sub(n.read); wait > 0 && wait <= every {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	want, err := r.wanted(ctx, peering, home)
+	want, err := r.wanted(ctx, peering, home, &n)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -143,10 +144,15 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	before := n.shown
 	n.shown = shownOf(about, p, f.there)
 	p.again = r.tellAddresses(peering, home, f, &n, p.again)
-	if !f.wanted && (f.there == nil || p.remove && err == nil) && !(want.is && n.minted.early(now) > 0) {
+	if !f.wanted && f.there == nil && !(want.is && n.minted.early(now) > 0) { // one that goes is seen to be gone
 		r.notes.forget(req.NamespacedName)
 	} else {
-		r.notes.set(req.NamespacedName, n)
+		r.notes.put(req.NamespacedName, func(is note) note {
+			if is.known.version != had.version { // it was listed meanwhile, and this may be what was there before
+				n.known = known{}
+			}
+			return n
+		})
 		r.left(peering) // meanwhile, perhaps
 	}
 	if !equality.Semantic.DeepEqual(n.shown, before) {
@@ -227,11 +233,23 @@ func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind c
 	if !f.offloaded {
 		return f, nil
 	}
-	n.read = f.now
 	if f.tokens {
+		n.read = f.now
 		return f, r.tokens(ctx, f, want.pods[0], n)
 	}
+	terms, err := r.terms(ctx, peering, kind, home.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	pods := podsOf(want.pods)
+	if n.known.carried(f, terms, pods) {
+		f.found, f.fresh, f.due, n.missing = present, true, n.known.until, time.Time{}
+		f.home = r.nameOf(kind, &metav1.ObjectMeta{Namespace: home.Namespace, Name: home.Name, UID: n.known.uid, ResourceVersion: n.known.version})
+		return f, nil
+	}
+	n.read, n.known = f.now, known{}
 	err = r.read(ctx, f, peering, kind, home, want.ruled)
+	f.known.terms, f.known.pods = terms, pods
 	switch {
 	case f.found != absent || !kind.Referred:
 		n.missing = time.Time{}
@@ -282,6 +300,9 @@ func (r *consumer) read(ctx context.Context, f *facts, peering string, kind cont
 			return nil // since a moment ago; the next look sees it
 		}
 		f.found, f.home = present, r.nameOf(kind, obj)
+		if kind.Referred && kept == "" {
+			f.known = knownOf(obj, policy, "", f.now)
+		}
 		if f.wrong = kept; f.wrong == "" {
 			return r.encode(ctx, f, peering, there, kind, obj)
 		}
@@ -369,7 +390,7 @@ func change(f *facts) client.Patch {
 }
 
 // nameOf is what an event about an object needs of it.
-func (r *consumer) nameOf(kind content.Kind, obj client.Object) *metav1.PartialObjectMetadata {
+func (r *consumer) nameOf(kind content.Kind, obj metav1.Object) *metav1.PartialObjectMetadata {
 	o := &metav1.PartialObjectMetadata{ObjectMeta: objectMeta(obj.GetNamespace(), obj.GetName())}
 	o.UID, o.ResourceVersion = obj.GetUID(), obj.GetResourceVersion()
 	if gvk, err := r.client.GroupVersionKindFor(kind.New()); err == nil {

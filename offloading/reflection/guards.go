@@ -155,6 +155,9 @@ func (n *note) settle(f *facts, decided, done plan, err error) {
 		n.looked, n.sent = f.home.ResourceVersion, ""
 	case carried && f.text != "" && decided.create == done.create && decided.change == done.change:
 		n.looked, n.sent = f.home.ResourceVersion, hash(f.text)
+		if f.known.version != "" {
+			n.known, n.known.sent = f.known, n.sent
+		}
 	default:
 		return
 	}

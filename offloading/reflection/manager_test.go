@@ -21,6 +21,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -44,14 +45,10 @@ func (w *world) await(what string, condition func() bool) {
 	}
 }
 
-// TestManager runs both sides as in the program, with a fleet and a cache that holds no
-// Secret.
-func TestManager(t *testing.T) {
-	w := newWorld(t)
-	config := rest.CopyConfig(kubetest.Server(t).Config)
-	if err := rest.LoadTLSFiles(config); err != nil {
-		t.Fatal(err)
-	}
+// manager makes one that sees only what is this world's, and a namespace more: others use the
+// same server.
+func (w *world) manager(config *rest.Config, space string) ctrl.Manager {
+	w.t.Helper()
 	in := func(names ...string) cache.ByObject {
 		all := map[string]cache.Config{}
 		for _, n := range names {
@@ -59,11 +56,10 @@ func TestManager(t *testing.T) {
 		}
 		return cache.ByObject{Namespaces: all}
 	}
-	space := kubetest.Server(t).Namespace(t) // without a pod
-	w.showing()
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: kubetest.Scheme(), Logger: logr.Discard(), Metrics: server.Options{BindAddress: "0"},
-		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{ // others use the same server
+		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)}, // tests run one after the other
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}: in(w.home, space), &corev1.Secret{}: in("no-such-namespace"), &corev1.ConfigMap{}: in("no-such-namespace"),
 			&corev1.Service{}: in(w.home, w.remote, space), &discoveryv1.EndpointSlice{}: in(w.home, space), &networkingv1.Ingress{}: in(w.home, space), &policyv1.PodDisruptionBudget{}: in(w.home, space), &networkingv1.NetworkPolicy{}: in(w.home, w.remote, space),
 			&v1alpha1.NamespaceMap{}: in(w.TenantNamespace(), mapKey(w.name).Namespace), &v1alpha1.NamespaceOffloading{}: in(w.home, space), &v1alpha1.ShadowObject{}: in(w.TenantNamespace()),
@@ -73,11 +69,50 @@ func TestManager(t *testing.T) {
 		}},
 	})
 	if err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
 	w.label(w.home, map[string]string{v1alpha1.LabelOffloaded: "true", "world": w.name})
 	w.label(space, map[string]string{v1alpha1.LabelOffloaded: "true", "world": w.name})
 	w.label(w.remote, map[string]string{v1alpha1.LabelManagedBy: component, v1alpha1.LabelTenant: w.name, v1alpha1.LabelHomeNamespace: w.home, "world": w.name})
+	return mgr
+}
+
+// start runs a manager until the test ends.
+func (w *world) start(mgr ctrl.Manager) {
+	ctx, stop := context.WithCancel(w.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	w.t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			all := make([]byte, 1<<20)
+			w.t.Errorf("%v\n%s", err, all[:runtime.Stack(all, true)])
+		}
+	})
+}
+
+func (w *world) connect(links *fleet.Fleet, config *rest.Config, peering, url string) {
+	w.t.Helper()
+	err := links.Set(w.t.Context(), fleet.Connection{
+		Peering: peering, ClusterID: peering, ServerURL: url, CA: config.CAData,
+		Certificate: config.CertData, Key: config.KeyData, TenantNamespace: v1alpha1.TenantNamespace(peering),
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestManager runs both sides as in the program, with a fleet and a cache that holds no
+// Secret.
+func TestManager(t *testing.T) {
+	w := newWorld(t)
+	config := rest.CopyConfig(kubetest.Server(t).Config)
+	if err := rest.LoadTLSFiles(config); err != nil {
+		t.Fatal(err)
+	}
+	space := kubetest.Server(t).Namespace(t) // without a pod
+	w.showing()
+	mgr := w.manager(config, space)
 	cable := &cable{}
 	links := fleet.New(fleet.Options{Scheme: kubetest.Scheme(), Dial: cable.dial})
 	w.build(v1alpha1.FeatureOfKind(kindSecret), v1alpha1.FeatureOfKind(kindConfigMap), v1alpha1.FeatureOfKind(kindService), v1alpha1.FeatureOfKind(kindSlice), v1alpha1.FeatureOfKind(kindPolicy))
@@ -99,26 +134,8 @@ func TestManager(t *testing.T) {
 	w.create(stray)
 	w.pod("early", "early")
 	w.create(service(w.home, "web"))
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- mgr.Start(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			all := make([]byte, 1<<20)
-			t.Errorf("%v\n%s", err, all[:runtime.Stack(all, true)])
-		}
-	})
-	connect := func(peering, url string) {
-		t.Helper()
-		err := links.Set(ctx, fleet.Connection{
-			Peering: peering, ClusterID: peering, ServerURL: url, CA: config.CAData,
-			Certificate: config.CertData, Key: config.KeyData, TenantNamespace: v1alpha1.TenantNamespace(peering),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	w.start(mgr)
+	connect := func(peering, url string) { w.connect(links, config, peering, url) }
 	connect(w.name, config.Host)
 	w.await("the Secret of a pod that was there is made", func() bool { return w.password("early") == "early" })
 	w.await("what was left behind is swept", func() bool { return w.made("stray") == nil })

@@ -31,6 +31,13 @@ func (n *notes[V]) set(key types.NamespacedName, v V) {
 	n.of[key] = v
 }
 
+// put remembers what do makes of what is remembered now. It must not come back here.
+func (n *notes[V]) put(key types.NamespacedName, do func(V) V) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.of[key] = do(n.of[key])
+}
+
 func (n *notes[V]) forget(key types.NamespacedName) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -56,6 +63,15 @@ func (n *notes[V]) each(call func(types.NamespacedName, V)) {
 	defer n.mu.Unlock()
 	for key, v := range n.of {
 		call(key, v)
+	}
+}
+
+// change puts what do says in the place of what is remembered. It must not come back here.
+func (n *notes[V]) change(do func(types.NamespacedName, V) V) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for key, v := range n.of {
+		n.of[key] = do(key, v)
 	}
 }
 

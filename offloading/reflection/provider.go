@@ -42,6 +42,11 @@ type made struct {
 	// kind and ref are of its object, which is there or may be.
 	kind string
 	ref  *v1alpha1.ObjectRef
+	// left is the object as it was left, if nobody but us has a reason to write it.
+	left version
+	// judged is the version of the ShadowObject by which it was, and the circumstances; empty if there is more to judge by.
+	// Home is its namespace there.
+	judged, home string
 	// service is the one that it looked for, of a slice.
 	service types.NamespacedName
 	// refused counts refusals of the API server in a row.
@@ -88,6 +93,30 @@ func (r *provider) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Re
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	defer func() { err = plain("looking at the shadow object", err) }()
+	m, err := r.shown(bounded, req.NamespacedName)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if m == nil {
+		return ctrl.Result{}, r.gone(bounded, req, tenant, n)
+	}
+	under, err := r.circumstances(bounded, req.Namespace, tenant)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if same, err := r.unchanged(bounded, m, tenant, under, n); err != nil {
+		return ctrl.Result{}, err
+	} else if same {
+		n.looked = now
+		r.notes.set(req.NamespacedName, n)
+		return ctrl.Result{RequeueAfter: spread(lookEvery)}, nil
+	}
+	return r.look(ctx, bounded, req, tenant, under, n)
+}
+
+// look reads a ShadowObject, under known circumstances, and does what it wants. The answer is written however
+// long that took.
+func (r *provider) look(ctx, bounded context.Context, req ctrl.Request, tenant, under string, n made) (res ctrl.Result, err error) {
 	s := &v1alpha1.ShadowObject{}
 	switch err := r.live.Get(bounded, req.NamespacedName, s); {
 	case apierrors.IsNotFound(err):
@@ -101,10 +130,15 @@ func (r *provider) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Re
 	if s.DeletionTimestamp != nil {
 		return ctrl.Result{}, r.gone(bounded, req, tenant, n)
 	}
-	n.looked = now
-	defer func() { r.notes.set(req.NamespacedName, n) }()
+	n.looked, n.judged = r.clock.Now(), ""
 	before := status.IsTrue(s.Status.Conditions, v1alpha1.ConditionAccepted)
-	w := status.Begin(r.client, s)
+	w, ready := status.Begin(r.client, s), false
+	defer func() {
+		if version := w.Version(); ready && version != "" && err == nil {
+			n.judged, n.home = version+under, s.Spec.Home.Namespace
+		}
+		r.notes.set(req.NamespacedName, n)
+	}()
 	defer w.Commit(ctx, &res, &err)
 	c, err := r.gather(bounded, s, tenant, &n)
 	if err != nil || c == nil {
@@ -114,11 +148,19 @@ func (r *provider) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Re
 		return ctrl.Result{RequeueAfter: knownAgain}, nil
 	}
 	d := judge(*c)
+	if c.unseen && !d.create { // what there is goes
+		if err := r.see(bounded, c); err != nil {
+			return ctrl.Result{}, err
+		}
+		d = judge(*c)
+	}
 	again, err := r.apply(bounded, c, &d, &n)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	r.report(s, d, &n, before)
+	_, tokens := tokensOf(s.Spec.Home) // depend on a pod
+	ready = d.reason == v1alpha1.ReasonReady && c.kind.Referred && !tokens
 	again = r.located(s, c, d, &n, again)
 	if n.bare > 0 {
 		again = min(again, soon<<min(n.bare, 20))
@@ -129,7 +171,7 @@ func (r *provider) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Re
 // gone removes what was made for a ShadowObject that is not there any more.
 func (r *provider) gone(ctx context.Context, req ctrl.Request, tenant string, n made) error {
 	if n.ref != nil {
-		if err := r.remove(ctx, tenant, n.kind, n.ref); err != nil {
+		if err := r.remove(ctx, tenant, n.kind, n.ref, n.left); err != nil {
 			return err
 		}
 	}
@@ -195,15 +237,24 @@ func (r *provider) gather(ctx context.Context, s *v1alpha1.ShadowObject, tenant 
 	if same(n.ref, target) {
 		c.past = nil
 	}
+	if c.unseen = n.ref == nil; c.unseen { // making it says whether there is one
+		return c, nil
+	}
+	return c, r.see(ctx, c)
+}
+
+// see reads the object in the place, if there is one.
+func (r *provider) see(ctx context.Context, c *claim) error {
+	c.unseen = false
 	have := c.kind.New()
-	switch err := r.live.Get(ctx, client.ObjectKey{Namespace: target.Namespace, Name: target.Name}, have); {
+	switch err := r.live.Get(ctx, client.ObjectKey{Namespace: c.place.name, Name: c.shadow.Spec.Home.Name}, have); {
 	case err == nil:
 		c.have = have
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // making it says the same
 	default:
-		return nil, plain("reading the object", err)
+		return plain("reading the object", err)
 	}
-	return c, nil
+	return nil
 }
 
 // place finds the namespace mapped for an object.
@@ -264,11 +315,16 @@ func (r *provider) families(ctx context.Context) (all []corev1.IPFamily, err err
 // becomes what is said.
 func (r *provider) apply(ctx context.Context, c *claim, d *deed, n *made) (time.Duration, error) {
 	if d.remove != nil {
-		if err := r.remove(ctx, c.tenant, c.kind.Name, d.remove); err != nil {
+		known := n.left
+		if c.have != nil && versionOf(c.have).of == *d.remove { // and was judged
+			known = versionOf(c.have)
+		}
+		if err := r.remove(ctx, c.tenant, c.kind.Name, d.remove, known); err != nil {
 			return 0, err
 		}
 		n.ref = nil
 	}
+	n.left = version{}
 	if d.want == nil {
 		if c.place.name != "" { // it is not ours, or not there any more
 			n.ref = nil
@@ -276,10 +332,21 @@ func (r *provider) apply(ctx context.Context, c *claim, d *deed, n *made) (time.
 		return lookEvery, nil
 	}
 	n.ref = &v1alpha1.ObjectRef{Namespace: d.want.GetNamespace(), Name: d.want.GetName()}
-	err := r.write(ctx, c, d)
+	is, err := r.write(ctx, c, d)
+	if c.unseen && refused(err) {
+		if err := r.see(ctx, c); err != nil {
+			return 0, err
+		}
+		if c.have != nil {
+			*d = judge(*c)
+			return r.apply(ctx, c, d, n)
+		}
+	}
 	switch {
 	case err == nil:
-		n.refused = 0
+		if n.refused = 0; c.kind.Referred { // the others have controllers, which write their status
+			n.left = versionOf(is)
+		}
 		return lookEvery, nil
 	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		d.reason, d.message = v1alpha1.ReasonPending, "the object is changing at the provider"
@@ -293,24 +360,29 @@ func (r *provider) apply(ctx context.Context, c *claim, d *deed, n *made) (time.
 	return 0, plain("writing the object", err)
 }
 
-// write makes or changes the object.
-func (r *provider) write(ctx context.Context, c *claim, d *deed) error {
+// refused says that the API server does not make an object, which may be because there is one.
+func refused(err error) bool {
+	return apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
+}
+
+// write makes or changes the object, and returns it as it is then.
+func (r *provider) write(ctx context.Context, c *claim, d *deed) (client.Object, error) {
 	if d.replace {
 		r.meter.made.WithLabelValues("delete").Inc()
 		err := r.client.Delete(ctx, c.have, exactly(c.have))
 		if client.IgnoreNotFound(err) != nil {
-			return err
+			return nil, err
 		}
 	}
 	switch {
 	case d.create:
 		r.meter.made.WithLabelValues("create").Inc()
-		return r.client.Create(ctx, d.want)
+		return d.want, r.client.Create(ctx, d.want)
 	case d.patch:
 		r.meter.made.WithLabelValues("patch").Inc()
-		return r.client.Patch(ctx, d.next, client.MergeFromWithOptions(c.have, client.MergeFromWithOptimisticLock{}))
+		return d.next, r.client.Patch(ctx, d.next, client.MergeFromWithOptions(c.have, client.MergeFromWithOptimisticLock{}))
 	}
-	return nil
+	return c.have, nil
 }
 
 // exactly lets a deletion happen only if the object is as it was read.
@@ -319,8 +391,9 @@ func exactly(o client.Object) client.Preconditions {
 	return client.Preconditions{UID: &uid, ResourceVersion: &version}
 }
 
-// remove deletes an object that was made for a tenant, if it is that still.
-func (r *provider) remove(ctx context.Context, tenant, kindName string, ref *v1alpha1.ObjectRef) error {
+// remove deletes an object that was made for a tenant, if it is that still. It is not read if it
+// is as it is known to have been.
+func (r *provider) remove(ctx context.Context, tenant, kindName string, ref *v1alpha1.ObjectRef, known version) error {
 	kind, ok := kindOf(kindName)
 	if !ok {
 		return nil // none was made
@@ -330,6 +403,16 @@ func (r *provider) remove(ctx context.Context, tenant, kindName string, ref *v1a
 		return err // it goes with its namespace, or is somebody else's now
 	}
 	have := kind.New()
+	if known.of == *ref {
+		have.SetNamespace(ref.Namespace)
+		have.SetName(ref.Name)
+		r.meter.made.WithLabelValues("delete").Inc()
+		err := r.client.Delete(ctx, have, client.Preconditions{UID: &known.uid, ResourceVersion: &known.version})
+		if !apierrors.IsConflict(err) {
+			return plain("removing the object", client.IgnoreNotFound(err))
+		}
+		have = kind.New()
+	}
 	if err := r.live.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, have); apierrors.IsNotFound(err) {
 		return nil
 	} else if err != nil {

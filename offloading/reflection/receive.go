@@ -32,6 +32,7 @@ type claim struct {
 	kind   content.Kind // if it travels
 	rules  content.Rules
 	have   client.Object // of the name that is wanted, in the place
+	unseen bool          // nobody has looked whether there is such a one: we have made none
 	runs   bool          // of tokens: the pod does, here
 	// service is the metadata of the one that a slice names, in the place.
 	service client.Object

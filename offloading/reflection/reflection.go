@@ -152,7 +152,7 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 
 // registerLister adds who finds what rules send, and says so by a channel.
 func registerLister(mgr ctrl.Manager, r *consumer, to chan<- event.TypedGenericEvent[reconcile.Request]) error {
-	l := &lister{client: r.client, live: r.live, fleet: r.fleet, spaces: r.spaces, mapped: mapped(r.client), events: r.events, wake: wakeBy(to)}
+	l := &lister{client: r.client, live: r.live, fleet: r.fleet, spaces: r.spaces, mapped: mapped(r.client), clock: r.clock, notes: r.notes, events: r.events, wake: wakeBy(to)}
 	return ctrl.NewControllerManagedBy(mgr).Named("shadow-object-lister").
 		For(&v1alpha1.NamespaceOffloading{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(controller.Options{RateLimiter: newLimiter()}).

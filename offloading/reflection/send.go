@@ -57,6 +57,10 @@ type facts struct {
 	there     *v1alpha1.ShadowObject
 	unwanted  time.Time // since when no pod needs it
 	missing   time.Time // since when one is not there that only who looks for it finds, if it may be looked for soon
+	// known is what to remember of a present one that is in no cache. If that was known already, the object is fresh, and
+	// due to be read again.
+	known known
+	due   time.Time
 	// tokens: the object is the tokens of a pod, which are minted here. Fresh ones are
 	// there and stay; the others were minted now. Both are due at renew.
 	tokens, fresh bool
@@ -112,6 +116,9 @@ func decide(f facts) plan {
 func (f facts) again() time.Duration {
 	if f.tokens {
 		return max(f.renew.Sub(f.now), soon)
+	}
+	if !f.due.IsZero() {
+		return max(f.due.Sub(f.now), soon)
 	}
 	return rereadEvery
 }

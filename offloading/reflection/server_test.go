@@ -44,9 +44,7 @@ func TestTravels(t *testing.T) {
 		t.Errorf("%d writes though nothing changes", w.writes-before)
 	}
 	secret.Data[jsonKey] = login("s3cret-3")
-	if err := w.raw.Update(ctx, secret); err != nil {
-		t.Fatal(err)
-	}
+	w.update(secret)
 	w.both("registry")
 	if got := w.password("registry"); got != "s3cret-3" || w.shadow("registry").Status.ObservedGeneration != 2 {
 		t.Fatalf("rotation: %q", got)
@@ -72,7 +70,7 @@ func TestTravels(t *testing.T) {
 	if w.shadow("registry") != nil || w.made("registry") != nil {
 		t.Fatal("it stays though no pod names it")
 	}
-	if len(w.consumer.notes.of)+len(w.provider.notes.of) != 0 {
+	if w.send("registry"); len(w.consumer.notes.of)+len(w.provider.notes.of) != 0 {
 		t.Error("something is remembered for ever")
 	}
 	if w.told("") != 0 {
@@ -104,9 +102,7 @@ func TestStays(t *testing.T) {
 	late := pullSecret(w.home, "late", "s3cret")
 	w.create(late)
 	w.both("late")
-	if err := w.raw.Delete(ctx, late); err != nil {
-		t.Fatal(err)
-	}
+	w.remove(late)
 	w.both("late")
 	if w.shadow("late") != nil || w.made("late") != nil || w.told("no such Secret") != 1 {
 		t.Error("deleted at home, and it stays there")
@@ -133,9 +129,7 @@ func TestMadeLater(t *testing.T) {
 	if res := w.send("never"); res.RequeueAfter < rereadEvery/2 {
 		t.Errorf("after an hour it is looked for again after %s", res.RequeueAfter)
 	}
-	if err := w.raw.Delete(ctx, &corev1.Secret{ObjectMeta: objectMeta(w.home, "made")}); err != nil {
-		t.Fatal(err)
-	}
+	w.remove(&corev1.Secret{ObjectMeta: objectMeta(w.home, "made")})
 	w.send("made")
 	if res := w.send("made"); res.RequeueAfter > 2*soon {
 		t.Errorf("it is missing anew, and is looked for again after %s", res.RequeueAfter)
@@ -367,9 +361,7 @@ func TestRestartAtEveryWrite(t *testing.T) {
 	}
 	until("making", func() bool { return w.password("registry") == "one" && w.answer("registry") == "True/Ready" })
 	secret.Data[jsonKey] = login("two")
-	if err := w.raw.Update(ctx, secret); err != nil {
-		t.Fatal(err)
-	}
+	w.update(secret)
 	until("rotation", func() bool {
 		return w.password("registry") == "two" && w.shadow("registry").Status.ObservedGeneration == 2
 	})

@@ -68,7 +68,7 @@ type want struct {
 }
 
 // wanted says whether an object should be at a provider.
-func (r *consumer) wanted(ctx context.Context, peering string, home v1alpha1.HomeObject) (want, error) {
+func (r *consumer) wanted(ctx context.Context, peering string, home v1alpha1.HomeObject, n *note) (want, error) {
 	kind, _ := kindOf(home.Kind)
 	if !kind.Referred {
 		return r.together(ctx, peering, kind, home)
@@ -85,7 +85,7 @@ func (r *consumer) wanted(ctx context.Context, peering string, home v1alpha1.Hom
 	if err != nil || !in {
 		return want{}, err
 	}
-	return r.chosen(ctx, kind, home)
+	return r.chosen(ctx, peering, kind, home, &n.known)
 }
 
 // together is the same of the kinds that travel all together, of which Services and their slices may

@@ -21,7 +21,7 @@ import (
 
 // podWithTokens makes a pod of the service account robot with two tokens, the API server's
 // and one for vault, in a namespace with a knob as given, and returns the name of the Secret.
-func (w *world) podWithTokens(knob v1alpha1.TokenPolicy) (*corev1.Pod, string) {
+func (w *world) podWithTokens(knob v1alpha1.TokenPolicy, edits ...func(*corev1.PodSpec)) (*corev1.Pod, string) {
 	w.t.Helper()
 	w.create(&corev1.ServiceAccount{ObjectMeta: objectMeta(w.home, "robot")})
 	w.create(&corev1.ConfigMap{ObjectMeta: objectMeta(w.home, "kube-root-ca.crt"), Data: map[string]string{"ca.crt": "home's"}})
@@ -33,6 +33,9 @@ func (w *world) podWithTokens(knob v1alpha1.TokenPolicy) (*corev1.Pod, string) {
 		spec.ServiceAccountName = "robot"
 		spec.Volumes = []corev1.Volume{{Name: "kube-api-access-x", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 			Sources: []corev1.VolumeProjection{token("token", "", 3607), token("vault", "vault", 600)}}}}}
+		for _, edit := range edits {
+			edit(spec)
+		}
 	})
 	return pod, v1alpha1.TokenSecret(string(pod.UID))
 }
@@ -130,7 +133,7 @@ func TestTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.both(name)
-	if w.shadow(name) != nil || len(w.consumer.notes.of)+len(w.provider.notes.of) != 0 {
+	if w.send(name); w.shadow(name) != nil || len(w.consumer.notes.of)+len(w.provider.notes.of) != 0 {
 		t.Error("something is left of a pod that is gone")
 	}
 	w.await("the token dies with the pod", func() bool { return !w.review(next.Data["token-0"]).Authenticated })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -38,13 +39,16 @@ type watcher struct {
 	pace   *pacer
 }
 
-func (w *watcher) add(obj client.Object, q queue) {
+func (w *watcher) add(obj client.Object, q queue) { w.addAfter(obj, 0, q) }
+
+// addAfter asks for a ShadowObject at the pace of its consumer, and not before a time has passed.
+func (w *watcher) addAfter(obj client.Object, after time.Duration, q queue) {
 	tenant, ok := strings.CutPrefix(obj.GetNamespace(), v1alpha1.TenantNamespacePrefix)
 	if !ok {
 		return
 	}
 	r := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(obj)}
-	if wait := w.pace.delay(tenant); wait > 0 {
+	if wait := max(w.pace.delay(tenant), after); wait > 0 {
 		q.AddAfter(r, wait)
 		return
 	}
@@ -68,15 +72,16 @@ func (w *watcher) shadows() handler.EventHandler {
 
 // pods asks for the tokens of ShadowPods that come or are gone.
 func (w *watcher) pods() handler.EventHandler {
-	add := func(obj client.Object, q queue) {
+	add := func(obj client.Object, after time.Duration, q queue) {
 		for _, r := range ofShadowPod("", obj) {
 			_, home, _ := split(r)
-			w.add(&v1alpha1.ShadowObject{ObjectMeta: objectMeta(obj.GetNamespace(), v1alpha1.ShadowObjectName(home))}, q)
+			w.addAfter(&v1alpha1.ShadowObject{ObjectMeta: objectMeta(obj.GetNamespace(), v1alpha1.ShadowObjectName(home))}, after, q)
 		}
 	}
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { add(e.Object, q) },
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { add(e.Object, q) },
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { add(e.Object, 0, q) },
+		// Consumers take the tokens back in the same moment, as a rule.
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { add(e.Object, 2*soon, q) },
 	}
 }
 

@@ -57,9 +57,13 @@ type world struct {
 	gone      bool // there is no connection to it
 	full      bool // it has as many as are read
 	writes    int
-	dieAfter  int // writes; -1 is never
+	dieAfter  int    // writes; -1 is never
+	meanwhile func() // once, when the provider's side is read
 	fail      func(verb string, obj client.Object) error
 	reads     int                    // of content at home
+	names     int                    // and of metadata
+	provided  int                    // of objects at the provider
+	shadows   int                    // of ShadowObjects with their content
 	lists     int                    // of Secrets and ConfigMaps at home
 	forbidden bool                   // reading Secrets and ConfigMaps at home
 	woken     []v1alpha1.HomeObject  // by the lister
@@ -111,6 +115,10 @@ func (o other) State() fleet.State { return o.state }
 type mirror struct{ w *world }
 
 func (m mirror) Get(ctx context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	if do := m.w.meanwhile; do != nil {
+		m.w.meanwhile = nil
+		do()
+	}
 	err := m.w.raw.Get(ctx, key, obj)
 	if s, ok := obj.(*v1alpha1.ShadowObject); ok {
 		s.Spec.Object = ""
@@ -139,14 +147,25 @@ func newWorld(t *testing.T) *world {
 				return err
 			}
 		}
-		return call()
+		err := call()
+		if apierrors.IsAlreadyExists(err) && w.dieAfter >= 0 {
+			w.dieAfter++ // nothing was written
+		}
+		return err
 	}
 	w.client = interceptor.NewClient(server.Client(t), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 			_, names := obj.(*metav1.PartialObjectMetadata)
 			read := key.Namespace == w.home && slices.Contains([]string{kindSecret, kindConfigMap}, kindOfObject(c, obj))
-			if read && !names {
+			switch {
+			case read && names:
+				w.names++
+			case read:
 				w.reads++
+			case kindOfObject(c, obj) == "ShadowObject" && !names:
+				w.shadows++
+			case key.Namespace == w.remote:
+				w.provided++
 			}
 			if read && w.forbidden {
 				return apierrors.NewForbidden(schema.GroupResource{}, key.Name, nil)
@@ -227,7 +246,7 @@ func (w *world) restart() {
 			w.woken = append(w.woken, home)
 		}
 	}
-	w.lister = &lister{client: w.client, live: w.client, fleet: w, spaces: spaces, mapped: mapped(w.client), events: w.recorded, wake: wake}
+	w.lister = &lister{client: w.client, live: w.client, fleet: w, spaces: spaces, mapped: mapped(w.client), clock: w.clock, notes: w.consumer.notes, events: w.recorded, wake: wake}
 }
 
 func kindOfObject(c client.Client, obj runtime.Object) string {
