@@ -146,7 +146,7 @@ func TestOffload(t *testing.T) {
 			t.Errorf("%s: %q, %+v", c.flag, s.offloading(name).Spec.WhenUnreachable, got)
 		}
 	}
-	if got := s.run("explain", "namespace", name); !strings.Contains(got.out, "pods are replaced when their cluster is away") {
+	if got := s.run("explain", "namespace", name); !strings.Contains(strings.Join(strings.Fields(got.out), " "), "pods are replaced when their cluster is away") {
 		t.Errorf("explained while they are: %+v", got)
 	}
 	if got := s.run("offload", "namespace", name, "--when-unreachable", "Keep"); got.code != 0 || s.offloading(name).Spec.WhenUnreachable != v1alpha1.UnreachableKeep {
