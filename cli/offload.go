@@ -22,7 +22,7 @@ import (
 // offload is the command's flags.
 type offload struct {
 	pods, mapping, remoteName string
-	reachability              string
+	reachability, unreachable string
 	selectors                 []string
 	restart, dryRun, onward   bool
 	output                    string
@@ -52,7 +52,8 @@ What stays pending: pelago explain pod NAME -n NAMESPACE.`,
 		Example: `  pelago offload namespace shop
   pelago offload namespace shop --pod-offloading-strategy Remote --restart-workloads
   pelago offload namespace shop --cluster-selector region=eu,tier=gold --cluster-selector region=us
-  pelago offload namespace shop --namespace-mapping-strategy SelectedName --remote-name webshop`,
+  pelago offload namespace shop --namespace-mapping-strategy SelectedName --remote-name webshop
+  pelago offload namespace shop --when-unreachable Replace`,
 		Args:              exactly("NAME"),
 		ValidArgsFunction: e.completeNamespaces,
 	}
@@ -63,13 +64,16 @@ What stays pending: pelago explain pod NAME -n NAMESPACE.`,
 	f.StringVar(&o.remoteName, "remote-name", "", "its name there, for SelectedName")
 	f.StringArrayVar(&o.selectors, "cluster-selector", nil, "clusters to use, by labels of their virtual nodes: a=1,b=2 is both, the flag given twice is either; empty means all")
 	f.StringVar(&o.reachability, "reachability", "", "which of its pods providers' may reach, and be reached by: "+reachWords()+"; offloaded-only if never given")
+	f.StringVar(&o.unreachable, "when-unreachable", "", "of pods whose cluster cannot be reached: "+strings.Join(unreachablePolicies, ", ")+" them after five minutes; Keep if never given")
 	f.BoolVar(&o.onward, "onward", false, "let the owners of these clusters run its pods at providers of their own; =false takes that back")
 	f.BoolVar(&o.restart, "restart-workloads", false, "roll Deployments and StatefulSets whose pods were made under other terms")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the object instead of making it")
 	durationFlag(f, &o.timeout, "timeout", waitDefault, "how long to wait until every cluster has answered; it goes on after that")
 	outputFlag(c, &o.output)
 	o.given = f.Changed
-	for flag, words := range map[string][]string{"pod-offloading-strategy": podStrategies, "namespace-mapping-strategy": mappingStrategies} {
+	for flag, words := range map[string][]string{
+		"pod-offloading-strategy": podStrategies, "namespace-mapping-strategy": mappingStrategies, "when-unreachable": unreachablePolicies,
+	} {
 		completes(c, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 	}
 	completeReach(c)
@@ -78,8 +82,9 @@ What stays pending: pelago explain pod NAME -n NAMESPACE.`,
 }
 
 var (
-	podStrategies     = []string{string(v1alpha1.PodsLocalAndRemote), string(v1alpha1.PodsRemote), string(v1alpha1.PodsLocal)}
-	mappingStrategies = []string{string(v1alpha1.MappingDefaultName), string(v1alpha1.MappingEnforceSameName), string(v1alpha1.MappingSelectedName)}
+	podStrategies       = []string{string(v1alpha1.PodsLocalAndRemote), string(v1alpha1.PodsRemote), string(v1alpha1.PodsLocal)}
+	mappingStrategies   = []string{string(v1alpha1.MappingDefaultName), string(v1alpha1.MappingEnforceSameName), string(v1alpha1.MappingSelectedName)}
+	unreachablePolicies = []string{string(v1alpha1.UnreachableKeep), string(v1alpha1.UnreachableReplace)}
 )
 
 func (o *offload) run(ctx context.Context, e *Env, args []string) error {
@@ -143,6 +148,8 @@ func (o *offload) check(namespace string) (*v1alpha1.NamespaceOffloading, error)
 		return nil, usage("--pod-offloading-strategy %q is unknown; use %s", o.pods, strings.Join(podStrategies, ", "))
 	case o.mapping != "" && !slices.Contains(mappingStrategies, o.mapping):
 		return nil, usage("--namespace-mapping-strategy %q is unknown; use %s", o.mapping, strings.Join(mappingStrategies, ", "))
+	case o.unreachable != "" && !slices.Contains(unreachablePolicies, o.unreachable):
+		return nil, usage("--when-unreachable %q is unknown; use %s", o.unreachable, strings.Join(unreachablePolicies, ", "))
 	case o.remoteName != "" && o.mapping != string(v1alpha1.MappingSelectedName):
 		return nil, usage("--remote-name is for --namespace-mapping-strategy SelectedName; add that, or leave it out")
 	case o.remoteName == "" && o.mapping == string(v1alpha1.MappingSelectedName):
@@ -164,7 +171,7 @@ func (o *offload) check(namespace string) (*v1alpha1.NamespaceOffloading, error)
 		PodOffloadingStrategy:    v1alpha1.PodOffloadingStrategy(o.pods),
 		NamespaceMappingStrategy: v1alpha1.NamespaceMappingStrategy(o.mapping),
 		RemoteNamespaceName:      o.remoteName, ClusterSelector: selector,
-		Reachability: v1alpha1.Reachability(o.reachability),
+		Reachability: v1alpha1.Reachability(o.reachability), WhenUnreachable: v1alpha1.UnreachablePolicy(o.unreachable),
 	}
 	if o.onward {
 		wanted.Spec.Onward = v1alpha1.OnwardAllow
@@ -229,6 +236,9 @@ func (o *offload) store(ctx context.Context, e *Env, c *Cluster, wanted *v1alpha
 	}
 	if o.given("reachability") {
 		current.Spec.Reachability = wanted.Spec.Reachability
+	}
+	if o.given("when-unreachable") {
+		current.Spec.WhenUnreachable = wanted.Spec.WhenUnreachable
 	}
 	if o.given("onward") {
 		current.Spec.Onward = wanted.Spec.Onward

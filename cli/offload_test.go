@@ -140,6 +140,23 @@ func TestOffload(t *testing.T) {
 	}
 	for _, c := range []struct {
 		flag string
+		want v1alpha1.UnreachablePolicy
+	}{{"--restart-workloads=false", v1alpha1.UnreachableKeep}, {"--when-unreachable=Replace", v1alpha1.UnreachableReplace}, {"--pod-offloading-strategy=Remote", v1alpha1.UnreachableReplace}} {
+		if got := s.run("offload", "namespace", name, c.flag); got.code != 0 || s.offloading(name).Spec.WhenUnreachable != c.want {
+			t.Errorf("%s: %q, %+v", c.flag, s.offloading(name).Spec.WhenUnreachable, got)
+		}
+	}
+	if got := s.run("explain", "namespace", name); !strings.Contains(strings.Join(strings.Fields(got.out), " "), "pods are replaced when their cluster is away") {
+		t.Errorf("explained while they are: %+v", got)
+	}
+	if got := s.run("offload", "namespace", name, "--when-unreachable", "Keep"); got.code != 0 || s.offloading(name).Spec.WhenUnreachable != v1alpha1.UnreachableKeep {
+		t.Errorf("keeping them again: %+v", got)
+	}
+	if got := s.run("offload", "namespace", name, "--when-unreachable", "Fence"); got.code != 2 || !strings.Contains(got.err, "use Keep, Replace") {
+		t.Errorf("a word that is none: %+v", got)
+	}
+	for _, c := range []struct {
+		flag string
 		want v1alpha1.OnwardPolicy
 	}{{"--restart-workloads=false", v1alpha1.OnwardDeny}, {"--onward", v1alpha1.OnwardAllow}, {"--pod-offloading-strategy=Remote", v1alpha1.OnwardAllow}, {"--onward=false", v1alpha1.OnwardDeny}} {
 		if got := s.run("offload", "namespace", name, c.flag); got.code != 0 || s.offloading(name).Spec.Onward != c.want {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -112,35 +113,84 @@ func severalProviders(t *testing.T, c *continuum) {
 }
 
 // longPartition holds that seven minutes without the provider, more than Kubernetes
-// waits before it replaces pods, do not run anything twice.
+// waits before it replaces pods, do not run anything twice, but where a namespace says that
+// they may, and that one of each is left when the link is back.
 func longPartition(t *testing.T, c *continuum) {
-	s := c.offloaded(t, "rome", "--pod-offloading-strategy", "Remote", "--cluster-selector", "region=north")
-	s.create(t, s.deployment("web", 3))
-	before := s.runningAll(t, "web", 3)
+	remote := c.offloaded(t, "rome", "--pod-offloading-strategy", "Remote", "--cluster-selector", "region=north")
+	kept := c.offloaded(t, "rome", "--cluster-selector", "region=north")
+	replaced := c.offloaded(t, "rome", "--cluster-selector", "region=north", "--when-unreachable", "Replace")
+	remote.create(t, remote.deployment("web", 3))
+	kept.create(t, rather(kept.deployment("web", 3), "north"))
+	kept.create(t, onto(kept.sleeper("lone"), "milan"))
+	one := int32(1)
+	db := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "db"}, Spec: appsv1.StatefulSetSpec{
+		Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "db"}}, Spec: onto(kept.sleeper("db"), "milan").Spec},
+	}}
+	kept.create(t, db)
+	replaced.create(t, rather(replaced.deployment("web", 2), "north"))
+	stay := remote.runningAll(t, "web", 3)
+	stay = append(stay, kept.runningAll(t, "web", 3)...)
+	stay = append(stay, kept.runningAll(t, "db", 1)...)
+	stay = append(stay, *kept.running(t, "lone"))
+	lost := replaced.runningAll(t, "web", 2)
+	for _, pod := range append(slices.Clone(stay), lost...) {
+		if pod.Spec.NodeName != "milan" {
+			t.Fatalf("%s/%s is on %s", pod.Namespace, pod.Name, pod.Spec.NodeName)
+		}
+	}
 	c.Run(t, "link", "cut", "rome", "milan")
 	t.Cleanup(func() { c.Run(t, "link", "heal", "rome", "milan") })
 	never(t, 7*time.Minute, "a pod is replaced or removed while the provider is away", func() (bool, error) {
-		now, err := s.pods("web")
-		if err != nil || len(now) != 3 {
-			return err == nil, err
-		}
-		for i := range now {
-			same := slices.ContainsFunc(before, func(b corev1.Pod) bool { return b.UID == now[i].UID })
-			if !same || now[i].DeletionTimestamp != nil {
-				return true, nil
+		var now []corev1.Pod
+		for _, s := range []shop{remote, kept} {
+			pods, err := s.pods("")
+			if err != nil {
+				return false, err
 			}
+			now = append(now, pods...)
 		}
-		return false, nil
+		return len(now) != len(stay) || slices.ContainsFunc(now, func(p corev1.Pod) bool {
+			return p.DeletionTimestamp != nil || !slices.ContainsFunc(stay, func(b corev1.Pod) bool { return b.UID == p.UID })
+		}), nil
 	})
-	for i := range before {
-		if twin, err := c.twin("milan", &before[i]); err != nil || twin.Status.Phase != corev1.PodRunning {
-			t.Errorf("%s at milan: %v", before[i].Name, err)
+	for _, pod := range append(slices.Clone(stay), lost...) {
+		if twin, err := c.twin("milan", &pod); err != nil || twin.Status.Phase != corev1.PodRunning {
+			t.Errorf("%s/%s at milan: %v", pod.Namespace, pod.Name, err)
 		}
 	}
+	replaced.eventually(t, offloadLimit, "what may be replaced runs at home", func() error {
+		pods, err := replaced.pods("web")
+		home := 0
+		for i := range pods {
+			if isReady(&pods[i]) == nil && pods[i].Spec.NodeName != "milan" {
+				home++
+			}
+		}
+		if err == nil && home != len(lost) {
+			err = fmt.Errorf("%d of %d do", home, len(lost))
+		}
+		return err
+	})
 	c.Run(t, "link", "heal", "rome", "milan")
 	begin := time.Now()
-	s.runningAll(t, "web", 3)
+	remote.runningAll(t, "web", 3)
+	kept.runningAll(t, "web", 3)
+	kept.runningAll(t, "db", 1)
+	kept.running(t, "lone")
 	t.Logf("all ready %s after the link was back", time.Since(begin).Round(100*time.Millisecond))
+	replaced.runningAll(t, "web", len(lost))
+	for i := range lost {
+		replaced.gone(t, "milan", &lost[i])
+	}
+}
+
+// rather makes pods of a Deployment prefer a region.
+func rather(d *appsv1.Deployment, region string) *appsv1.Deployment {
+	d.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+		Weight: 100, Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "region", Operator: corev1.NodeSelectorOpIn, Values: []string{region}}}},
+	}}}}
+	return d
 }
 
 // deletedWhileAway holds that 500 pods deleted while the provider is away are gone there

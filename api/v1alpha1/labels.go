@@ -83,6 +83,11 @@ const (
 	// RFC 3339.
 	AnnotationRenew = "pelago.dev/renew"
 
+	// AnnotationKeep on a home pod names the taints, with a comma between them, that it tolerates
+	// without end because its provider could not be reached: WhenUnreachable of its namespace was
+	// Keep. Before, it tolerated each for five minutes.
+	AnnotationKeep = "pelago.dev/keep"
+
 	// AnnotationAdmissionCluster, AnnotationAdmissionNodes and AnnotationAdmissionDaemons on
 	// the Role AdmissionName are what the admission policies go by: this cluster's name; the
 	// virtual nodes; and NAMESPACE/NAME of the pods of DaemonSets that may be bound to them.

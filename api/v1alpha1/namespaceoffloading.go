@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"cmp"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -93,7 +95,29 @@ type NamespaceOffloadingSpec struct {
 	//
 	// +optional
 	Reachability Reachability `json:"reachability,omitempty"`
+
+	// WhenUnreachable says what becomes of pods at a provider that cannot be reached: Keep, home
+	// does not replace them and waits, so that there is one of each; Replace, their controllers
+	// make others after five minutes, as on any node that is lost, while the first ones may still
+	// run. Pods that may run at other clusters only are kept in any case.
+	//
+	// +optional
+	// +kubebuilder:default=Keep
+	WhenUnreachable UnreachablePolicy `json:"whenUnreachable,omitempty"`
 }
+
+// UnreachablePolicy says whether home replaces pods whose provider cannot be reached.
+// +kubebuilder:validation:Enum=Keep;Replace
+type UnreachablePolicy string
+
+// What becomes of pods whose provider cannot be reached.
+const (
+	UnreachableKeep    UnreachablePolicy = "Keep"
+	UnreachableReplace UnreachablePolicy = "Replace"
+)
+
+// OrDefault is the policy, Keep if none is named: an object may be older than the field.
+func (p UnreachablePolicy) OrDefault() UnreachablePolicy { return cmp.Or(p, UnreachableKeep) }
 
 // TokenPolicy says whether tokens of service accounts travel.
 // +kubebuilder:validation:Enum=Deny;Allow

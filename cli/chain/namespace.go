@@ -69,6 +69,9 @@ func wantedStep(f NamespaceFacts) Step {
 	if o.Spec.Onward == v1alpha1.OnwardAllow {
 		s.Evidence += ", onward if their owners like"
 	}
+	if o.Spec.WhenUnreachable.OrDefault() == v1alpha1.UnreachableReplace {
+		s.Evidence += ", pods are replaced when their cluster is away"
+	}
 	stalled := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionStalled)
 	switch {
 	case !o.DeletionTimestamp.IsZero():

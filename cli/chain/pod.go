@@ -64,7 +64,7 @@ func Pod(f PodFacts) Chain {
 	whole := bound.State == Done
 	c.branch(func(b *Chain) {
 		if away != nil && !ended(f.Pod) {
-			b.add(readyNodeStep(*away))
+			b.add(meanwhile(f, readyNodeStep(*away)))
 			if !daemonAnswered(f.Pod) {
 				b.add(mappedStep(f, *away))
 				b.add(acceptedStep(f, *away))
@@ -222,6 +222,20 @@ func readyNodeStep(n NodeFacts) Step {
 		if s.Evidence == "" {
 			s.Evidence = "it does not say why"
 		}
+	}
+	return s
+}
+
+// meanwhile adds to the step of a node that is not ready what becomes of the pod.
+func meanwhile(f PodFacts, s Step) Step {
+	o := f.Offloading
+	if s.State == Done || o == nil || exempt(f.Pod) != "" || !f.Pod.DeletionTimestamp.IsZero() {
+		return s
+	}
+	if o.Spec.WhenUnreachable.OrDefault() == v1alpha1.UnreachableKeep {
+		s.Evidence += "; the pod is kept, and not replaced"
+	} else if strategyOf(f.Pod, o) != v1alpha1.PodsRemote {
+		s.Evidence += "; after five minutes the pod is evicted, as whenUnreachable of the NamespaceOffloading is Replace"
 	}
 	return s
 }

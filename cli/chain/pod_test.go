@@ -28,6 +28,12 @@ func offloading(strategy v1alpha1.PodOffloadingStrategy, selector *v1alpha1.Clus
 	}
 }
 
+// replaced makes an offloading one whose pods are replaced when their provider is away.
+func replaced(o *v1alpha1.NamespaceOffloading) *v1alpha1.NamespaceOffloading {
+	o.Spec.WhenUnreachable = v1alpha1.UnreachableReplace
+	return o
+}
+
 // expression is one over the label of virtual nodes, or over the region.
 func expression(operator corev1.NodeSelectorOperator, key string, values ...string) corev1.NodeSelectorRequirement {
 	return corev1.NodeSelectorRequirement{Key: key, Operator: operator, Values: values}
@@ -326,7 +332,10 @@ func TestPod(t *testing.T) {
 		{"the peer is away", atMilan(nil), offloading("", nil), []NodeFacts{milan(func(n *NodeFacts) {
 			n.Node.Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: v1alpha1.ReasonPeerUnreachable}
 		})}, ready, "", "Pod shop/web is at milan",
-			"D namespace shop is offloaded\nD it was made under today's terms\nD it is bound to a node\nB node milan is ready\nU namespace shop is there at milan\nU milan runs it\nU it runs and is ready\n", []string{"PeerUnreachable"}},
+			"D namespace shop is offloaded\nD it was made under today's terms\nD it is bound to a node\nB node milan is ready\nU namespace shop is there at milan\nU milan runs it\nU it runs and is ready\n", []string{"PeerUnreachable", "the pod is kept, and not replaced"}},
+		{"the peer is away, and the pod may be replaced", atMilan(nil), replaced(offloading("", nil)), []NodeFacts{milan(func(n *NodeFacts) {
+			n.Node.Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: v1alpha1.ReasonPeerUnreachable}
+		})}, ready, "", "Pod shop/web is at milan", "", []string{"PeerUnreachable", "after five minutes the pod is evicted"}},
 		{"of a DaemonSet", atMilan(func(p *corev1.Pod) {
 			yes := true
 			p.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", Controller: &yes}}

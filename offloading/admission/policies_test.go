@@ -453,6 +453,7 @@ func managersPods(t *testing.T, g *guarded, plain, offloaded string) {
 		create(t, g.c, pod)
 		what := "a pod in " + c.namespace + " on " + c.node
 		want(t, what+": labels", relabel(t, g.manager, pod, "a", "b", ""), c.parts...)
+		want(t, what+": what it tolerates", endless(t, g.manager, pod), c.parts...)
 		want(t, what+": status", relabel(t, g.manager, pod, "a", "b", "status"), c.parts...)
 		want(t, what+": the end", g.manager.Delete(t.Context(), pod, client.GracePeriodSeconds(0)), c.parts...)
 	}
@@ -469,6 +470,19 @@ func managersPods(t *testing.T, g *guarded, plain, offloaded string) {
 	create(t, g.c, waiting)
 	want(t, "one that waits: labels", relabel(t, g.manager, waiting, "a", "b", ""), no)
 	want(t, "one that waits: the end", g.manager.Delete(t.Context(), waiting))
+}
+
+// endless takes the end off what a pod tolerates, as is done to pods that are kept. The API
+// server has given it both tolerations.
+func endless(t *testing.T, c client.Client, pod *corev1.Pod) error {
+	next := pod.DeepCopy()
+	for i := range next.Spec.Tolerations {
+		next.Spec.Tolerations[i].TolerationSeconds = nil
+	}
+	if len(next.Spec.Tolerations) != 2 {
+		t.Fatalf("%s tolerates %v", pod.Name, next.Spec.Tolerations)
+	}
+	return c.Patch(t.Context(), next, client.MergeFrom(pod))
 }
 
 // managersEvictions: the manager evicts pods of tenants and of namespaces that are

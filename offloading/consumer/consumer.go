@@ -1,10 +1,11 @@
 // Package consumer carries pods of this cluster that are bound to a virtual node to the
 // provider behind it, as ShadowPods, and their status home. It ends the provider's pod
 // before the home pod, tells of providers that do not answer, and sends pods home that
-// a provider refuses, so that their owner's next ones go elsewhere. It writes nothing at
-// a provider but ShadowPods, and nothing here but pods' status and events, evictions, deletions of
-// pods that have ended or that wait unbound under terms that no longer hold, and the
-// memory of refusals in NamespaceMaps. It never makes a pod, and never carries one of a
+// a provider refuses, so that their owner's next ones go elsewhere. It has pods whose
+// provider cannot be reached stay, where their namespace says so. It writes nothing at
+// a provider but ShadowPods, and nothing here but pods' status and events, how long pods
+// tolerate a node that is lost, evictions, deletions of pods that have ended or that wait
+// unbound under terms that no longer hold, and the memory of refusals in NamespaceMaps. It never makes a pod, and never carries one of a
 // namespace that is not offloaded.
 package consumer
 
@@ -81,6 +82,9 @@ func Register(mgr ctrl.Manager, o Options) error {
 	if err := registerPods(mgr, o, w, m, choices); err != nil {
 		return fmt.Errorf("adding the controller of offloaded pods: %w", err)
 	}
+	if err := registerKeeper(mgr, w); err != nil {
+		return fmt.Errorf("adding the controller of pods that are kept: %w", err)
+	}
 	if err := registerOrphans(mgr, o, w, m); err != nil {
 		return fmt.Errorf("adding the controller of orphaned shadow pods: %w", err)
 	}
@@ -103,7 +107,7 @@ func registerPods(mgr ctrl.Manager, o Options, w wakers, m *meter, choices choos
 	}
 	b := ctrl.NewControllerManagedBy(mgr).Named("offloaded-pods").
 		Watches(&corev1.Pod{}, w.pods()).
-		Watches(&corev1.Node{}, w.nodes()).
+		Watches(&corev1.Node{}, w.nodes(differ)).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(w.ofNamespace), builder.WithPredicates(offloadedOrEnding())).
 		Watches(&v1alpha1.NamespaceOffloading{}, handler.EnqueueRequestsFromMapFunc(w.ofNamespace), builder.WithPredicates(leavesOrEnds())).
 		Watches(&v1alpha1.Peering{}, handler.EnqueueRequestsFromMapFunc(w.ofPeering), builder.WithPredicates(endingOnly())).

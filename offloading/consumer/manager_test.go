@@ -84,6 +84,7 @@ func TestManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.await("the pod that was there is carried", func() bool { return w.shadow(early) != nil })
+	w.keepsThroughOutages()
 	p := w.pod("web", owned("ReplicaSet"))
 	w.await("the new pod is carried", func() bool { return w.shadow(p) != nil })
 	began := time.Now()

@@ -92,9 +92,8 @@ func (w wakers) pods() handler.EventHandler {
 	}
 }
 
-// nodes learns of virtual nodes, and wakes their pods when that changes what they are
-// told or what becomes of them.
-func (w wakers) nodes() handler.EventHandler {
+// nodes learns of virtual nodes, and wakes their pods when they differ in what matters.
+func (w wakers) nodes(differ func(old, node *corev1.Node) bool) handler.EventHandler {
 	wake := func(ctx context.Context, node *corev1.Node, q queue) {
 		for _, r := range w.podsOf(ctx, client.MatchingFields{onNode: node.Name}) {
 			q.Add(r)
@@ -117,7 +116,8 @@ func (w wakers) nodes() handler.EventHandler {
 	}
 }
 
-// differ says whether two states of a node matter to its pods.
+// differ says whether two states of a node matter to what its pods are told, or to what
+// becomes of them.
 func differ(old, node *corev1.Node) bool {
 	for _, l := range []string{v1alpha1.LabelType, v1alpha1.LabelPeering, v1alpha1.LabelRequest} {
 		if old.Labels[l] != node.Labels[l] {

@@ -51,7 +51,7 @@ var rules = []struct {
 	{"what has ended by itself never runs again", ranAgain},
 	{"pods stay in their tenant", outsideTenant},
 	{"there is one copy of a StatefulSet's pod", twoCopies},
-	{"what may run at providers only is not replaced", replacedPods},
+	{"what runs at a provider that is away is not replaced", replacedPods},
 	{"what goes with pods is in their namespace, and nowhere else", strayed},
 	{"nothing comes to the provider that no pod there refers to", arrivedUnasked},
 }
@@ -158,11 +158,12 @@ func twoCopies(w *World, _ *Memory) (found []Violation) {
 	return found
 }
 
-// replacedPods: a pod of the strategy Remote is taken from the virtual node, so that its
-// Deployment makes another one while it may run at a provider that is only away.
+// replacedPods: a pod is taken from the virtual node, so that its controller makes another
+// one while it may run at a provider that is only away. All places are offloaded with
+// WhenUnreachable: Keep.
 func replacedPods(w *World, _ *Memory) (found []Violation) {
 	for _, pod := range w.Home.Pods {
-		if pod.Evicted && pod.Node == Provider && Strategies[pod.Namespace] == v1alpha1.PodsRemote {
+		if pod.Evicted && pod.Node == Provider && slices.Contains(offloadable, pod.Namespace) {
 			found = append(found, Violation{Place: pod.Namespace, App: pod.App, Text: pod.Name + " is evicted from the virtual node"})
 		}
 	}

@@ -144,7 +144,7 @@ func TestNever(t *testing.T) {
 		{"of a Deployment there may be two", []seen{{home: []Pod{homePod("b", "web", atHome)}, remote: []Pod{remotePod("x", "a", "web")}}}, ""},
 
 		{"a pod that may run at providers only is evicted", []seen{{home: []Pod{homePod("a", "web", evicted)}}}, "web-0 is evicted"},
-		{"one that may run on either side", []seen{{home: []Pod{homePod("a", "web", of(Roam), evicted)}}}, ""},
+		{"one that may run on either side", []seen{{home: []Pod{homePod("a", "web", of(Roam), evicted)}}}, "web-0 is evicted"},
 		{"one from a node of home", []seen{{home: []Pod{homePod("a", "web", atHome, evicted)}}}, ""},
 
 		{"a Secret of another place", []seen{{secrets: []Held{{"roam-rome", Login, value(Keep, Login)}}}}, "is in Secret roam-rome/login"},

@@ -24,7 +24,7 @@ const (
 	// partFrom is when in a storm the provider is away for the first time for longer than
 	// home waits before it replaces pods, and how long it takes until the next time.
 	partFrom = 20 * time.Minute
-	// replaced is after how long home replaces pods, and then some.
+	// replaced is after how long home would replace pods, and then some.
 	replaced = 6 * time.Minute
 
 	// tries is how often something else is drawn instead of what is not possible.
