@@ -119,10 +119,10 @@ func (c *carrier) send(ctx context.Context, peer Peer, b *both) error {
 	return nil
 }
 
-// public is what a peer is told of a spec: whom this cluster lets be reached, and by which address
+// public is what a peer is told of a spec: whom this cluster lets be reached and who calls, and by which address
 // it calls its provider, is its own affair.
 func public(s v1alpha1.NetworkConfigSpec) v1alpha1.NetworkConfigSpec {
-	s.Reachability, s.InBand = "", nil
+	s.Reachability, s.Callers, s.InBand = "", nil, nil
 	return s
 }
 

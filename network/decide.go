@@ -40,6 +40,8 @@ type pair struct {
 	begun time.Time
 	// reach is what this cluster's owner says of its pods, nothing if he does not.
 	reach v1alpha1.Reachability
+	// callers are pods of this cluster's own that may call a tenant's Services.
+	callers *metav1.LabelSelector
 	// inBand says that the consumer reaches the provider's API server through the tunnel.
 	inBand bool
 	// direct says that this cluster's owner lets there be direct paths, and able whether the other
@@ -248,7 +250,7 @@ func (d *decision) publish(f *facts) {
 		}
 		spec := v1alpha1.NetworkConfigSpec{
 			Pods: texts(slices.Concat(f.property.Pods, d.transit[p])), Transit: texts(d.transit[p]), External: texts(f.property.External), Port: port,
-			Endpoints: d.called(f, p, port), Reachability: p.reach, InBand: d.speaks(f, p),
+			Endpoints: d.called(f, p, port), Reachability: p.reach, Callers: p.callers, InBand: d.speaks(f, p),
 		}
 		if !p.consumes {
 			spec.ConsumerPaths = f.consumerPaths(p)

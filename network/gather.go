@@ -142,7 +142,7 @@ func (r *decider) gatherPairs(ctx context.Context, f *facts, g *grounds, have ma
 		t := &tenants.Items[i]
 		said := features(t.Status.Cluster)
 		p := &pair{
-			namespace: v1alpha1.TenantNamespace(t.Name), peer: t.Name, since: t.CreationTimestamp.Time, reach: t.Spec.Reachability, inBand: t.Spec.InBand,
+			namespace: v1alpha1.TenantNamespace(t.Name), peer: t.Name, since: t.CreationTimestamp.Time, reach: t.Spec.Reachability, callers: t.Spec.Callers, inBand: t.Spec.InBand,
 			direct: t.Spec.DirectPaths, ableBehind: knowsPaths(t.Status.Cluster, v1alpha1.FeaturePathsBehind), uid: t.UID,
 			hosts: hosts[t.Name], guarded: guarded[t.Name], translate: t.Spec.Translate,
 			wanted: said != no && (t.DeletionTimestamp == nil || t.Spec.InBand),

@@ -96,6 +96,7 @@ func tenantChanged() predicate.Predicate {
 		was, ok := e.ObjectOld.(*v1alpha1.Tenant)
 		is, ok2 := e.ObjectNew.(*v1alpha1.Tenant)
 		return !ok || !ok2 || (was.DeletionTimestamp == nil) != (is.DeletionTimestamp == nil) || was.Spec.Reachability != is.Spec.Reachability || was.Spec.DirectPaths != is.Spec.DirectPaths || was.Spec.Translate != is.Spec.Translate ||
+			!equality.Semantic.DeepEqual(was.Spec.Callers, is.Spec.Callers) ||
 			!equality.Semantic.DeepEqual(was.Status.Cluster, is.Status.Cluster) || !equality.Semantic.DeepEqual(was.Status.Conditions, is.Status.Conditions)
 	}}
 }

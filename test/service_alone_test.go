@@ -30,10 +30,13 @@ type alone struct {
 	// there is the namespace at milan, host what milan's pods call the Service of it.
 	there, host string
 	pod, caller *corev1.Pod
+	// bystander is another pod of milan's own.
+	bystander *corev1.Pod
 }
 
 // serviceAlone holds that a pod of milan's own calls a Service of rome's by its name at milan, where no
-// pod of its namespace is, while a rule sends the Service and both sides let all of their pods take part.
+// pod of its namespace is, while a rule sends the Service and both sides let all of their pods take part, or
+// that one call.
 func serviceAlone(t *testing.T, c *continuum) {
 	a := newAlone(t, c)
 	t.Cleanup(func() { a.say(t, "", "", "") })
@@ -57,6 +60,7 @@ func serviceAlone(t *testing.T, c *continuum) {
 		}
 		return nil
 	})
+	a.callers(t, as)
 	a.say(t, v1alpha1.ReachFull, v1alpha1.ReachFull, "")
 	a.answers(t, "all may again", as, "catalogue")
 
@@ -70,6 +74,78 @@ func serviceAlone(t *testing.T, c *continuum) {
 	a.reflect(t)
 	a.unknown(t, "no rule sends it any more", aloneGone)
 	t.Logf("it is gone %s after the rule", time.Since(begin).Round(time.Second))
+}
+
+// callers has both owners say that milan's pod calls, while neither lets more pods take part than is usual: it
+// is answered while both say so and it has the label, and no other pod of milan's is.
+func (a *alone) callers(t *testing.T, as string) {
+	t.Helper()
+	named := map[string]string{"uses": "rome"}
+	silent := func(why string, from *corev1.Pod) {
+		t.Helper()
+		a.check(t, reachLimit, why+": it is not answered", func() error {
+			if _, server, err := a.ask("milan", from, a.host, 80); err == nil {
+				return fmt.Errorf("%s answers", server)
+			}
+			return nil
+		})
+	}
+	t.Cleanup(func() { a.lend(t, "", nil) })
+	a.lend(t, v1alpha1.CallersProvider, named)
+	silent("it has not the label", a.caller)
+	a.wear(t, named)
+	a.answers(t, "both owners say so, and it has the label", as, "catalogue")
+	silent("another pod of milan's has no label", a.bystander)
+	a.lend(t, v1alpha1.CallersOwn, named)
+	silent("home takes its word back", a.caller)
+	a.lend(t, v1alpha1.CallersProvider, nil)
+	silent("the provider takes its word back", a.caller)
+	a.lend(t, v1alpha1.CallersProvider, named)
+	a.answers(t, "both say it again", as, "catalogue")
+	a.wear(t, map[string]string{"uses": "nothing"})
+	silent("it has lost the label", a.caller)
+}
+
+// lend has both owners say who calls.
+func (a *alone) lend(t *testing.T, home v1alpha1.CallersPolicy, provider map[string]string) {
+	t.Helper()
+	tenant, err := get[v1alpha1.Tenant](a.continuum, "milan", "", "rome")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := a.offloading()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, had := tenant.DeepCopy(), o.DeepCopy()
+	o.Spec.Callers, tenant.Spec.Callers = home, nil
+	if provider != nil {
+		tenant.Spec.Callers = &metav1.LabelSelector{MatchLabels: provider}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // also when the test is over
+	defer cancel()
+	if err := a.Clients["milan"].Patch(ctx, tenant, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Clients["rome"].Patch(ctx, o, client.MergeFrom(had)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wear gives milan's pod labels.
+func (a *alone) wear(t *testing.T, labels map[string]string) {
+	t.Helper()
+	pod, err := get[corev1.Pod](a.continuum, "milan", a.caller.Namespace, a.caller.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := pod.DeepCopy()
+	for key, value := range labels {
+		pod.Labels[key] = value
+	}
+	if err := a.Clients["milan"].Patch(t.Context(), pod, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // newAlone makes both ends: in rome a Service that is to be sent and one that is not, of one pod.
@@ -86,6 +162,8 @@ func newAlone(t *testing.T, c *continuum) *alone {
 	a.create(t, whoPod("", "catalogue", "rome-1"))
 	own := c.shop(t, "milan")
 	own.create(t, whoPod("", "caller", "milan-1"))
+	own.create(t, whoPod("", "bystander", "milan-2"))
+	a.bystander = own.running(t, "bystander")
 	a.pod, a.caller = a.running(t, "catalogue"), own.running(t, "caller")
 	a.check(t, offloadLimit, "the namespace is at milan, and both sides have views", func() error {
 		if _, err := get[corev1.Namespace](c, "milan", "", a.there); err != nil {

@@ -25,6 +25,9 @@ const (
 	// NetworkPaths say whose pods they are for, and NetworkConfigs which ones a provider makes for its
 	// tenant. Only clusters whose network is on say it.
 	FeaturePathsBehind = "directpaths.behind/v1"
+	// FeatureCallers is that a provider's gateways let begin what its owner has named as callers. Only clusters
+	// whose network is on say it.
+	FeatureCallers = "callers/v1"
 	// FeatureOnward is that NamespaceMaps say whether pods may go onward, and where they were made.
 	FeatureOnward = "onward/v1"
 	// FeatureServiceFamilies is that Services say which families of addresses they have.
@@ -57,7 +60,7 @@ func MissingFeatures(here, there []string) []string {
 	var missing []string
 	for _, f := range here {
 		unsaid := slices.ContainsFunc(unsaidKinds, func(kind string) bool { return FeatureOfKind(kind) == f && KeepsKind(there, kind) })
-		off := f == FeatureNetwork || (f == FeatureNetworkPolicy || f == FeatureDirectPaths || f == FeaturePathsBehind) && !slices.Contains(there, FeatureNetwork)
+		off := f == FeatureNetwork || (f == FeatureNetworkPolicy || f == FeatureDirectPaths || f == FeaturePathsBehind || f == FeatureCallers) && !slices.Contains(there, FeatureNetwork)
 		if !unsaid && !off && !slices.Contains(there, f) {
 			missing = append(missing, f)
 		}

@@ -104,6 +104,14 @@ type NamespaceOffloadingSpec struct {
 	// +optional
 	// +kubebuilder:default=Keep
 	WhenUnreachable UnreachablePolicy `json:"whenUnreachable,omitempty"`
+
+	// Callers says whose pods at a provider may call the Services of this namespace that travel without a pod, by a
+	// rule All or their annotation: Own, those that run there for this cluster, also if absent; Provider, also
+	// those of the provider's own that its owner names, by callers of the Tenant. No other pods of this namespace
+	// are called, and none calls them.
+	//
+	// +optional
+	Callers CallersPolicy `json:"callers,omitempty"`
 }
 
 // UnreachablePolicy says whether home replaces pods whose provider cannot be reached.
@@ -118,6 +126,29 @@ const (
 
 // OrDefault is the policy, Keep if none is named: an object may be older than the field.
 func (p UnreachablePolicy) OrDefault() UnreachablePolicy { return cmp.Or(p, UnreachableKeep) }
+
+// CallersPolicy says whose pods at a provider may call Services that travel without a pod.
+// +kubebuilder:validation:Enum=Own;Provider
+type CallersPolicy string
+
+// Whose pods may call.
+const (
+	CallersOwn      CallersPolicy = "Own"
+	CallersProvider CallersPolicy = "Provider"
+)
+
+// Opens says whether whoever is at a provider may call a Service of the namespace: its owner lets the provider's
+// own pods call, and has the Service travel without a pod.
+func (s *NamespaceOffloadingSpec) Opens(service metav1.Object) bool {
+	if s.Callers != CallersProvider || service.GetName() == kubernetesService {
+		return false
+	}
+	policy, _ := Reflected(s.Reflection, "Service", service)
+	return policy == ReflectAll
+}
+
+// kubernetesService is the API server's, which does not travel.
+const kubernetesService = "kubernetes"
 
 // TokenPolicy says whether tokens of service accounts travel.
 // +kubebuilder:validation:Enum=Deny;Allow

@@ -98,6 +98,11 @@ type NetworkConfigSpec struct {
 	//
 	// +optional
 	Reachability Reachability `json:"reachability,omitempty"`
+	// Callers are pods of this side's own that may call what the other side's Services have here, as its Tenant
+	// says, for its own agents; none if absent. It is not carried to the other side, and a peer's is not looked at.
+	//
+	// +optional
+	Callers *metav1.LabelSelector `json:"callers,omitempty"`
 	// InBand is how the clusters speak with each other through this tunnel, for this side's own
 	// agents; they do not if absent. It is not carried to the other side, and a peer's is not
 	// looked at.

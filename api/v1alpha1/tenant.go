@@ -131,6 +131,15 @@ type TenantTerms struct {
 	// +optional
 	Reachability Reachability `json:"reachability,omitempty"`
 
+	// Callers are pods of this cluster's own that may call the consumer's Services here, by their labels, in any
+	// namespace but those of tenants; none if absent. The consumer says which of its Services let them in, by callers
+	// of its NamespaceOffloadings. It calls none of them. At most 1000 pods, the oldest ones. With a reachability of
+	// none or full it means nothing.
+	//
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="size(self.?matchLabels.orValue({})) + size(self.?matchExpressions.orValue([])) > 0",message="callers: name at least one label, as in matchLabels: {uses: rome}; leave it out if nobody is to call"
+	Callers *metav1.LabelSelector `json:"callers,omitempty"`
+
 	// DirectPaths lets the consumer have its pods here reach those at another one of its providers
 	// by a tunnel between that one and this cluster; by way of the consumer if absent or false. The
 	// consumer and the other provider have to allow it too. The other provider learns where

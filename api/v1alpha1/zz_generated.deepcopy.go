@@ -1017,6 +1017,11 @@ func (in *NetworkConfigSpec) DeepCopyInto(out *NetworkConfigSpec) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.Callers != nil {
+		in, out := &in.Callers, &out.Callers
+		*out = new(v1.LabelSelector)
+		(*in).DeepCopyInto(*out)
+	}
 	if in.InBand != nil {
 		in, out := &in.InBand, &out.InBand
 		*out = new(NetworkInBand)
@@ -2458,6 +2463,11 @@ func (in *TenantTerms) DeepCopyInto(out *TenantTerms) {
 		in, out := &in.DisruptionBudgets, &out.DisruptionBudgets
 		*out = new(bool)
 		**out = **in
+	}
+	if in.Callers != nil {
+		in, out := &in.Callers, &out.Callers
+		*out = new(v1.LabelSelector)
+		(*in).DeepCopyInto(*out)
 	}
 	if in.AbandonAfter != nil {
 		in, out := &in.AbandonAfter, &out.AbandonAfter

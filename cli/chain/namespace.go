@@ -210,7 +210,15 @@ func sentStep(f NamespaceFacts) Step {
 		return Step{}
 	}
 	return Step{Fact: "Services of it are there also without a pod", State: Done,
-		Evidence: few(f.Sent) + "; a cluster's own pods call them where Peering and Tenant both say reachability full"}
+		Evidence: few(f.Sent) + "; a cluster's own pods call them where Peering and Tenant both say reachability full" + lent(f.Offloading)}
+}
+
+// lent says who else calls them, if the owner of the namespace lets anybody.
+func lent(o *v1alpha1.NamespaceOffloading) string {
+	if o.Spec.Callers != v1alpha1.CallersProvider {
+		return ""
+	}
+	return ", and as this namespace says callers Provider those that its Tenant there names by spec.callers; what nobody here knows is whom it names"
 }
 
 // NamingText says what an offloading calls its remote namespaces.

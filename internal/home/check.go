@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -234,6 +235,11 @@ func (m *mistakes) terms(t v1alpha1.TenantTerms) {
 	oneOf(m, "tenant.state", t.State, v1alpha1.TenantActive, v1alpha1.TenantCordoned, v1alpha1.TenantDrained)
 	oneOf(m, "tenant.podSecurity", t.PodSecurity, v1alpha1.PodSecurityPrivileged, v1alpha1.PodSecurityBaseline, v1alpha1.PodSecurityRestricted)
 	oneOf(m, "tenant.reachability", t.Reachability, v1alpha1.Reachabilities()...)
+	if t.Callers != nil {
+		if s, err := metav1.LabelSelectorAsSelector(t.Callers); err != nil || s.Empty() {
+			m.add("tenant.callers: names no labels, or others than there can be; write it like matchLabels: {uses: rome}")
+		}
+	}
 	if t.AbandonAfter != nil && t.AbandonAfter.Duration < minAbandon {
 		m.add("tenant.abandonAfter: %s is too short; give at least %s", t.AbandonAfter.Duration, shortDuration(minAbandon))
 	}

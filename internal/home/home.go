@@ -190,7 +190,7 @@ func (h *Home) Info() v1alpha1.ClusterInfo {
 func (h *Home) features() []string {
 	all := slices.Clone(features)
 	if h.options.Network {
-		all = append(all, v1alpha1.FeatureNetwork, v1alpha1.FeatureNetworkPolicy, v1alpha1.FeatureDirectPaths, v1alpha1.FeaturePathsBehind)
+		all = append(all, v1alpha1.FeatureNetwork, v1alpha1.FeatureNetworkPolicy, v1alpha1.FeatureDirectPaths, v1alpha1.FeaturePathsBehind, v1alpha1.FeatureCallers)
 		slices.Sort(all)
 	}
 	return all

@@ -34,7 +34,7 @@ import (
 // Nodes and Leases tell who may be gateway, NetworkConfigs, the keys and the rest who may
 // reach whom. Metrics are shown to whom the cluster allows it.
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch,roleName=pelago-agent
-// +kubebuilder:rbac:groups="",resources=pods;namespaces,verbs=list;watch,roleName=pelago-agent
+// +kubebuilder:rbac:groups="",resources=pods;namespaces;services,verbs=list;watch,roleName=pelago-agent
 // +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=list;watch,roleName=pelago-agent
 // +kubebuilder:rbac:groups=pelago.dev,resources=networkconfigs;networkrules;networkpaths;namespacemaps;namespaceoffloadings;ipmappings,verbs=list;watch,roleName=pelago-agent
 // +kubebuilder:rbac:groups="",resources=secrets,resourceNames=pelago-network-keys,verbs=get;list;watch,namespace=pelago-network,roleName=pelago-agent
@@ -62,8 +62,9 @@ type cluster struct {
 }
 
 // subject is what is followed beside: the pods of a virtual node, or the slices of a
-// namespace, or of one Service in it, or the pods of a namespace.
-type subject struct{ node, namespace, service, pods string }
+// namespace, or of one Service in it, or the pods of a namespace, or its Services, or the pods that a
+// selector names as callers.
+type subject struct{ node, namespace, service, pods, services, callers string }
 
 // follow is a cache of one subject.
 type follow struct {
@@ -76,6 +77,7 @@ var kinds = map[schema.GroupVersionKind]apimeta.RESTScope{
 	corev1.SchemeGroupVersion.WithKind("Node"):                         apimeta.RESTScopeRoot,
 	corev1.SchemeGroupVersion.WithKind("Namespace"):                    apimeta.RESTScopeRoot,
 	corev1.SchemeGroupVersion.WithKind("Pod"):                          apimeta.RESTScopeNamespace,
+	corev1.SchemeGroupVersion.WithKind("Service"):                      apimeta.RESTScopeNamespace,
 	corev1.SchemeGroupVersion.WithKind("Secret"):                       apimeta.RESTScopeNamespace,
 	coordinationv1.SchemeGroupVersion.WithKind("Lease"):                apimeta.RESTScopeNamespace,
 	discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"):           apimeta.RESTScopeNamespace,
@@ -311,7 +313,7 @@ func (c *cluster) follow(want map[subject]bool) {
 		}
 		f, err := c.begin(s)
 		if err != nil {
-			c.options.Log.Error(err, "following", "node", s.node, "namespace", cmp.Or(s.namespace, s.pods), "service", s.service)
+			c.options.Log.Error(err, "following", "node", s.node, "namespace", cmp.Or(s.namespace, s.pods, s.services), "service", s.service, "callers", s.callers)
 			continue
 		}
 		c.follows[s] = f
@@ -333,6 +335,15 @@ func (c *cluster) begin(s subject) (*follow, error) {
 	}
 	if s.pods != "" {
 		query = kube.Query{Of: &corev1.Pod{}, Namespace: s.pods}
+	}
+	if s.services != "" {
+		query = kube.Query{Of: &corev1.Service{}, Namespace: s.services}
+	}
+	if s.callers != "" {
+		var err error
+		if query, err = callerQuery(s.callers); err != nil {
+			return nil, err
+		}
 	}
 	made, err := c.direct.Cache(trim, query)
 	if err != nil {

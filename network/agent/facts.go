@@ -39,6 +39,10 @@ type facts struct {
 	home map[string][]discoveryv1.EndpointSlice
 	// inside are the pods of namespaces that say more or less of these than usual.
 	inside map[string][]corev1.Pod
+	// labelled are the pods that owners name as callers, by what selects them, and services those of namespaces
+	// that let themselves be called by such.
+	labelled map[string][]corev1.Pod
+	services map[string][]corev1.Service
 	// managers are the slices of this cluster's manager, and auth those of the authentication endpoint.
 	managers, auth []discoveryv1.EndpointSlice
 	// api are the slices of the API server here, and offloaded say which namespaces let tokens

@@ -28,7 +28,7 @@ import (
 // facts are what is known now, but for who is alive. It also has those virtual nodes and
 // namespaces followed that matter.
 func (c *cluster) facts() facts {
-	f := facts{self: c.options.Node, namespace: c.options.Namespace, now: time.Now(), away: map[string][]corev1.Pod{}, home: map[string][]discoveryv1.EndpointSlice{}, inside: map[string][]corev1.Pod{}, keys: map[string][]byte{}}
+	f := facts{self: c.options.Node, namespace: c.options.Namespace, now: time.Now(), away: map[string][]corev1.Pod{}, home: map[string][]discoveryv1.EndpointSlice{}, inside: map[string][]corev1.Pod{}, labelled: map[string][]corev1.Pod{}, services: map[string][]corev1.Service{}, keys: map[string][]byte{}}
 	before := c.versions.begin()
 	var nodes corev1.NodeList
 	var configs v1alpha1.NetworkConfigList
@@ -63,6 +63,7 @@ func (c *cluster) facts() facts {
 		}
 		var pods corev1.PodList
 		var home discoveryv1.EndpointSliceList
+		var services corev1.ServiceList
 		if s.node != "" {
 			if err := on.List(context.Background(), &pods); err == nil {
 				f.away[s.node] = pods.Items
@@ -70,6 +71,14 @@ func (c *cluster) facts() facts {
 		} else if s.pods != "" {
 			if err := on.List(context.Background(), &pods); err == nil {
 				f.inside[s.pods] = pods.Items
+			}
+		} else if s.callers != "" {
+			if err := on.List(context.Background(), &pods); err == nil {
+				f.labelled[s.callers] = pods.Items
+			}
+		} else if s.services != "" {
+			if err := on.List(context.Background(), &services); err == nil {
+				f.services[s.services] = services.Items
 			}
 		} else if err := on.List(context.Background(), &home); err == nil {
 			switch s {
@@ -153,6 +162,22 @@ func (f facts) subjects() map[subject]bool {
 			all[subject{pods: namespace}] = astray
 		}
 	}
+	opening := f.opening()
+	for i := range f.maps {
+		if p := pairs[f.maps[i].Namespace]; p == nil || p.role != plan.Consumer {
+			continue
+		}
+		for namespace := range f.maps[i].Spec.Namespaces {
+			if opening[namespace] != nil {
+				all[subject{services: namespace}], all[subject{pods: namespace}] = true, true
+			}
+		}
+	}
+	for _, p := range pairs {
+		if selector, is, _ := p.callers(); is {
+			all[subject{callers: selector}] = true
+		}
+	}
 	for namespace := range f.spaces() {
 		all[subject{pods: namespace}] = len(pairs) > 0 // whatever is astray
 	}
@@ -220,7 +245,11 @@ func trim(obj any) (any, error) {
 		}
 		return m, nil
 	case *v1alpha1.NamespaceOffloading:
-		return &v1alpha1.NamespaceOffloading{ObjectMeta: meta, Spec: v1alpha1.NamespaceOffloadingSpec{ServiceAccountTokens: o.Spec.ServiceAccountTokens, Reachability: o.Spec.Reachability}}, nil
+		spec := trimOpening(&o.Spec)
+		spec.ServiceAccountTokens, spec.Reachability = o.Spec.ServiceAccountTokens, o.Spec.Reachability
+		return &v1alpha1.NamespaceOffloading{ObjectMeta: meta, Spec: spec}, nil
+	case *corev1.Service:
+		return trimService(o, meta), nil
 	case *v1alpha1.IPMapping:
 		meta.Generation = o.Generation
 		m := &v1alpha1.IPMapping{ObjectMeta: meta, Spec: o.Spec, Status: v1alpha1.IPMappingStatus{Address: o.Status.Address}}
@@ -270,6 +299,8 @@ func same(before, after any) bool {
 	case *discoveryv1.EndpointSlice:
 		b, ok := after.(*discoveryv1.EndpointSlice)
 		return ok && a.AddressType == b.AddressType && reflect.DeepEqual(a.Endpoints, b.Endpoints) && reflect.DeepEqual(a.Ports, b.Ports)
+	case *corev1.Service: // of which labels, too, are read
+		return maps.Equal(a.Annotations, b.GetAnnotations())
 	case *corev1.Secret:
 		b, ok := after.(*corev1.Secret)
 		return ok && reflect.DeepEqual(a.Data, b.Data)

@@ -46,6 +46,8 @@ type known struct {
 	away  map[string][]string
 	hosts map[string]string
 	read  map[stream]progress
+	// calling are the pods here that are callers, of all tenants.
+	calling []*corev1.Pod
 	// unreached is how many addresses more than count may be reached on a side of a peering, by its key.
 	unreached map[string]int
 	// nodes are the addresses of all nodes here, whoever reaches them by these, and byAddress the
@@ -186,7 +188,9 @@ func (k *known) peering(f facts, p *pair, behind map[string][]string) {
 			out.Doors = append(out.Doors, door)
 		}
 		out.Doors = append(out.Doors, k.mappedDoors(object, f, p, nodes, real)...)
+		out.Open = k.reached(object, openTo(f, p, k.input.Pods), k.ownPod)
 	} else {
+		out.Callers = k.callers(f, object, p)
 		k.hosts[key] = tenantOf(p)
 	}
 	within := func(a netip.Addr) (netip.Addr, bool) { return a, prefixIn(k.input.Pods, a) || prefixIn(out.Transit, a) }
@@ -375,6 +379,9 @@ func (k *known) places(f facts, place map[string]int) {
 		for i := range pods {
 			at(pods[i].Spec.NodeName, podAddresses(&pods[i]), nil)
 		}
+	}
+	for _, pod := range k.calling {
+		at(pod.Spec.NodeName, podAddresses(pod), nil)
 	}
 	said := func(slices []discoveryv1.EndpointSlice, but []netip.Prefix) {
 		for i := range slices {

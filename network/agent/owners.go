@@ -33,7 +33,7 @@ func owners(f facts, pods []netip.Prefix) map[netip.Addr]string {
 		}
 	}
 	of(f.hosted)
-	for _, lists := range []map[string][]corev1.Pod{f.inside, f.away} {
+	for _, lists := range []map[string][]corev1.Pod{f.inside, f.away, f.labelled} {
 		for _, key := range slices.Sorted(maps.Keys(lists)) {
 			of(lists[key])
 		}

@@ -128,8 +128,9 @@ func checkGateway(wrong wrongFunc, c Config, g Gateway) {
 	checkOwn(wrong, field, g)
 	checkGuard(wrong, field, g.Guard)
 	checkParties(wrong, field, g.Parties)
+	checkCallers(wrong, field, g)
 	checkLine(wrong, field, g)
-	lists := [][]netip.Addr{g.Here, g.There, g.ShutHere, g.ShutThere}
+	lists := [][]netip.Addr{g.Here, g.There, g.ShutHere, g.ShutThere, g.Callers, g.Open}
 	checkDisjoint(wrong, field+": mapped", g.Mapped)
 	type place struct {
 		at  netip.AddrPort

@@ -76,9 +76,14 @@ func (s *space) end(p passage, narrowed bool) error {
 				if c.Mark&mappedMask == mappedBits {
 					continue // it goes with its door
 				}
+				if c.Mark == calledMark {
+					continue // it goes with its caller
+				}
 				f := flowOf(c, p.gateway.Views)
 				goes, mark := p.keeps(f, narrowed), uint32(0)
 				switch {
+				case (narrowed || c.Mark == endedMark) && p.lent(f):
+					mark = calledMark
 				case goes && (c.Mark == 0 || !p.keeps(f, true)), !goes && !f.tcp:
 					continue
 				case !goes:
@@ -91,7 +96,7 @@ func (s *space) end(p passage, narrowed bool) error {
 			}
 			_, err = netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, flows(func(c *netlink.ConntrackFlow) bool {
 				f := flowOf(c, p.gateway.Views)
-				return c.Mark&mappedMask != mappedBits && !f.tcp && !p.keeps(f, narrowed)
+				return c.Mark&mappedMask != mappedBits && c.Mark != calledMark && !f.tcp && !p.keeps(f, narrowed) && !p.lent(f)
 			}))
 			failed = append(failed, err)
 		}
@@ -134,6 +139,7 @@ func flowOf(c *netlink.ConntrackFlow, views []View) flow {
 type passage struct {
 	gateway             Gateway
 	here, there         map[netip.Addr]bool
+	callers, open       map[netip.Addr]bool
 	shutHere, shutThere map[netip.Addr]bool
 }
 
@@ -145,7 +151,7 @@ func newPassage(g Gateway) passage {
 		}
 		return all
 	}
-	return passage{gateway: g, here: of(g.Here), there: of(g.There), shutHere: of(g.ShutHere), shutThere: of(g.ShutThere)}
+	return passage{gateway: g, here: of(g.Here), there: of(g.There), shutHere: of(g.ShutHere), shutThere: of(g.ShutThere), callers: of(g.Callers), open: of(g.Open)}
 }
 
 // keeps says whether a connection goes on: with narrowed if the rules would let it begin,

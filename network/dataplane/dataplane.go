@@ -148,6 +148,10 @@ type Gateway struct {
 	Here []netip.Addr
 	// There are the real addresses of the peer that this cluster may reach.
 	There []netip.Addr
+	// Callers are addresses of this cluster that are not in Here and may begin connections to There as well, and
+	// Open are those that whoever is at the peer may begin connections to. Nothing begins at what they call, and
+	// what they have begun ends when they may not any more. Only a gateway that is Limited and not Closed has them.
+	Callers, Open []netip.Addr
 	// Parties keep pods of the peer apart, whatever else lets pass.
 	Parties []Party
 	// Doors are what the peer may reach here that is no pod. They are open whether or not

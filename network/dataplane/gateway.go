@@ -103,13 +103,14 @@ func gatewayTable(c Config, g Gateway) *table {
 		}
 		destination.add(cameBy(g.Tunnel), destinationIs(d.At, d.UDP), dnatTo(d.To))
 	}
-	t.chains = slices.Concat([]chain{destination}, t.guard(g, ends), []chain{localChain(g), policyChain(t, g, ends), source, askedChain(g), toldChain(g, ends), answersChain(g, ends), hopsChain(g)}, ownChains(g))
+	t.chains = slices.Concat([]chain{destination}, t.guard(g, ends), called(g, ends), []chain{localChain(g), policyChain(t, g, ends), source, askedChain(g), toldChain(g, ends), answersChain(g, ends), hopsChain(g)}, ownChains(g))
 	return t
 }
 
 // endSets are the addresses of one family that may be at either end of a connection.
 type endSets struct {
 	peer, pods, transit, here, there, shutHere, shutThere *set
+	callers, open                                         *set // nil if there are none
 
 	doors []Door
 	from  []*set // by door
@@ -135,6 +136,12 @@ func (t *table) endSets(c Config, g Gateway, v4 bool) *endSets {
 	if g.shuts() {
 		s.shutHere, s.shutThere = t.addressSet("shut-here", v4, g.ShutHere), t.addressSet("shut-there", v4, g.ShutThere)
 	}
+	if len(g.Callers) > 0 {
+		s.callers = t.addressSet("callers", v4, g.Callers)
+	}
+	if len(g.Open) > 0 {
+		s.open = t.addressSet("open", v4, g.Open)
+	}
 	s.parties = t.partySets(g.Parties, v4)
 	for i, d := range doorsOf(g) {
 		if d.At.Addr().Is4() == v4 && !g.maps(d.At.Addr()) {
@@ -158,7 +165,10 @@ func policyChain(t *table, g Gateway, ends []*endSets) chain {
 	policy := chain{name: "policy", kind: filterChain, hook: forwarding, priority: 0, drop: true}
 	policy.add(synOnly(), clampSegments())
 	policy.add(connection(invalid), countedDrop(DropInvalid))
-	policy.add(ended(), countedDrop(DropDenied))
+	if g.calls() {
+		policy.add(noted(calledMark, everyBit, false), jump(calledChain))
+	}
+	policy.add(g.ended(), countedDrop(DropDenied))
 	policy.beginnings(g)
 	strict := g.Closed || g.shuts()
 	mappedDoors(t, &policy, g, strict)
@@ -180,10 +190,7 @@ func policyChain(t *table, g Gateway, ends []*endSets) chain {
 	}
 	if strict {
 		for _, s := range ends {
-			policy.add(cameBy(g.Tunnel), destinationIn(s.shutHere), countedDrop(DropDenied))
-			policy.add(cameBy(g.Tunnel), sourceIn(s.shutThere), countedDrop(DropDenied))
-			policy.add(cameBy(insideName), destinationIn(s.shutThere), countedDrop(DropDenied))
-			policy.add(cameBy(insideName), sourceIn(s.shutHere), countedDrop(DropDenied))
+			policy.shut(g, s)
 		}
 		policy.add(connection(established), accept())
 	}
@@ -208,6 +215,16 @@ func policyChain(t *table, g Gateway, ends []*endSets) chain {
 		}
 	}
 	return policy
+}
+
+// shut drops what is of who is shut.
+func (c *chain) shut(g Gateway, s *endSets) {
+	for _, of := range [][]statement{
+		{cameBy(g.Tunnel), destinationIn(s.shutHere)}, {cameBy(g.Tunnel), sourceIn(s.shutThere)},
+		{cameBy(insideName), destinationIn(s.shutThere)}, {cameBy(insideName), sourceIn(s.shutHere)},
+	} {
+		c.add(append(of, countedDrop(DropDenied))...)
+	}
 }
 
 // doors lets pass what goes through doors of either side, of established connections too where
@@ -246,6 +263,7 @@ func (c *chain) limited(g Gateway, s *endSets) {
 	c.passes(cameBy(g.Tunnel), inMiddle)
 	c.passes(cameBy(insideName), out)
 	c.passes(cameBy(insideName), outMiddle)
+	c.call(g, s)
 }
 
 // doorsOf are a gateway's doors, in order.

@@ -232,14 +232,6 @@ func hasStatus(text string, bits uint32) statement {
 	}}
 }
 
-// ended holds for connections that were ended.
-func ended() statement {
-	return statement{text: fmt.Sprintf("ct mark %#x", endedMark), exprs: []expr.Any{
-		&expr.Ct{Register: register, Key: expr.CtKeyMARK},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: native(endedMark)},
-	}}
-}
-
 // note marks a connection.
 func note(mark uint32) statement {
 	return statement{text: fmt.Sprintf("ct mark set %#x", mark), exprs: []expr.Any{

@@ -248,12 +248,16 @@ func (b *build) readEndpoints(object string, endpoints []string, views []claim) 
 // and who is closed of doors only.
 func (b *build) readReach(p *peer) {
 	p.ShutHere, p.ShutThere = b.readLimits(p, p.ShutHere), b.readLimits(p, p.ShutThere)
+	if p.Closed || !p.Limited {
+		p.Callers, p.Open = nil, nil
+	}
 	switch {
 	case p.Closed:
 		p.Limited, p.Transit = true, nil
 		p.Here, p.There, p.ShutHere, p.ShutThere = b.readLimits(p, p.Here), nil, nil, nil
 	case p.Limited:
 		p.Here, p.There = b.readLimits(p, p.Here), b.readLimits(p, p.There)
+		b.readCallers(p)
 	case len(p.Transit) > 0:
 		through := slices.DeleteFunc(slices.Clone(p.Here), func(a netip.Addr) bool { return !contains(p.Transit, a) })
 		p.Here, p.There = b.readLimits(p, through), b.readLimits(p, p.There)
@@ -272,6 +276,21 @@ func (b *build) readReach(p *peer) {
 	})
 	slices.SortFunc(p.Calls, netip.AddrPort.Compare)
 	p.Calls = slices.Compact(p.Calls)
+}
+
+// readCallers leaves out who is no pod of this cluster's own, or may begin anyway, and what is not for the role.
+func (b *build) readCallers(p *peer) {
+	own := func(addrs []netip.Addr, role Role) []netip.Addr {
+		if p.Role != role {
+			return nil
+		}
+		return slices.DeleteFunc(b.readLimits(p, addrs), func(a netip.Addr) bool { return !contains(b.pods, a) })
+	}
+	p.Callers = slices.DeleteFunc(own(p.Callers, Provider), func(a netip.Addr) bool {
+		_, is := slices.BinarySearchFunc(p.Here, a, netip.Addr.Compare)
+		return is
+	})
+	p.Open = own(p.Open, Consumer)
 }
 
 // readLimits leaves out what is no address.
@@ -329,7 +348,7 @@ func (b *build) gateway(p *peer, mtu int) dataplane.Gateway {
 		Probe: ProbePort, ProbeAt: at, ProbePeer: to, Limited: p.Limited, Here: p.Here, There: p.There, Doors: p.Doors, Mapped: b.mapped,
 		FromHere: p.Role == Provider, FromThere: p.Role == Consumer,
 		Closed: p.Closed, Calls: p.Calls, ShutHere: p.ShutHere, ShutThere: p.ShutThere, Guard: b.guard(p), Line: p.Line,
-		Parties: p.Parties,
+		Parties: p.Parties, Callers: p.Callers, Open: p.Open,
 	}
 	g.LineAt, g.LinePeer = p.ends(false)
 	g.Begin, g.Port, g.Known = beginPerSecond, p.ListenPort, known(p.Heard, p.Endpoints)

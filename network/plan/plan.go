@@ -123,6 +123,10 @@ type Peering struct {
 	// Transit alone.
 	Limited     bool
 	Here, There []netip.Addr
+	// Callers, of a provider, are pods of this cluster's own that may begin connections to There beside those in
+	// Here. Open, of a consumer, are addresses of this cluster's own pods that whoever is at the peer may begin
+	// connections to. Neither counts without Limited, nor if it is Closed.
+	Callers, Open []netip.Addr
 	// Closed lets nothing pass but what goes through doors: Here is then who may call those
 	// of the peer.
 	Closed bool

@@ -171,6 +171,13 @@ func TestText(t *testing.T) {
 			}
 			return in
 		}},
+		{"callers", func() Input { // of a provider, and of a consumer that opens something to those of its own
+			in := rome(1)
+			milan, oslo := &in.Peerings[0], &in.Peerings[1]
+			milan.Limited, milan.Here, milan.There, milan.Open = true, addrs("10.42.1.7"), addrs("10.50.3.3"), addrs("10.42.1.7", "10.60.1.1")
+			oslo.Limited, oslo.Here, oslo.There, oslo.Callers = true, addrs("10.42.1.8"), addrs("10.60.3.3"), addrs("10.42.1.8", "10.42.1.9")
+			return in
+		}},
 		{"line", func() Input { // of a consumer whose gateway is elsewhere, and of an invitation with nothing else
 			in := rome(3)
 			in.Node = "rome-1"

@@ -1,6 +1,7 @@
 package reflection
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -284,7 +285,7 @@ func offloaded(ctx context.Context, c client.Reader, namespace string) (bool, er
 
 // read reads the object, if it may be. One that only a rule sends has to be ruled so still.
 func (r *consumer) read(ctx context.Context, f *facts, peering string, kind content.Kind, home v1alpha1.HomeObject, onlyRuled bool) error {
-	rules, err := r.rules(ctx, home.Namespace)
+	says, err := r.says(ctx, home.Namespace)
 	if err != nil {
 		return err
 	}
@@ -295,7 +296,7 @@ func (r *consumer) read(ctx context.Context, f *facts, peering string, kind cont
 	obj := kind.New()
 	switch err := r.live.Get(ctx, client.ObjectKey{Namespace: home.Namespace, Name: home.Name}, obj); {
 	case err == nil:
-		policy, kept := v1alpha1.Reflected(rules, kind.Name, obj)
+		policy, kept := v1alpha1.Reflected(says.Reflection, kind.Name, obj)
 		if onlyRuled && policy != v1alpha1.ReflectAll {
 			return nil // since a moment ago; the next look sees it
 		}
@@ -304,7 +305,9 @@ func (r *consumer) read(ctx context.Context, f *facts, peering string, kind cont
 			f.known = knownOf(obj, policy, "", f.now)
 		}
 		if f.wrong = kept; f.wrong == "" {
-			return r.encode(ctx, f, peering, there, kind, obj)
+			err := r.encode(ctx, f, peering, there, kind, obj)
+			f.cut = cmp.Or(f.cut, uncalled(there, says, kind.Name, obj))
+			return err
 		}
 	case apierrors.IsNotFound(err):
 		f.found = absent

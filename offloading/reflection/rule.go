@@ -29,12 +29,18 @@ func keepsAll(rules []v1alpha1.ReflectionRule, kind string) bool {
 
 // rules are those of a namespace at home.
 func (r *consumer) rules(ctx context.Context, namespace string) ([]v1alpha1.ReflectionRule, error) {
+	says, err := r.says(ctx, namespace)
+	return says.Reflection, err
+}
+
+// says is what the owner of a namespace says of its offloading, nothing if he says nothing.
+func (r *consumer) says(ctx context.Context, namespace string) (v1alpha1.NamespaceOffloadingSpec, error) {
 	o := &v1alpha1.NamespaceOffloading{}
 	err := r.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.OffloadingName}, o)
 	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("reading the namespace offloading: %w", err)
+		return v1alpha1.NamespaceOffloadingSpec{}, fmt.Errorf("reading the namespace offloading: %w", err)
 	}
-	return o.Spec.Reflection, nil
+	return o.Spec, nil
 }
 
 // offloadings asks for all that travels of a namespace whose rules have changed.

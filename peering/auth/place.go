@@ -130,6 +130,9 @@ func terms(invitation *v1alpha1.TenantTerms, defaults v1alpha1.TenantTerms) v1al
 	if own.Reachability != "" {
 		merged.Reachability = own.Reachability
 	}
+	if own.Callers != nil {
+		merged.Callers = own.Callers
+	}
 	merged.DirectPaths = merged.DirectPaths || own.DirectPaths
 	merged.Translate = merged.Translate || own.Translate
 	if own.AbandonAfter != nil {
