@@ -38,6 +38,9 @@ const (
 	// calmAfter is how long after the last device was made is given back what that took: of so large a
 	// heap the runtime keeps a tenth for later, though it was not touched.
 	calmAfter = 3 * time.Second
+	// restEvery is how often is given back what has gathered since, and quietEvery how often the buffers of
+	// readers without traffic are: each that a single packet was in has a page for it.
+	restEvery, quietEvery = 5 * time.Second, 10 * time.Second
 	// garbageMost is how much garbage, in bytes, there may be before it is collected while there is
 	// traffic, garbageQuiet how much while there is none, and garbageEach how much more for each device
 	// beyond garbageFew: what looks after tunnels makes some for each. deviceBuffers is what a device has waiting.
@@ -97,6 +100,9 @@ type trimmer struct {
 	used int
 	busy bool
 	last time.Time
+	// touched are how many packets came since forgot, when the buffers were given back last.
+	touched int
+	forgot  time.Time
 }
 
 func (t *trimmer) trim(buffers [][]byte) {
@@ -106,14 +112,16 @@ func (t *trimmer) trim(buffers [][]byte) {
 	}
 	was, first := t.busy, t.last.IsZero() // new ones may be memory that others have used
 	t.becomes(t.used >= trimAfter)
+	t.touched += t.used
 	t.used, t.last = 0, now
-	if !was && !t.busy && !first {
+	if !was && !t.busy && !first && (t.touched == 0 || now.Sub(t.forgot) < quietEvery) {
 		return
 	}
+	t.touched, t.forgot = 0, now
 	for _, b := range buffers {
 		forget(b)
 	}
-	if !first && !t.busy { // the traffic has ended
+	if was && !t.busy { // the traffic has ended
 		rest()
 	}
 }
@@ -168,7 +176,7 @@ func pace(devices, busy int) {
 	pacing.busy += busy
 	if devices > 0 {
 		if pacing.calm == nil {
-			pacing.calm = time.AfterFunc(calmAfter, rest)
+			pacing.calm = time.AfterFunc(calmAfter, calm)
 		} else {
 			pacing.calm.Reset(calmAfter)
 		}
@@ -197,6 +205,18 @@ func percent(devices, busy int) int {
 	}
 	none := max(garbageMost, devices*deviceBuffers)
 	return max(1, min(100, (100*most+none/2)/none))
+}
+
+// calm gives back what has gathered, now and then as long as there are devices; their traffic has its own pace.
+func calm() {
+	pacing.Lock()
+	defer pacing.Unlock()
+	if pacing.busy == 0 {
+		rest()
+	}
+	if pacing.devices > 0 {
+		pacing.calm.Reset(restEvery)
+	}
 }
 
 // resting counts those who have asked for rest since it last began.
