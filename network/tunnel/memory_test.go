@@ -89,14 +89,65 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestCalm holds that what it takes to make a device is to be given back soon.
+// TestQuiet holds that buffers which a few packets were in are given back, too, though not at once.
+func TestQuiet(t *testing.T) {
+	b, err := unix.Mmap(-1, 0, device.MaxMessageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Munmap(b) })
+	r := &trimmer{}
+	r.trim([][]byte{b})
+	look := func(packets int, passed time.Duration) bool {
+		r.used = packets
+		r.last, r.forgot = r.last.Add(-passed), r.forgot.Add(-passed)
+		r.trim([][]byte{b})
+		return b[0] == 0
+	}
+	b[0] = 1
+	for _, c := range []struct {
+		reason  string
+		packets int
+		passed  time.Duration
+		given   bool
+	}{
+		{"nothing was in it", 0, 2 * quietEvery, false},
+		{"some were, after which it was given back long ago", 3, quietEvery, true},
+		{"some were, a moment ago", 3, quietEvery / 4, false},
+		{"they were long ago", 0, quietEvery, true},
+		{"there is traffic", trimAfter, trimEvery, true},
+	} {
+		b[0] = 1
+		if got := look(c.packets, c.passed); got != c.given {
+			t.Errorf("%s: given back %t, want %t", c.reason, got, c.given)
+		}
+	}
+	r.ended(unix.EBADF)
+}
+
+// TestCalm holds that what it takes to make a device is to be given back soon, and what gathers
+// after that now and then, as long as there is one.
 func TestCalm(t *testing.T) {
+	waits := func() bool {
+		pacing.Lock()
+		defer pacing.Unlock()
+		return pacing.calm != nil && pacing.calm.Stop()
+	}
 	pace(1, 0)
-	t.Cleanup(func() { pace(-1, 0) })
-	pacing.Lock()
-	defer pacing.Unlock()
-	if pacing.calm == nil || !pacing.calm.Stop() {
+	if !waits() {
 		t.Error("nothing is going to give it back")
+	}
+	calm()
+	if !waits() {
+		t.Error("nothing is going to give back what gathers")
+	}
+	pace(-1, 0)
+	calm()
+	pacing.Lock()
+	devices := pacing.devices
+	pacing.Unlock()
+	if devices == 0 && waits() {
+		t.Error("without a device it goes on")
 	}
 }
 
