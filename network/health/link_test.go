@@ -64,16 +64,19 @@ func (l *link) heal() { l.set(func(netip.AddrPort, []byte) int { return 1 }) }
 // minute is how many probes go out in a minute at least, and in ten seconds a sixth of that.
 const minute = int(time.Minute / Interval)
 
-// probes waits until rome has sent so many more datagrams.
+// probes waits until rome has sent so many more datagrams than by now; what it sends at this instant counts as sent.
 func (l *link) probes(t *testing.T, more int) {
 	t.Helper()
-	count := func() int {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.sent[romeAt]
-	}
-	want := count() + more
-	until(t, "probes go out", func() bool { return count() >= want })
+	synctest.Wait()
+	want := l.asked() + more
+	until(t, "probes go out", func() bool { return l.asked() >= want })
+}
+
+// asked is how many datagrams rome has sent.
+func (l *link) asked() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sent[romeAt]
 }
 
 // until waits in a bubble until something is so. Its clock moves on while nobody has

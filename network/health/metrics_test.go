@@ -63,7 +63,7 @@ func TestMetrics(t *testing.T) {
 		p := NewProber(ProberOptions{Peering: "milan", Conn: rome, Peer: milanAt, Metrics: m})
 		stopProber := run(t, p.Run)
 		stopResponder := run(t, NewResponder(ResponderOptions{Peering: "milan", Conn: milan, Metrics: m}).Run)
-		l.probes(t, 1)
+		until(t, "the first one goes out", func() bool { return l.asked() == 1 })
 		want("before anything is known",
 			"pelago_probes_sent_total milan 1",
 			"pelago_tunnel_latency_seconds milan 0 in 0.00")
