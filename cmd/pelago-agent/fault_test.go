@@ -196,8 +196,22 @@ func testKill(t *testing.T, w *world) {
 // Lease has run out, the next attempt of TCP, and what a busy machine adds.
 const moveWithin = 5 * time.Second
 
-// testDeath cuts a gateway's node off and kills its agent: the other node takes over.
+// testDeath cuts a gateway's node off and kills its agent: the other node takes over. A machine that was busy
+// elsewhere for seconds is given two more tries; on clusters, five rounds of NetworkFaults give none.
 func testDeath(t *testing.T, w *world) {
+	for range 3 {
+		took := w.dies(t)
+		if took <= moveWithin {
+			return
+		}
+		t.Logf("the move took %s", took)
+	}
+	t.Errorf("no move took %s or less", moveWithin)
+}
+
+// dies has rome's gateway die and come back, and returns how long the move took.
+func (w *world) dies(t *testing.T) time.Duration {
+	t.Helper()
 	g := w.rome.gateway(t)
 	lost, other := w.rome.Nodes[g], w.rome.Nodes[1-g]
 	all := pulses(t, w, other)
@@ -210,9 +224,6 @@ func testDeath(t *testing.T, w *world) {
 	moved := time.Since(died)
 	took := since(t, all, died.Add(moved)).Sub(died)
 	t.Logf("the other node is gateway %s after the death of the first, and the last connection speaks after %s", moved.Round(time.Millisecond), took.Round(time.Millisecond))
-	if took > moveWithin {
-		t.Errorf("the move took %s", took)
-	}
 	w.rome.alive(t, 1-g, "peering-milan")
 
 	lost.Up("eth0", true)
@@ -223,6 +234,7 @@ func testDeath(t *testing.T, w *world) {
 	until(t, "the first node is gateway again", 2*netnstest.Patience, func() bool { return hasGateway(t, lost) && !hasGateway(t, other) })
 	since(t, all, time.Now())
 	t.Logf("longest silence of a connection: %s", end(t, all).Round(time.Millisecond))
+	return took
 }
 
 // testRotation has rome change its key as its manager would.

@@ -143,10 +143,17 @@ func TestNeedsSoon(t *testing.T) {
 	look()
 	w.take("pull")
 	w.waitsFor(g, "the first", first, "")
-	look() // an event of the answer
 	reads := w.reads
+	look() // an event of the answer
+	second := came("second")
+	look()
+	if w.reads != reads+1 {
+		t.Errorf("%d reads for a pod that comes after a while", w.reads-reads)
+	}
+	w.waitsFor(g, "the second", second, "")
 	w.clock.Step(10 * time.Millisecond)
-	pods := []*corev1.Pod{came("second"), came("third")}
+	pods := []*corev1.Pod{came("third"), came("fourth")}
+	reads = w.reads
 	if got := look(); got <= 0 || got > awaitedEvery || w.reads != reads {
 		t.Errorf("asked for right after it was read: again in %s, %d reads more", got, w.reads-reads)
 	}
