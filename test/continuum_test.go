@@ -60,7 +60,7 @@ func (c *continuum) part(t *testing.T, consumer, provider string) {
 			}
 		}
 	}
-	eventually(t, time.Minute, consumer+" and "+provider+" have parted", func() error {
+	eventually(t, patience, consumer+" and "+provider+" have parted", func() error {
 		for _, cluster := range []string{consumer, provider} {
 			var tenants v1alpha1.TenantList
 			if err := c.Clients[cluster].List(context.Background(), &tenants); err != nil {
@@ -116,7 +116,7 @@ func condition(conditions []metav1.Condition, kind string) string {
 // takes five seconds for an empty namespace, and a replica answers for as long.
 func (c *continuum) settle(t *testing.T, cluster string) {
 	t.Helper()
-	eventually(t, 30*time.Second, "nothing of Pelago in "+cluster+" is terminating", func() error {
+	eventually(t, patience, "nothing of Pelago in "+cluster+" is terminating", func() error {
 		var namespaces corev1.NamespaceList
 		var pods corev1.PodList
 		if err := errors.Join(c.Clients[cluster].List(context.Background(), &namespaces),
@@ -191,7 +191,7 @@ func passing(group, resource string) bool {
 // asBefore waits until a cluster has exactly the objects it had.
 func (c *continuum) asBefore(t *testing.T, cluster string, before []string) {
 	t.Helper()
-	eventually(t, 30*time.Second, cluster+" is as before", func() error {
+	eventually(t, patience, cluster+" is as before", func() error {
 		now := c.objects(t, cluster)
 		var changes []string
 		for _, o := range now {

@@ -151,7 +151,7 @@ func hollowRestart(t *testing.T, s *kubetest.SandboxHandle, before map[string]st
 func hollowProcess(t *testing.T, s *kubetest.SandboxHandle, old int) (pid int) {
 	t.Helper()
 	file := filepath.Join("/var/lib/pelago-sandbox", s.Name, "clusters/rome")
-	eventually(t, 30*time.Second, "the process of hollow nodes", func() error {
+	eventually(t, patience, "the process of hollow nodes", func() error {
 		all, err := filepath.Glob("/proc/[0-9]*/cmdline")
 		for _, path := range all {
 			line, _ := os.ReadFile(path)
@@ -170,7 +170,7 @@ func hollowProcess(t *testing.T, s *kubetest.SandboxHandle, old int) (pid int) {
 // hollowDeletion deletes pods that have ten minutes of grace; they are gone at once.
 func hollowDeletion(t *testing.T, s *kubetest.SandboxHandle) {
 	s.Kubectl(t, "rome", "delete", "deployment/web")
-	eventually(t, 60*time.Second, "the end of all pods", func() error {
+	eventually(t, patience, "the end of all pods", func() error {
 		if left := strings.Fields(s.Kubectl(t, "rome", "get", "pods", "-l", "app=web", "-o", "name")); len(left) > 0 {
 			return fmt.Errorf("%d are left", len(left))
 		}

@@ -25,10 +25,10 @@ func hostileShadowPods(t *testing.T, c *continuum) {
 	// Rome's own manager would take away what it has not written.
 	scale := func(replicas string) {
 		c.Kubectl(t, "rome", "scale", "-n", v1alpha1.SystemNamespace, "deploy/pelago-manager", "--replicas="+replicas)
-		c.Kubectl(t, "rome", "rollout", "status", "-n", v1alpha1.SystemNamespace, "deploy/pelago-manager", "--timeout=60s")
+		c.Kubectl(t, "rome", "rollout", "status", "-n", v1alpha1.SystemNamespace, "deploy/pelago-manager", "--timeout=3m")
 	}
 	scale("0")
-	c.Kubectl(t, "rome", "wait", "--for=delete", "pods", "-n", v1alpha1.SystemNamespace, "-l", "app.kubernetes.io/name=pelago-manager", "--timeout=60s")
+	c.Kubectl(t, "rome", "wait", "--for=delete", "pods", "-n", v1alpha1.SystemNamespace, "-l", "app.kubernetes.io/name=pelago-manager", "--timeout=3m")
 	t.Cleanup(func() { scale("2") })
 	config := c.consumerConfig(t, "rome", "milan")
 	peer, err := client.New(config, client.Options{Scheme: kubetest.Scheme()})

@@ -178,7 +178,7 @@ func (b *inBand) peer(t *testing.T) {
 func (b *inBand) introduced(t *testing.T) {
 	t.Helper()
 	begin := time.Now()
-	eventually(t, time.Minute, "the tunnel of the invitation has gone", func() error {
+	eventually(t, patience, "the tunnel of the invitation has gone", func() error {
 		for _, cluster := range []string{"rome", "milan"} {
 			if err := b.withoutOpenings(cluster); err != nil {
 				return err
@@ -382,7 +382,7 @@ func (b *inBand) cut(t *testing.T) {
 	}
 	b.Run(t, "link", "heal", "rome", "milan")
 	begin := time.Now()
-	eventually(t, time.Minute, "milan is reached again", func() error {
+	eventually(t, patience, "milan is reached again", func() error {
 		p, err := get[v1alpha1.Peering](b.continuum, "rome", "", "milan")
 		if err == nil {
 			if got := condition(p.Status.Conditions, v1alpha1.ConditionReachable); !strings.HasPrefix(got, v1alpha1.ConditionReachable+"=True") {
@@ -483,7 +483,7 @@ func (b *inBand) line(t *testing.T) {
 	}
 	b.introduced(t)
 	b.Pelago(t, "milan", "unpeer", "rome")
-	eventually(t, time.Minute, "rome has noticed that it is over", func() error {
+	eventually(t, patience, "rome has noticed that it is over", func() error {
 		if _, err := get[v1alpha1.Peering](b.continuum, "rome", "", "milan"); client.IgnoreNotFound(err) != nil || err == nil {
 			return fmt.Errorf("the peering is there, %v", err)
 		}

@@ -98,7 +98,7 @@ func (b *inBand) usedByObjects(t *testing.T) {
 	})
 	b.apply(t, "rome", usedByOne)
 	for _, object := range []string{"serviceaccount/default --for=create", "namespaceoffloading/offloading --for=condition=Ready"} {
-		b.Kubectl(t, "rome", append([]string{"-n", s.name, "wait", "--timeout=60s"}, strings.Fields(object)...)...)
+		b.Kubectl(t, "rome", append([]string{"-n", s.name, "wait", "--timeout=3m"}, strings.Fields(object)...)...)
 	}
 	b.apply(t, "rome", fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -123,7 +123,7 @@ spec:
 // deleted deletes the Peering of rome, and holds that this is all it takes.
 func (b *inBand) deleted(t *testing.T) {
 	t.Helper()
-	b.Kubectl(t, "rome", "delete", "peering", "milan", "--timeout=60s")
+	b.Kubectl(t, "rome", "delete", "peering", "milan", "--timeout=3m")
 	b.left(t)
 }
 

@@ -83,7 +83,7 @@ func isolation(t *testing.T, s *kubetest.SandboxHandle) {
 	milan := newPlace(t, s, "milan")
 	milan.web(t, "client", "milan-1")
 	milan.ready(t)
-	eventually(t, time.Minute, "a pod of milan gets rome's page from a node port", func() error {
+	eventually(t, patience, "a pod of milan gets rome's page from a node port", func() error {
 		got, err := milan.fetch(t, s, "client", join(now.address(t, "rome"), port))
 		if err == nil && got != "rome" {
 			err = fmt.Errorf("it says %q", got)
@@ -121,7 +121,7 @@ func partition(t *testing.T, s *kubetest.SandboxHandle) {
 			return nil
 		}
 	}
-	eventually(t, time.Minute, "the link works before it is cut", reach("open"))
+	eventually(t, patience, "the link works before it is cut", reach("open"))
 	s.Run(t, "link", "cut", "rome", "milan")
 	t.Cleanup(func() { s.Run(t, "link", "heal", "rome", "milan") })
 	if err := reach("timeout")(); err != nil {
@@ -208,7 +208,7 @@ func behindNAT(t *testing.T, s *kubetest.SandboxHandle) {
 	rome.web(t, "web", "rome-1")
 	port := rome.nodePort(t)
 	inEdge, inRome := edge.ready(t)["web"], rome.ready(t)["web"]
-	eventually(t, time.Minute, "a pod of edge gets rome's page from a node port", func() error {
+	eventually(t, patience, "a pod of edge gets rome's page from a node port", func() error {
 		got, err := edge.fetch(t, s, "web", join(now.address(t, "rome"), port))
 		if err == nil && got != "rome" {
 			err = fmt.Errorf("it says %q", got)

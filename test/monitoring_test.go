@@ -70,7 +70,7 @@ func monitoring(t *testing.T, c *continuum) {
 	if err := json.Unmarshal(text, &dashboard); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, "every query of the dashboard has an answer", func() error {
+	eventually(t, patience, "every query of the dashboard has an answer", func() error {
 		var without []string
 		asked := 0
 		for _, panel := range dashboard.Panels {
@@ -113,7 +113,7 @@ func monitoring(t *testing.T, c *continuum) {
 		}
 	}
 	eventually(t, 30*time.Second, "the dead tunnel is noticed", state("pending"))
-	eventually(t, 90*time.Second, "the dead tunnel is told of", state("firing"))
+	eventually(t, patience, "the dead tunnel is told of", state("firing"))
 	c.Run(t, "link", "heal", "rome", "milan")
 	eventually(t, 30*time.Second, "the alert ends with the cut", state(""))
 	c.nodeReady(t, "rome", "milan")
@@ -169,7 +169,7 @@ func (c *continuum) prometheus(t *testing.T, cluster string) prometheus {
 	})
 	s.runningAll(t, "prometheus", 1)
 	p := prometheus{c, cluster, s.name}
-	eventually(t, time.Minute, "Prometheus reads the managers, the authentication endpoint and an agent of "+cluster, func() error {
+	eventually(t, patience, "Prometheus reads the managers, the authentication endpoint and an agent of "+cluster, func() error {
 		up, err := p.ask(t, `up == 1`)
 		if err != nil {
 			return err

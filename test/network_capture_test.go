@@ -24,7 +24,7 @@ func captureShows(t *testing.T, x *crossing) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const count = 6
+	const count = 40 // some calls' worth, as answers may be late
 	for _, side := range []struct {
 		cluster   string
 		pod       *corev1.Pod

@@ -25,7 +25,7 @@ func (d *direct) withoutHome(t *testing.T) {
 	for _, provider := range talking {
 		d.Run(t, "link", "cut", "rome", provider)
 	}
-	d.eventually(t, time.Minute, "providers and home do not see each other", func() error {
+	d.eventually(t, patience, "providers and home do not see each other", func() error {
 		for _, provider := range talking {
 			p, err := get[v1alpha1.Peering](d.continuum, "rome", "", provider)
 			if err != nil {
@@ -49,7 +49,7 @@ func (d *direct) withoutHome(t *testing.T) {
 	heal()
 	for _, provider := range talking {
 		d.nodeReady(t, "rome", provider)
-		d.eventually(t, time.Minute, "the tunnel of "+provider+" is alive", func() error {
+		d.eventually(t, patience, "the tunnel of "+provider+" is alive", func() error {
 			_, err := d.gateway(provider, v1alpha1.NetworkKey(v1alpha1.TenantNamespace("rome")))
 			return err
 		})
@@ -144,7 +144,7 @@ func (d *direct) identity(t *testing.T) (all string) {
 func (d *direct) faults(t *testing.T) {
 	managers := func(cluster string) {
 		d.Run(t, "kubectl", cluster, "--", "delete", "pods", "-n", v1alpha1.SystemNamespace, "-l", "app.kubernetes.io/name=pelago-manager", "--now")
-		d.Run(t, "kubectl", cluster, "--", "rollout", "status", "-n", v1alpha1.SystemNamespace, "deployment/pelago-manager", "--timeout=60s")
+		d.Run(t, "kubectl", cluster, "--", "rollout", "status", "-n", v1alpha1.SystemNamespace, "deployment/pelago-manager", "--timeout=3m")
 	}
 	for _, f := range []fault{
 		{name: "milan's data plane killed", strike: func(t *testing.T) { d.killWork(t, "milan", d.gatewayOf(t, "milan")) }},

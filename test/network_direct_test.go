@@ -371,7 +371,7 @@ func (d *direct) asAtFirst(t *testing.T) error {
 func (d *direct) nothingLeft(t *testing.T) {
 	d.reads(t)
 	for _, name := range []string{"reader", "caller", "data", "silent"} {
-		if out, err := d.kubectl(t, "delete", "pod", name, "--wait=true", "--timeout=60s"); err != nil {
+		if out, err := d.kubectl(t, "delete", "pod", name, "--wait=true", "--timeout=3m"); err != nil {
 			t.Errorf("deleting %s: %v\n%s", name, err, out)
 		}
 	}

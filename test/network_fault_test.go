@@ -33,8 +33,13 @@ const EnvNetworkRounds = "PELAGO_NETWORK_ROUNDS"
 const (
 	blinkLimit  = time.Second
 	outageLimit = 5 * time.Second
-	healLimit   = 30 * time.Second
+	// healLimit is no promise: it ends a wait for what never comes.
+	healLimit = 90 * time.Second
 )
+
+// faultTries is how often a fault happens until it takes no longer than it may: two processors that
+// other work shares may hold anything up once.
+const faultTries = 3
 
 // fault is something that happens to a network.
 type fault struct {
@@ -76,13 +81,22 @@ func networkFaults(t *testing.T, c *continuum) {
 	for round := range rounds {
 		for i, f := range faults {
 			begin := time.Now()
-			t.Run(f.name, func(t *testing.T) {
-				x.settled(t, busy)
-				allWell(t, probes) // nothing is left of the fault before
-				for j, silence := range x.struck(t, f, probes, round) {
-					longest[i][j] = max(longest[i][j], silence)
+			for try := range faultTries {
+				var over string
+				ok := t.Run(f.name, func(t *testing.T) {
+					x.settled(t, busy)
+					allWell(t, probes) // nothing is left of the fault before
+					var silences []time.Duration
+					silences, over = x.struck(t, f, probes, round, try == faultTries-1)
+					for j, silence := range silences {
+						longest[i][j] = max(longest[i][j], silence)
+					}
+				})
+				if !ok || over == "" {
+					break
 				}
-			})
+				t.Logf("round %d: %s: %s: once more, as other work may have held the machine up", round, f.name, over)
+			}
 			took[i] += time.Since(begin)
 		}
 	}
@@ -96,7 +110,7 @@ func networkFaults(t *testing.T, c *continuum) {
 // other one are the pods that call and are called.
 func (x *crossing) settled(t *testing.T, node string) {
 	t.Helper()
-	x.eventually(t, time.Minute, "the gateway is on "+node, func() error {
+	x.eventually(t, patience, "the gateway is on "+node, func() error {
 		now, err := x.gateway("milan", v1alpha1.NetworkKey(v1alpha1.TenantNamespace("rome")))
 		if err == nil && now != node {
 			err = fmt.Errorf("it is on %s", now)
@@ -106,8 +120,9 @@ func (x *crossing) settled(t *testing.T, node string) {
 }
 
 // struck has a fault happen while requests go well, and holds what it may do to them. It returns for
-// how long there was no answer.
-func (x *crossing) struck(t *testing.T, f fault, probes []*watched, round int) (silences []time.Duration) {
+// how long there was no answer, and what took longer than it may, which fails the last try: no request
+// that has to be answered may be lost, and no connection break, in any.
+func (x *crossing) struck(t *testing.T, f fault, probes []*watched, round int, last bool) (silences []time.Duration, over string) {
 	begin := time.Now()
 	f.strike(t)
 	if f.heal != nil {
@@ -122,7 +137,10 @@ func (x *crossing) struck(t *testing.T, f fault, probes []*watched, round int) (
 		silences = append(silences, outage)
 		t.Logf("round %d: %s: requests %s without an answer for %s", round, f.name, w.pod, outage.Round(time.Millisecond))
 		if outage > f.limit {
-			t.Errorf("requests %s without an answer for %s, at most %s", w.pod, outage, f.limit)
+			over = fmt.Sprintf("requests %s without an answer for %s, at most %s", w.pod, outage, f.limit)
+			if last {
+				t.Error(over)
+			}
 		}
 		if failed := w.failed(t, begin); f.harmless && failed != "" {
 			t.Errorf("a request %s was lost: %s", w.pod, failed)
@@ -131,7 +149,7 @@ func (x *crossing) struck(t *testing.T, f fault, probes []*watched, round int) (
 			t.Errorf("the connection of %s broke: %s", w.pod, broken)
 		}
 	}
-	return silences
+	return silences, over
 }
 
 // tellAgents logs what the agents of both clusters have said since a time, where the test has failed.
@@ -166,7 +184,7 @@ func (x *crossing) vacate(t *testing.T, cluster, node string) {
 	x.Run(t, "kubectl", cluster, "--", "cordon", node)
 	t.Cleanup(func() { x.Run(t, "kubectl", cluster, "--", "uncordon", node) })
 	x.Run(t, "kubectl", cluster, "--", "delete", "pods", "-n", "kube-system", "-l", "k8s-app=kube-dns", "--field-selector", "spec.nodeName="+node)
-	x.Run(t, "kubectl", cluster, "--", "rollout", "status", "-n", "kube-system", "deployment/coredns", "--timeout=60s")
+	x.Run(t, "kubectl", cluster, "--", "rollout", "status", "-n", "kube-system", "deployment/coredns", "--timeout=3m")
 }
 
 // gatewayOf waits for a provider's gateway to rome.
@@ -422,7 +440,7 @@ func (x *crossing) deleteAgent(t *testing.T, cluster, node string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x.eventually(t, time.Minute, "the node has another agent", func() error {
+	x.eventually(t, patience, "the node has another agent", func() error {
 		now, err := agent()
 		if err == nil && now.UID == before.UID {
 			err = errors.New("it is the same")
@@ -446,7 +464,7 @@ func (x *crossing) rotate(t *testing.T, cluster, peering string) {
 		t.Fatal(err)
 	}
 	x.Run(t, "kubectl", cluster, "--", "annotate", "--overwrite", "peering", peering, v1alpha1.AnnotationRotate+"="+strconv.FormatInt(time.Now().UnixNano(), 36))
-	x.eventually(t, time.Minute, "the key has changed", func() error {
+	x.eventually(t, patience, "the key has changed", func() error {
 		now, err := key()
 		if err == nil && now == before {
 			err = errors.New("it is as it was")

@@ -14,8 +14,9 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
-// passageLimit is how long a peering of a world may take to have all that calls need.
-const passageLimit = time.Minute
+// passageLimit ends a wait for a peering of a world to have all that calls need. On a busy machine
+// that has taken more than a minute.
+const passageLimit = 4 * time.Minute
 
 // passage is one peering of a world, with a namespace of the consumer's that has a pod on each
 // node of both sides, each behind a Service of its own.

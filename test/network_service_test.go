@@ -36,7 +36,7 @@ func networkService(t *testing.T, c *continuum) {
 	// What is measured is the Service, not how soon others are seen to be gone: the node has no
 	// manager, and no packets of the load balancer's come to it first.
 	x.Run(t, "kubectl", "milan", "--", "delete", "pods", "-n", v1alpha1.SystemNamespace, "-l", "app.kubernetes.io/name=pelago-manager", "--field-selector", "spec.nodeName="+busy)
-	x.Run(t, "kubectl", "milan", "--", "rollout", "status", "-n", v1alpha1.SystemNamespace, "deployment/pelago-manager", "--timeout=60s")
+	x.Run(t, "kubectl", "milan", "--", "rollout", "status", "-n", v1alpha1.SystemNamespace, "deployment/pelago-manager", "--timeout=3m")
 	x.Run(t, "kubectl", "milan", "--", "label", "node", busy, corev1.LabelNodeExcludeBalancers+"=")
 	t.Cleanup(func() {
 		x.Run(t, "kubectl", "milan", "--", "label", "node", busy, corev1.LabelNodeExcludeBalancers+"-")
@@ -121,7 +121,7 @@ func (x *crossing) called(t *testing.T, probe *watched, kind corev1.ServiceType,
 		end, err = at()
 		return err
 	})
-	x.eventually(t, time.Minute, "the gateway is on "+busy, func() error {
+	x.eventually(t, patience, "the gateway is on "+busy, func() error {
 		now, err := x.gateway("milan", v1alpha1.NetworkKey(v1alpha1.TenantNamespace("rome")))
 		if err == nil && now != busy {
 			err = fmt.Errorf("it is on %s", now)

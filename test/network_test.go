@@ -18,8 +18,8 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
-// networkLimit is how long an address or a name may take to be reached.
-const networkLimit = 30 * time.Second
+// networkLimit ends a wait for an address or a name to be reached.
+const networkLimit = 90 * time.Second
 
 // whoLine is a server that says who calls it and who it is.
 var whoLine = fmt.Sprintf(`mkdir -p /www/cgi-bin; printf '#!/bin/sh\nprintf "Content-Type: text/plain\\n\\n%%%%s %%%%s\\n" "$REMOTE_ADDR" "$HOSTNAME"\n' > /www/cgi-bin/who
@@ -208,8 +208,9 @@ func network(t *testing.T, c *continuum) {
 		x.reaches(t, x.caller, service.Status.LoadBalancer.Ingress[0].IP, 80, "", away...)
 	})
 	t.Run("Names", func(t *testing.T) {
+		x.create(t, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "alias"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "front." + x.name + ".svc.cluster.local"}})
 		for _, d := range x.data {
-			for _, name := range []string{"front", "front." + x.name, "front." + x.name + ".svc", "front." + x.name + ".svc.cluster.local"} {
+			for _, name := range []string{"alias", "front", "front." + x.name, "front." + x.name + ".svc", "front." + x.name + ".svc.cluster.local"} {
 				x.reaches(t, d, name, 80, d.Status.PodIP, "front")
 			}
 			x.reaches(t, d, "data", 80, "", away...)

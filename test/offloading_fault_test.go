@@ -97,7 +97,7 @@ func lostByProvider(t *testing.T, c *continuum) {
 			}
 		})
 	}
-	s.eventually(t, 20*time.Second, "home counts what was lost as restarts", func() error {
+	s.eventually(t, patience, "home counts what was lost as restarts", func() error {
 		now, err := get[corev1.Pod](c, "rome", s.name, "kept")
 		if err != nil {
 			return err
@@ -200,8 +200,8 @@ const strikeGrace client.GracePeriodSeconds = 1
 // are there.
 func (c *continuum) strike(t *testing.T, cluster string) {
 	t.Helper()
-	c.Kubectl(t, cluster, "delete", "pods", "-n", v1alpha1.SystemNamespace, "-l", "app.kubernetes.io/name=pelago-manager", fmt.Sprintf("--grace-period=%d", strikeGrace), "--timeout=60s")
-	c.Kubectl(t, cluster, "rollout", "status", "-n", v1alpha1.SystemNamespace, "deploy/pelago-manager", "--timeout=60s")
+	c.Kubectl(t, cluster, "delete", "pods", "-n", v1alpha1.SystemNamespace, "-l", "app.kubernetes.io/name=pelago-manager", fmt.Sprintf("--grace-period=%d", strikeGrace), "--timeout=3m")
+	c.Kubectl(t, cluster, "rollout", "status", "-n", v1alpha1.SystemNamespace, "deploy/pelago-manager", "--timeout=3m")
 }
 
 // statefulByUID holds that a pod of a StatefulSet starts there only when the one of its

@@ -21,7 +21,7 @@ import (
 func (c *continuum) nodeReady(t *testing.T, cluster, node string) *corev1.Node {
 	t.Helper()
 	var n *corev1.Node
-	eventually(t, 30*time.Second, "virtual node "+node+" is Ready in "+cluster, func() (err error) {
+	eventually(t, patience, "virtual node "+node+" is Ready in "+cluster, func() (err error) {
 		if n, err = get[corev1.Node](c, cluster, "", node); err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func virtualNode(t *testing.T, c *continuum) {
 	if err := c.Clients["rome"].Delete(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 30*time.Second, "a deleted virtual node comes back", func() error {
+	eventually(t, patience, "a deleted virtual node comes back", func() error {
 		now, err := get[corev1.Node](c, "rome", "", "milan")
 		if err != nil {
 			return err
@@ -119,7 +119,7 @@ func allocatable(t *testing.T, c *continuum) {
 	for i := range count {
 		s.running(t, fmt.Sprintf("load-%d", i))
 	}
-	s.eventually(t, 30*time.Second, "what is left has gone down by what the pods request", func() error {
+	s.eventually(t, patience, "what is left has gone down by what the pods request", func() error {
 		now, err := left()
 		if err == nil && before-now != count*each {
 			err = fmt.Errorf("from %dm to %dm", before, now)
@@ -145,7 +145,7 @@ func strangersStayAway(t *testing.T, c *continuum) {
 	}
 	set.Spec.Template.Spec.Tolerations = everything
 	s.create(t, set)
-	if out, err := s.kubectl(t, "rollout", "status", "daemonset/agent", "--timeout=60s"); err != nil {
+	if out, err := s.kubectl(t, "rollout", "status", "daemonset/agent", "--timeout=3m"); err != nil {
 		t.Errorf("rollout of a DaemonSet that tolerates everything: %s %v", out, err)
 		s.dump(t)
 	}

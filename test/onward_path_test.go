@@ -68,7 +68,7 @@ func (o *onward) path(t *testing.T, gone *corev1.Pod) {
 	o.goes(t, d, "rome")
 	d.silence(t, "moving to the way by rome")
 	for _, name := range []string{"reader", "source"} {
-		if out, err := o.kubectl(t, "delete", "pod", name, "--wait=true", "--timeout=60s"); err != nil {
+		if out, err := o.kubectl(t, "delete", "pod", name, "--wait=true", "--timeout=3m"); err != nil {
 			t.Errorf("deleting %s: %v\n%s", name, err, out)
 		}
 	}

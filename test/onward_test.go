@@ -105,7 +105,7 @@ func (o *onward) notAllowed(t *testing.T) {
 	if err != nil || len(pods) != 0 {
 		t.Errorf("the far provider runs %v, %v", pods, err)
 	}
-	if out, err := o.kubectl(t, "delete", "pod", "stays", "--wait=true", "--timeout=60s"); err != nil {
+	if out, err := o.kubectl(t, "delete", "pod", "stays", "--wait=true", "--timeout=3m"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 }
@@ -250,10 +250,10 @@ func (o *onward) used(t *testing.T, gone *corev1.Pod) {
 		return err
 	})
 	o.create(t, o.job("ends", "exit 0"))
-	if out, err := o.kubectl(t, "wait", "job/ends", "--for=condition=complete", "--timeout=60s"); err != nil {
+	if out, err := o.kubectl(t, "wait", "job/ends", "--for=condition=complete", "--timeout=3m"); err != nil {
 		t.Errorf("a job: %v\n%s", err, out)
 	}
-	if out, err := o.kubectl(t, "delete", "pod", "talker", "--wait=true", "--timeout=60s"); err != nil {
+	if out, err := o.kubectl(t, "delete", "pod", "talker", "--wait=true", "--timeout=3m"); err != nil {
 		t.Errorf("deleting talker: %v\n%s", err, out)
 	}
 	o.eventually(t, offloadLimit, "talker is gone everywhere", func() error {
@@ -336,7 +336,7 @@ func (o *onward) restarts(t *testing.T, gone *corev1.Pod) {
 	}
 	for _, cluster := range []string{"rome", far} {
 		o.Run(t, "kubectl", cluster, "--", "delete", "pods", "-n", v1alpha1.SystemNamespace, "-l", "app.kubernetes.io/name=pelago-manager", "--now")
-		o.Run(t, "kubectl", cluster, "--", "rollout", "status", "-n", v1alpha1.SystemNamespace, "deployment/pelago-manager", "--timeout=60s")
+		o.Run(t, "kubectl", cluster, "--", "rollout", "status", "-n", v1alpha1.SystemNamespace, "deployment/pelago-manager", "--timeout=3m")
 	}
 	o.create(t, onto(o.sleeper("later"), "rome"))
 	o.running(t, "later")
@@ -388,7 +388,7 @@ func (o *onward) deleted(t *testing.T, gone *corev1.Pod) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := o.kubectl(t, "delete", "pod", "gone", "--wait=true", "--timeout=60s"); err != nil {
+	if out, err := o.kubectl(t, "delete", "pod", "gone", "--wait=true", "--timeout=3m"); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 	o.eventually(t, offloadLimit, "it is gone everywhere", func() error {

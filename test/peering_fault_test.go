@@ -82,7 +82,7 @@ func force(t *testing.T, c *continuum) {
 		}
 		cleanButForTombstone(t)
 		c.Run(t, "link", "heal", "rome", "milan")
-		eventually(t, time.Minute, "the tombstone has been delivered", func() error {
+		eventually(t, patience, "the tombstone has been delivered", func() error {
 			left, err := tombstones()
 			if err == nil && len(left) > 0 {
 				err = fmt.Errorf("tombstone %s is still there", left[0].Name)

@@ -203,11 +203,11 @@ func liveOffer(t *testing.T, c *continuum) {
 			return nil
 		}
 	}
-	eventually(t, 15*time.Second, "the offer is smaller by the pod's request", changesTo(want))
+	eventually(t, patience, "the offer is smaller by the pod's request", changesTo(want))
 	if err := c.Clients["milan"].Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 15*time.Second, "the offer is as before", changesTo(before))
+	eventually(t, patience, "the offer is as before", changesTo(before))
 }
 
 // terms holds cordon, drain, uncordon, and requests of amounts.
@@ -233,10 +233,10 @@ func terms(t *testing.T, c *continuum) {
 			return nil
 		}
 	}
-	eventually(t, 15*time.Second, "a new request of a cordoned tenant is refused", is("small", "Accepted=False(Cordoned)"))
-	eventually(t, 5*time.Second, "what was there stays", is("default", "Accepted=True(Accepted)"))
+	eventually(t, patience, "a new request of a cordoned tenant is refused", is("small", "Accepted=False(Cordoned)"))
+	eventually(t, patience, "what was there stays", is("default", "Accepted=True(Accepted)"))
 	c.Pelago(t, "milan", "uncordon", "tenant", "rome")
-	eventually(t, 15*time.Second, "the request is accepted", is("small", "Accepted=True(Accepted)"))
+	eventually(t, patience, "the request is accepted", is("small", "Accepted=True(Accepted)"))
 	offer, err := get[v1alpha1.ResourceOffer](c, "rome", request.Namespace, "small")
 	if err != nil {
 		t.Fatal(err)
@@ -245,9 +245,9 @@ func terms(t *testing.T, c *continuum) {
 		t.Errorf("100m CPU asked for, %s offered", cpu.String())
 	}
 	c.Pelago(t, "milan", "drain", "tenant", "rome")
-	eventually(t, 15*time.Second, "drained", is("default", "Accepted=False(Drained)"))
+	eventually(t, patience, "drained", is("default", "Accepted=False(Drained)"))
 	c.Pelago(t, "milan", "uncordon", "tenant", "rome")
-	eventually(t, 15*time.Second, "active again", is("default", "Accepted=True(Accepted)"))
+	eventually(t, patience, "active again", is("default", "Accepted=True(Accepted)"))
 }
 
 // unpeer holds that both sides are as before, whoever ends the peering.
@@ -299,12 +299,12 @@ func gitOps(t *testing.T, c *continuum) {
 		c.Kubectl(t, cluster, "apply", "-f", manifests)
 	}
 	apply("rome", c.Pelago(t, "milan", "generate", "peer-command", "-o", "yaml"))
-	c.Kubectl(t, "rome", "wait", "peering/milan", "--for=condition=Ready", "--timeout=60s")
+	c.Kubectl(t, "rome", "wait", "peering/milan", "--for=condition=Ready", "--timeout=3m")
 	peering, err := get[v1alpha1.Peering](c, "rome", "", "milan")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Kubectl(t, "rome", "delete", "peering", "milan", "--timeout=60s")
+	c.Kubectl(t, "rome", "delete", "peering", "milan", "--timeout=3m")
 
 	token := strings.Repeat("handmade", 5) + "abc"
 	apply("rome", fmt.Sprintf(`apiVersion: v1
@@ -319,7 +319,7 @@ spec:
   clusterID: %s
   consume: {authURL: "%s", caSHA256: %s, tokenSecret: from-git}
 `, token, peering.Spec.ClusterID, peering.Spec.Consume.AuthURL, peering.Spec.Consume.CASHA256))
-	c.Kubectl(t, "rome", "wait", "peering/milan", "--for=condition=Stalled", "--timeout=60s")
+	c.Kubectl(t, "rome", "wait", "peering/milan", "--for=condition=Stalled", "--timeout=3m")
 	apply("milan", fmt.Sprintf(`apiVersion: pelago.dev/v1alpha1
 kind: Invitation
 metadata: {name: for-rome}
@@ -329,11 +329,11 @@ spec:
   consumer: capital
 `, v1alpha1.TokenHash(token), time.Now().Add(time.Hour).UTC().Format(time.RFC3339)))
 	t.Cleanup(func() { c.Kubectl(t, "milan", "delete", "invitation", "for-rome", "--ignore-not-found") })
-	c.Kubectl(t, "rome", "wait", "peering/milan", "--for=condition=Ready", "--timeout=90s")
+	c.Kubectl(t, "rome", "wait", "peering/milan", "--for=condition=Ready", "--timeout=3m")
 	if _, err := get[v1alpha1.Tenant](c, "milan", "", "capital"); err != nil {
 		t.Errorf("the tenant has not the name of the invitation: %v", err)
 	}
-	c.Kubectl(t, "rome", "delete", "peering", "milan", "--timeout=60s")
+	c.Kubectl(t, "rome", "delete", "peering", "milan", "--timeout=3m")
 }
 
 // serviceAccountToken holds that a provider whose API server signs no certificates is
@@ -341,7 +341,7 @@ spec:
 func serviceAccountToken(t *testing.T, c *continuum) {
 	c.settings(t, "milan", func(values map[string]any) { values["identity"] = map[string]any{"type": "ServiceAccountToken"} })
 	before := c.objects(t, "milan")
-	eventually(t, 20*time.Second, "milan gives tokens", func() error {
+	eventually(t, patience, "milan gives tokens", func() error {
 		c.peer(t, "rome", "milan")
 		peering, err := get[v1alpha1.Peering](c, "rome", "", "milan")
 		if err == nil && peering.Status.Credential.Type != v1alpha1.CredentialToken {
@@ -367,7 +367,7 @@ func uninstall(t *testing.T, c *continuum) {
 	c.Pelago(t, "rome", "unpeer", "milan")
 	for _, cluster := range []string{"rome", "milan"} {
 		c.Pelago(t, cluster, "uninstall", "--purge")
-		eventually(t, 30*time.Second, "nothing of Pelago is left in "+cluster, func() error {
+		eventually(t, patience, "nothing of Pelago is left in "+cluster, func() error {
 			for _, o := range c.objects(t, cluster) {
 				if strings.Contains(o, "pelago") {
 					return fmt.Errorf("%s is left", o)
@@ -407,7 +407,7 @@ func exposure(t *testing.T, c *continuum) {
 		patch(corev1.ServiceTypeLoadBalancer)
 		t.Cleanup(func() { patch(corev1.ServiceTypeNodePort) })
 		var balancer string
-		eventually(t, time.Minute, "the load balancer has an address", func() error {
+		eventually(t, patience, "the load balancer has an address", func() error {
 			service, err := get[corev1.Service](c, "milan", v1alpha1.SystemNamespace, v1alpha1.AuthService)
 			if err == nil && len(service.Status.LoadBalancer.Ingress) == 0 {
 				err = fmt.Errorf("status %+v", service.Status)

@@ -60,7 +60,7 @@ func ownersReader(t *testing.T, c *continuum) {
 
 	is := func(what, said string) {
 		t.Helper()
-		eventually(t, time.Minute, what, func() error {
+		eventually(t, patience, what, func() error {
 			tenant, err := get[v1alpha1.Tenant](c, "milan", "", "rome")
 			if err != nil {
 				return err
@@ -103,7 +103,7 @@ func ownersReader(t *testing.T, c *continuum) {
 // that it offers nothing then.
 func (c *continuum) nothingGranted(t *testing.T) {
 	t.Helper()
-	eventually(t, time.Minute, "nothing is offered while the program was never there", func() error {
+	eventually(t, patience, "nothing is offered while the program was never there", func() error {
 		tenant, err := get[v1alpha1.Tenant](c, "milan", "", "rome")
 		if err != nil {
 			return err
@@ -159,7 +159,7 @@ func (c *continuum) runReader(t *testing.T, cluster string) *appsv1.Deployment {
 		}},
 	}}
 	t.Cleanup(func() { // later parts look at what there is
-		eventually(t, 30*time.Second, "the resource reader is gone", func() error {
+		eventually(t, patience, "the resource reader is gone", func() error {
 			var pods corev1.PodList
 			err := c.Clients[cluster].List(context.Background(), &pods, client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels(labels))
 			if err == nil && len(pods.Items) > 0 {

@@ -93,6 +93,10 @@ func processes(t *testing.T, s *kubetest.SandboxHandle) []string {
 	return lines
 }
 
+// patience ends a wait for what never comes, where how long it takes is no promise: a busy machine is
+// several times as slow as one that has nothing else to do.
+const patience = 3 * time.Minute
+
 // eventually polls until try succeeds, and fails the test with its last error.
 func eventually(t *testing.T, limit time.Duration, what string, try func() error) {
 	t.Helper()

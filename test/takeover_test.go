@@ -60,7 +60,7 @@ func leaderDies(t *testing.T, c *continuum) {
 	t.Logf("a pod made meanwhile runs after %s", time.Since(begin).Round(100*time.Millisecond))
 	s.gone(t, "milan", &before[0])
 	s.runningAll(t, "web", 2)
-	s.eventually(t, 30*time.Second, "a namespace deleted meanwhile is gone", func() error {
+	s.eventually(t, patience, "a namespace deleted meanwhile is gone", func() error {
 		_, err := get[corev1.Namespace](c, "rome", "", "passing")
 		if err == nil {
 			return fmt.Errorf("it is still there")
@@ -103,10 +103,10 @@ func homePaused(t *testing.T, c *continuum) {
 	})
 	resume()
 	begin := time.Now()
-	eventually(t, time.Minute, "rome's API server answers", func() error {
+	eventually(t, patience, "rome's API server answers", func() error {
 		return c.Clients["rome"].Get(t.Context(), client.ObjectKey{Name: s.name}, &corev1.Namespace{})
 	})
-	eventually(t, time.Minute, "a Deployment can be made", func() error {
+	eventually(t, patience, "a Deployment can be made", func() error {
 		d := s.deployment("after", 1)
 		return client.IgnoreAlreadyExists(c.Clients["rome"].Create(t.Context(), d))
 	})

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -76,7 +75,7 @@ func tokens(t *testing.T, c *continuum) {
 	if err := c.Clients["rome"].Delete(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
-	s.eventually(t, time.Minute, "the token and its Secret are gone with the pod", func() error {
+	s.eventually(t, patience, "the token and its Secret are gone with the pod", func() error {
 		if _, err := get[corev1.Secret](c, "milan", made, v1alpha1.TokenSecret(string(pod.UID))); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the Secret is there: %v", err)
 		}

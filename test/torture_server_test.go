@@ -107,7 +107,7 @@ func TestTortureSteps(t *testing.T) {
 
 	// To the watches home is the provider as well, so that all is in the wrong place.
 	r.observe(t)
-	eventually(t, 20*time.Second, "what is in the wrong place is seen", func() error {
+	eventually(t, patience, "what is in the wrong place is seen", func() error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		all := fmt.Sprint(r.violations)

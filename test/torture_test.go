@@ -83,7 +83,7 @@ func TestTorture(t *testing.T) {
 	}
 	c.part(t, torture.Home, torture.Provider)
 	for cluster, were := range before {
-		eventually(t, time.Minute, cluster+" is as before", func() error {
+		eventually(t, patience, cluster+" is as before", func() error {
 			now := lasting(c.objects(t, cluster))
 			if more := slices.DeleteFunc(now, func(o string) bool { return slices.Contains(were, o) }); len(more) > 0 {
 				return fmt.Errorf("left behind:\n  %s", strings.Join(more, "\n  "))

@@ -31,8 +31,8 @@ import (
 // callerImage has a shell and curl.
 const callerImage = "pelago.test/caller:1"
 
-// offloadLimit is how long a namespace may take to be offloaded, and a pod to run.
-const offloadLimit = time.Minute
+// offloadLimit ends a wait for a namespace to be offloaded, or a pod to run.
+const offloadLimit = patience
 
 // goneLimit is how long a deleted namespace may take to go. Kubernetes deletes none while
 // its discovery calls an aggregated API stale, and it asks Pelago's again once a minute.
@@ -106,7 +106,7 @@ func (c *continuum) shop(t *testing.T, cluster string) shop {
 			return err
 		})
 	})
-	eventually(t, 20*time.Second, "the default service account is there", func() error {
+	eventually(t, patience, "the default service account is there", func() error {
 		_, err := get[corev1.ServiceAccount](c, cluster, n.Name, "default")
 		return err
 	})
@@ -426,7 +426,7 @@ func fetch(t *testing.T, url string) string {
 	t.Helper()
 	client := http.Client{Timeout: 10 * time.Second}
 	var text []byte
-	eventually(t, 20*time.Second, url+" answers", func() error {
+	eventually(t, patience, url+" answers", func() error {
 		answer, err := client.Get(url)
 		if err != nil {
 			return err
