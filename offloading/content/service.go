@@ -2,9 +2,12 @@ package content
 
 import (
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -25,10 +28,12 @@ const (
 // the provider's.
 type serviceContent struct {
 	// Type is what it is at home; the provider decides what it becomes.
-	Type     corev1.ServiceType `json:"type,omitempty"`
-	Headless bool               `json:"headless,omitempty"`
-	Ports    []servicePort      `json:"ports,omitempty"`
-	Selector map[string]string  `json:"selector,omitempty"`
+	Type corev1.ServiceType `json:"type,omitempty"`
+	// ExternalName is another name of what is meant; a Service of this type has nothing else.
+	ExternalName string            `json:"externalName,omitempty"`
+	Headless     bool              `json:"headless,omitempty"`
+	Ports        []servicePort     `json:"ports,omitempty"`
+	Selector     map[string]string `json:"selector,omitempty"`
 	// Sticky is for how many seconds a client stays at one pod; not at all if 0.
 	Sticky                   int32                  `json:"sticky,omitempty"`
 	PublishNotReadyAddresses bool                   `json:"publishNotReadyAddresses,omitempty"`
@@ -57,6 +62,9 @@ var services = form[*corev1.Service, serviceContent]{
 }
 
 func packService(s *corev1.Service) (serviceContent, string) {
+	if s.Spec.Type == corev1.ServiceTypeExternalName {
+		return serviceContent{Type: s.Spec.Type, ExternalName: s.Spec.ExternalName}, "" // all else means nothing then
+	}
 	c := serviceContent{Type: s.Spec.Type, Headless: s.Spec.ClusterIP == corev1.ClusterIPNone, Selector: s.Spec.Selector,
 		PublishNotReadyAddresses: s.Spec.PublishNotReadyAddresses, IPFamilyPolicy: s.Spec.IPFamilyPolicy, IPFamilies: s.Spec.IPFamilies}
 	for _, p := range s.Spec.Ports {
@@ -76,9 +84,18 @@ func checkService(c *serviceContent) string {
 	switch c.Type {
 	case "", corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer:
 	case corev1.ServiceTypeExternalName:
-		return "Services of the type ExternalName do not travel: they would give names in the provider's DNS to anything; use the name itself"
+		if only := (serviceContent{Type: c.Type, ExternalName: c.ExternalName}); !equality.Semantic.DeepEqual(*c, only) {
+			return "a Service of the type ExternalName has an externalName alone"
+		}
+		if len(validation.IsDNS1123Subdomain(strings.TrimSuffix(c.ExternalName, "."))) > 0 {
+			return "externalName: " + quote(c.ExternalName) + " is no name of DNS in lower case"
+		}
+		return ""
 	default:
 		return "the type " + quote(string(c.Type)) + " is unknown"
+	}
+	if c.ExternalName != "" {
+		return "externalName is for Services of the type ExternalName"
 	}
 	switch {
 	case len(c.Ports) > maxPorts:
@@ -102,6 +119,13 @@ func checkService(c *serviceContent) string {
 }
 
 func unpackService(c *serviceContent, rules Rules, s *corev1.Service) string {
+	if c.Type == corev1.ServiceTypeExternalName {
+		if rules.IngressClass != "" {
+			return "Services of the type ExternalName are not taken of a Tenant with spec.ingress: an Ingress would lead strangers to whatever the name means; use the name itself"
+		}
+		s.Spec = corev1.ServiceSpec{Type: c.Type, ExternalName: c.ExternalName, SessionAffinity: corev1.ServiceAffinityNone}
+		return ""
+	}
 	s.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, Selector: c.Selector, SessionAffinity: corev1.ServiceAffinityNone,
 		PublishNotReadyAddresses: c.PublishNotReadyAddresses}
 	s.Spec.IPFamilies, s.Spec.IPFamilyPolicy = families(c.IPFamilies, c.IPFamilyPolicy, rules.Families)
@@ -143,8 +167,10 @@ func lacksOfService(c *serviceContent, rules Rules) (reason, message string) {
 }
 
 // putService keeps what the provider's API server and load balancers have given. A
-// Service becomes headless, ceases to be, or loses its first family only by being made anew.
+// Service becomes headless, another name, ceases to be, or loses its first family only by being made anew.
 func putService(next, want *corev1.Service) bool {
+	alias := next.Spec.Type == corev1.ServiceTypeExternalName
+	next.Spec.ExternalName = want.Spec.ExternalName
 	given := map[servicePortKey]int32{}
 	for _, p := range next.Spec.Ports {
 		given[servicePortKey{p.Protocol, p.Port}] = p.NodePort
@@ -164,7 +190,7 @@ func putService(next, want *corev1.Service) bool {
 		next.Spec.ExternalTrafficPolicy = want.Spec.ExternalTrafficPolicy
 	}
 	anew := putFamilies(next, want)
-	return anew || had != wanted
+	return anew || had != wanted || alias != (want.Spec.Type == corev1.ServiceTypeExternalName)
 }
 
 type servicePortKey struct {

@@ -43,8 +43,12 @@ func TestService(t *testing.T) {
 		{"sources", serviceText(webPort + `,"loadBalancerSourceRanges":[]`), "loadBalancerSourceRanges"},
 		{"a class", serviceText(webPort + `,"loadBalancerClass":"x"`), "loadBalancerClass"},
 		{"a node's port", serviceText(`"ports":[{"port":80,"targetPort":80,"nodePort":30000}]`), "nodePort"},
-		{"a name elsewhere", serviceText(`"type":"ExternalName"`), "ExternalName do not travel"},
-		{"a name elsewhere by its field", serviceText(`"externalName":"kubernetes.default"`), "externalName"},
+		{"another name", serviceText(`"type":"ExternalName","externalName":"base.example.org"`), ""},
+		{"another name, as DNS writes it", serviceText(`"type":"ExternalName","externalName":"base.example.org."`), ""},
+		{"another name that is none", serviceText(`"type":"ExternalName"`), `externalName: "" is no name`},
+		{"another name of a shell", serviceText(`"type":"ExternalName","externalName":"a;b"`), `externalName: "a;b" is no name`},
+		{"another name, and ports", serviceText(webPort + `,"type":"ExternalName","externalName":"base.example.org"`), "has an externalName alone"},
+		{"another name by its field", serviceText(`"externalName":"kubernetes.default"`), "for Services of the type ExternalName"},
 		{"an unknown type", serviceText(`"type":"Mesh"`), "unknown"},
 		{"a headless load balancer", serviceText(`"type":"LoadBalancer","headless":true`), "headless"},
 		{"no port", serviceText(`"ports":[{"port":0,"targetPort":1}]`), "from 1 to 65535"},
@@ -105,9 +109,45 @@ func TestEncodeService(t *testing.T) {
 	if diff := cmp.Diff(want, text); diff != "" || wrong != "" {
 		t.Error(wrong, diff)
 	}
-	s.Spec.Type = corev1.ServiceTypeExternalName
-	if _, wrong = Kinds["Service"].Encode(s); !strings.Contains(wrong, "ExternalName") {
-		t.Errorf("ExternalName: %q", wrong)
+	s.Spec.Type, s.Spec.ExternalName = corev1.ServiceTypeExternalName, "base.example.org"
+	text, wrong = Kinds["Service"].Encode(s)
+	if diff := cmp.Diff(`{"content":{"type":"ExternalName","externalName":"base.example.org"}}`, text); diff != "" || wrong != "" {
+		t.Error(wrong, diff)
+	}
+}
+
+// TestExternalName: another name is taken of a tenant that has no Ingresses, and is made anew when a
+// Service becomes one or ceases to be.
+func TestExternalName(t *testing.T) {
+	k := Kinds["Service"]
+	alias := serviceText(`"type":"ExternalName","externalName":"base.example.org"`)
+	decoded := func(text string) *corev1.Service {
+		o, wrong := k.Decode(text, Rules{})
+		if wrong != "" {
+			t.Fatal(wrong)
+		}
+		return o.(*corev1.Service)
+	}
+	want := corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "base.example.org", SessionAffinity: corev1.ServiceAffinityNone}
+	if diff := cmp.Diff(want, decoded(alias).Spec); diff != "" {
+		t.Error(diff)
+	}
+	if o, wrong := k.Decode(alias, Rules{IngressClass: "public", IngressHosts: []string{"example.org"}}); o != nil || !strings.Contains(wrong, "an Ingress would lead strangers") {
+		t.Errorf("of a tenant with Ingresses it becomes %v, %q", o, wrong)
+	}
+	for _, c := range []struct {
+		reason, have, want string
+		changed, replace   bool
+	}{
+		{"nothing", alias, alias, false, false},
+		{"another one", alias, serviceText(`"type":"ExternalName","externalName":"base.example.com"`), true, false},
+		{"it becomes one", serviceText(webPort), alias, true, true},
+		{"it ceases to be one", alias, serviceText(webPort), true, true},
+	} {
+		next, changed, replace := k.Merge(decoded(c.have), decoded(c.want))
+		if got := next.(*corev1.Service).Spec.ExternalName; changed != c.changed || replace != c.replace || got != decoded(c.want).Spec.ExternalName {
+			t.Errorf("%s: changed %v, replace %v, it means %q", c.reason, changed, replace, got)
+		}
 	}
 }
 

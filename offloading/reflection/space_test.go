@@ -178,6 +178,53 @@ func TestServiceFromOutside(t *testing.T) {
 	}
 }
 
+// TestAliasTravels: a Service becomes another name and ceases to be one, and is not taken where an Ingress
+// could lead to it.
+func TestAliasTravels(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.as(kindService, "base")
+	s := service(w.home, "base")
+	w.create(s)
+	w.pod("base")
+	there := func() *corev1.Service { return get(w, w.remote, "base", &corev1.Service{}) }
+	is := func(reason string, want corev1.ServiceType, name string) {
+		t.Helper()
+		w.both("base")
+		w.both("base") // what cannot be changed has been deleted
+		if got := there(); got == nil || got.Spec.Type != want || got.Spec.ExternalName != name || w.answer("base") != "True/Ready" {
+			t.Errorf("%s: %+v, %s", reason, got, w.answer("base"))
+		}
+	}
+	is("a Service", corev1.ServiceTypeClusterIP, "")
+	s = get(w, w.home, "base", s)
+	s.Spec.Type, s.Spec.ExternalName, s.Spec.ClusterIP, s.Spec.ClusterIPs = corev1.ServiceTypeExternalName, "base.example.org", "", nil
+	w.update(s)
+	is("another name", corev1.ServiceTypeExternalName, "base.example.org")
+	before := w.writes
+	if is("nothing changes", corev1.ServiceTypeExternalName, "base.example.org"); w.writes != before {
+		t.Errorf("%d writes though nothing changes", w.writes-before)
+	}
+	s = get(w, w.home, "base", s)
+	s.Spec.ExternalName = "base.example.com"
+	w.update(s)
+	is("another other name", corev1.ServiceTypeExternalName, "base.example.com")
+	w.terms(func(terms *v1alpha1.TenantTerms) {
+		terms.Ingress = &v1alpha1.TenantIngress{Class: "public", Hosts: []string{"example.org"}}
+	})
+	w.both("base")
+	w.both("base")
+	if got := there(); got != nil || w.answer("base") != "False/Refused" || w.told("refuses it") != 1 {
+		t.Errorf("the tenant has Ingresses: %+v, %s", got, w.answer("base"))
+	}
+	w.terms(func(terms *v1alpha1.TenantTerms) { terms.Ingress = nil })
+	is("without Ingresses again", corev1.ServiceTypeExternalName, "base.example.com")
+	s = get(w, w.home, "base", s)
+	s.Spec.Type, s.Spec.ExternalName = corev1.ServiceTypeClusterIP, ""
+	w.update(s)
+	is("a Service again", corev1.ServiceTypeClusterIP, "")
+}
+
 // TestServiceConflict: one of another's is not touched.
 func TestServiceConflict(t *testing.T) {
 	t.Parallel()
