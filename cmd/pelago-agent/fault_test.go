@@ -54,7 +54,7 @@ func pulses(t *testing.T, w *world, from ...*netnstest.Node) (all []*pulse) {
 func pulseTo(t *testing.T, from *netnstest.Node, to string) *pulse {
 	t.Helper()
 	c, _ := connects(t, from.Pod, netip.MustParseAddr(to))
-	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
+	_ = c.SetDeadline(time.Now().Add(4 * time.Minute))
 	p := &pulse{conn: c, stop: make(chan struct{})}
 	p.parts.Go(p.say)
 	p.parts.Go(p.hear)
@@ -108,7 +108,7 @@ func (p *pulse) fail(err error) {
 // since waits until all speak after a time, and returns when the last one began to.
 func since(t *testing.T, all []*pulse, at time.Time) (last time.Time) {
 	t.Helper()
-	until(t, "all connections speak", 3*netnstest.Patience, func() bool {
+	until(t, "all connections speak", 6*netnstest.Patience, func() bool {
 		last = at
 		for _, p := range all {
 			p.mu.Lock()
@@ -131,7 +131,7 @@ func end(t *testing.T, all []*pulse) (worst time.Duration) {
 	t.Helper()
 	for _, p := range all {
 		close(p.stop)
-		until(t, "all that was said came back", 3*netnstest.Patience, func() bool {
+		until(t, "all that was said came back", 6*netnstest.Patience, func() bool {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			return p.err != nil || len(p.heard) == int(p.sent)

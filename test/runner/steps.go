@@ -111,7 +111,7 @@ var steps = []step{
 	}, {
 		name: "api", kind: kindAPI, lists: []string{listTest}, needs: []string{"tools", "kubernetes"},
 		proves:  "what speaks to an API server works with a real one",
-		command: goTest("-race", "-p", "4", "-timeout", "19m"), packages: rootPackages(withServer), env: race, goTest: true, limit: 20 * time.Minute,
+		command: goTest("-race", "-p", "4", "-timeout", "24m"), packages: rootPackages(withServer), env: race, goTest: true, limit: 25 * time.Minute,
 	}, {
 		name: "api-all", kind: kindAPI, lists: []string{listTestAll}, needs: []string{"tools", "kubernetes"},
 		proves:  "the same, with a crash at every write",
@@ -139,7 +139,7 @@ var steps = []step{
 	}, {
 		name: "network", kind: kindCluster, lists: []string{listTest}, needs: []string{"kubernetes", "image"},
 		proves:  "pods of clusters with other plugins, families and ranges reach each other in every way, also slowly, from behind NAT, in band alone, and by a direct path",
-		command: goTest("-v", "-timeout", "10m", "-parallel", "4", "-run", "^TestNetworkMatrix$", "./test"), env: cluster, goTest: true, limit: 11 * time.Minute,
+		command: goTest("-v", "-timeout", "14m", "-parallel", "4", "-run", "^TestNetworkMatrix$", "./test"), env: cluster, goTest: true, limit: 15 * time.Minute,
 	}, {
 		name: "network-all-1", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
 		proves:  "the same in the first third of their combinations",
