@@ -309,9 +309,9 @@ var promised = map[string]time.Duration{listTest: 45 * time.Minute}
 
 // goTest is go test with the output this program reads; nothing comes from a cache. What is
 // compiled without -race, with the environment plain, is compiled as the step build does, and so
-// not twice.
+// not twice. Linking takes a third of the time without what debuggers read, and traces need none of that.
 func goTest(args ...string) []string {
-	command := []string{"go", "test", "-json", "-count=1"}
+	command := []string{"go", "test", "-json", "-count=1", "-ldflags=-w"}
 	if !slices.Contains(args, "-race") {
 		command = append(command, "-trimpath")
 	}
