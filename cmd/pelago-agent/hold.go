@@ -44,9 +44,10 @@ func hold(ctx context.Context, args []string) error {
 	h := &holder.Holder{}
 	defer h.Close()
 	debug.SetGCPercent(20)
+	words := []string{second}
 	for young := 0; ; {
 		began := time.Now()
-		err := child(ctx, h, args)
+		err := child(ctx, h, append(words, args...))
 		if ctx.Err() != nil {
 			return err
 		}
@@ -54,6 +55,9 @@ func hold(ctx context.Context, args []string) error {
 			young = 0
 		}
 		pause := pauseAfter(young)
+		if words = []string{second}; pause == 0 {
+			words = append(words, atOnce)
+		}
 		fmt.Fprintf(os.Stderr, "pelago-agent: %v after %s; starting anew after %s\n", err, time.Since(began).Round(time.Millisecond), pause)
 		select {
 		case <-ctx.Done():
@@ -69,7 +73,7 @@ func child(ctx context.Context, h *holder.Holder, args []string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command("/proc/self/exe", append([]string{second}, args...)...)
+	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = os.Stdout, os.Stderr, []*os.File{other}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // signals come to it by us

@@ -16,8 +16,12 @@ import (
 // version is set when the program is built from a checkout with a history.
 var version = "dev"
 
-// second is the first argument of the second process.
-const second = "work"
+// second is the first argument of the second process, and atOnce the next one of such that begins the
+// moment another one has ended.
+const (
+	second = "work"
+	atOnce = "at-once"
+)
 
 // reads is the first argument of a process that pelago capture runs beside these.
 const reads = "capture"
@@ -42,8 +46,12 @@ func run(ctx context.Context, args []string) error {
 		return read(ctx, args[1:], os.Stdin, os.Stdout)
 	}
 	works := len(args) > 0 && args[0] == second
+	var follows bool
 	if works {
 		args = args[1:]
+		if follows = len(args) > 0 && args[0] == atOnce; follows {
+			args = args[1:]
+		}
 	}
 	s, err := parse(args)
 	switch {
@@ -53,7 +61,7 @@ func run(ctx context.Context, args []string) error {
 		fmt.Println(version)
 		return nil
 	case works:
-		return work(ctx, s)
+		return work(ctx, s, follows)
 	}
 	return hold(ctx, args)
 }

@@ -31,8 +31,8 @@ const (
 	resolverFile = "/etc/resolv.conf"
 )
 
-// work is the second process.
-func work(ctx context.Context, s settings) error {
+// work is the second process, which may follow another one at once.
+func work(ctx context.Context, s settings, follows bool) error {
 	logger, err := newLogger(s.level)
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func work(ctx context.Context, s settings) error {
 		return err
 	}
 	a, err := agent.New(agent.Options{
-		Node: s.node, Namespace: s.namespace, Config: config, Keeper: keeper, Left: left, Userspace: s.userspace, Names: names,
+		Node: s.node, Namespace: s.namespace, Config: config, Keeper: keeper, Left: left, Follows: follows, Userspace: s.userspace, Names: names,
 		Registry: registry, Log: logger,
 	})
 	if err != nil {

@@ -63,6 +63,9 @@ type Options struct {
 	// an earlier one, and the agent's from now on.
 	Keeper Keeper
 	Left   holder.Left
+	// Follows is that the earlier one has just ended: it may have been gateway a moment ago, and
+	// nobody can have taken over since.
+	Follows bool
 	// Userspace does without the kernel's WireGuard.
 	Userspace bool
 	// Names answers for home's names of tenants' pods; nil if nobody does.

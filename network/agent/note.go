@@ -93,7 +93,8 @@ func readNote(key string, file io.ReaderAt) (wanted, error) {
 }
 
 // lingerAfter is how long a process that has just begun waits for the cluster, before it goes on
-// with what an earlier one has left.
+// with what an earlier one has left. One that follows that at once does not wait where the other had
+// no doubt: its Lease holds for longer than it takes to begin.
 const lingerAfter = time.Second
 
 // wait waits until all is known, and reports whether it is. Meanwhile it lingers.
@@ -114,7 +115,7 @@ func (a *Agent) wait(ctx context.Context) bool {
 // linger goes on with the tunnels of an earlier process, in doubt, and returns when to do so
 // again. All else that this one has left goes on by itself.
 func (a *Agent) linger(ctx context.Context) time.Duration {
-	if early := lingerAfter - time.Since(a.began); early > 0 {
+	if early := a.early(time.Now()); early > 0 {
 		return early
 	}
 	if err := a.tunnels.linger(ctx, time.Now()); err != nil {
@@ -122,6 +123,24 @@ func (a *Agent) linger(ctx context.Context) time.Duration {
 		return paceAgain
 	}
 	return doubtLook
+}
+
+// early is how long to wait yet before going on with what was left.
+func (a *Agent) early(now time.Time) time.Duration {
+	if a.options.Follows && a.tunnels.certain() {
+		return 0
+	}
+	return lingerAfter - now.Sub(a.began)
+}
+
+// certain says that the earlier process had no doubt that its tunnels are this node's.
+func (t *tunnels) certain() bool {
+	for _, w := range t.left {
+		if w.Config.Yield {
+			return false
+		}
+	}
+	return true
 }
 
 func (t *tunnels) linger(ctx context.Context, now time.Time) error {

@@ -75,3 +75,27 @@ func TestNote(t *testing.T) {
 		t.Errorf("read is %+v, want %+v", got, want)
 	}
 }
+
+// TestEarly: who follows another process at once goes on with its tunnels at once, if that one had no doubt.
+func TestEarly(t *testing.T) {
+	began := time.Now()
+	sure, doubting := wanted{}, wanted{}
+	doubting.Config.Yield = true
+	for _, c := range []struct {
+		reason  string
+		follows bool
+		left    map[string]wanted
+		after   time.Duration
+		want    time.Duration
+	}{
+		{"begun by itself", false, map[string]wanted{"a": sure}, 0, lingerAfter},
+		{"begun a while ago", false, map[string]wanted{"a": sure}, lingerAfter, 0},
+		{"it follows one that was sure", true, map[string]wanted{"a": sure, "b": sure}, 0, 0},
+		{"it follows one in doubt", true, map[string]wanted{"a": sure, "b": doubting}, 0, lingerAfter},
+	} {
+		a := &Agent{options: Options{Follows: c.follows}, began: began, tunnels: &tunnels{left: c.left}}
+		if got := a.early(began.Add(c.after)); got != c.want {
+			t.Errorf("%s: it waits for %s, want %s", c.reason, got, c.want)
+		}
+	}
+}
