@@ -56,6 +56,8 @@ type Options struct {
 	Socket *serving.Socket
 	// NameServers that know tenants' names of home by who asks; nil if there are none.
 	NameServers func() []netip.Addr
+	// Domain is what this cluster is called in its own DNS; cluster.local if empty.
+	Domain string
 	// Homes says where pods of tenants reach the API servers of their homes; nil while there is
 	// no network.
 	Homes provider.Homes
@@ -95,7 +97,7 @@ func Register(mgr ctrl.Manager, o Options) error {
 	if err := consumer.Register(mgr, consumer.Options{Fleet: consumer.Connections(o.Fleet), Views: o.Views, Tunnels: o.Tunnels, Needs: guards}); err != nil {
 		return err
 	}
-	if err := reflection.Register(mgr, reflection.Options{Fleet: carried, Addresses: o.Addresses, Allowed: o.Allowed, Tunnels: o.Tunnels, NameServers: o.NameServers, Guards: guards}); err != nil {
+	if err := reflection.Register(mgr, reflection.Options{Fleet: carried, Addresses: o.Addresses, Allowed: o.Allowed, Tunnels: o.Tunnels, NameServers: o.NameServers, Domain: o.Domain, Guards: guards}); err != nil {
 		return err
 	}
 	usage := stats.NewClient(func(peering string) (stats.Peer, bool) { p, ok := o.Fleet.Peer(peering); return p, ok }, nil)

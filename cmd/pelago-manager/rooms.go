@@ -50,6 +50,8 @@ type deps struct {
 	usage *tenant.Usage
 	// network says by which addresses pods are seen, nil if its room does not run.
 	network *network.Network
+	// domain is what this cluster is called in its own DNS; "" if that is not known.
+	domain string
 	// reader is where the owner's own resource reader is, if he has one.
 	reader reader.Options
 }
@@ -106,7 +108,7 @@ func externalReader(mgr ctrl.Manager, o reader.Options) (offer.External, error) 
 func registerOffloading(mgr ctrl.Manager, d deps) error {
 	o := offloading.Options{
 		Home: d.home, Fleet: d.fleet, Limits: limits{d.usage}, Direct: d.direct,
-		Namespace: d.namespace, Version: version, Address: d.address, Listen: d.listen, Socket: d.socket,
+		Namespace: d.namespace, Version: version, Address: d.address, Listen: d.listen, Socket: d.socket, Domain: d.domain,
 	}
 	if d.network != nil {
 		o.Addresses, o.Allowed, o.Views, o.Tunnels = d.network, d.network, d.network, d.network

@@ -145,10 +145,10 @@ func runRooms(ctx context.Context, config *rest.Config, direct client.Client, s 
 	shared := deps{
 		home: h, direct: direct, namespace: s.namespace, listen: s.listen, socket: s.socket, address: os.Getenv(addressVariable),
 		fleet: fleet.New(fleet.Options{Scheme: mgr.GetScheme(), Logger: mgr.GetLogger().WithName("fleet")}),
-		usage: tenant.NewUsage(), reader: s.reader,
+		usage: tenant.NewUsage(), domain: clusterDomain(resolverFile), reader: s.reader,
 	}
 	if runs(s.rooms, networkRoom) {
-		shared.network = network.New(network.Options{Home: h, Fleet: network.Connections(shared.fleet), Domain: clusterDomain(resolverFile)})
+		shared.network = network.New(network.Options{Home: h, Fleet: network.Connections(shared.fleet), Domain: shared.domain})
 	}
 	for _, r := range s.rooms {
 		if err := r.register(probed{mgr, shown}, shared); err != nil {

@@ -81,19 +81,8 @@ func failure(code int) *wire.Msg {
 	return m
 }
 
-// maxAliases is how many Services of the type ExternalName may stand one behind another.
-const maxAliases = 4
-
 // answer makes the answer to a question, still without what repeats the question.
 func (r responder) answer(ctx context.Context, c Client, question *wire.Msg) (*wire.Msg, result) {
-	ctx, cancel := context.WithTimeout(ctx, allPatience)
-	defer cancel()
-	return r.follow(ctx, c, question, maxAliases)
-}
-
-// follow is answer with what an alias stands for asked anew, so many times at most: a name in home's
-// domain that home has written is home's, which the cluster's DNS does not know.
-func (r responder) follow(ctx context.Context, c Client, question *wire.Msg, aliases int) (*wire.Msg, result) {
 	q := question.Question[0]
 	t := translation{client: c, provider: r.provider, question: q, verdict: decide(c, r.provider, q)}
 	switch t.verdict.action {
@@ -104,23 +93,11 @@ func (r responder) follow(ctx context.Context, c Client, question *wire.Msg, ali
 	case empty:
 		return t.miss(wire.RcodeSuccess), unknown
 	}
+	ctx, cancel := context.WithTimeout(ctx, allPatience)
+	defer cancel()
 	up, err := r.exchange(ctx, t.ask(question))
 	if err != nil {
 		return failure(wire.RcodeServerFailure), failed
-	}
-	if alias := t.alias(up); alias != nil {
-		if aliases == 0 {
-			return failure(wire.RcodeServerFailure), failed
-		}
-		answer := &wire.Msg{}
-		if q.Qtype != wire.TypeCNAME {
-			next := question.Copy()
-			next.Question[0].Name = alias.Target
-			answer, _ = r.follow(ctx, c, next, aliases-1)
-		}
-		alias.Hdr.Name = q.Name
-		answer.Answer = append([]wire.RR{alias}, answer.Answer...)
-		return answer, renamed
 	}
 	what := forwarded
 	if t.verdict.name != "" {

@@ -76,26 +76,6 @@ func (t translation) answer(up *wire.Msg) *wire.Msg {
 	return out
 }
 
-// alias is the record of a Service of the type ExternalName that means another one of home's; nil if the
-// answer is no such.
-func (t translation) alias(up *wire.Msg) *wire.CNAME {
-	if t.verdict.name == "" || up.Rcode != wire.RcodeSuccess && up.Rcode != wire.RcodeNameError {
-		return nil
-	}
-	for _, rr := range up.Answer {
-		c, ok := rr.(*wire.CNAME)
-		if !ok || c.Hdr.Class != wire.ClassINET || !strings.EqualFold(c.Hdr.Name, t.verdict.name) {
-			continue
-		}
-		q := t.question
-		q.Name = c.Target
-		if v := decide(t.client, t.provider, q); v.home && v.action == forward {
-			return c
-		}
-	}
-	return nil
-}
-
 // miss is an answer without records: of home's domain with what makes it last a moment.
 func (t translation) miss(code int) *wire.Msg {
 	out := &wire.Msg{}

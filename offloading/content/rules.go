@@ -32,6 +32,8 @@ type Rules struct {
 	Allows func(netip.Addr) bool
 	// Spaces are the namespaces here of the tenant's, by their names at home.
 	Spaces map[string]string
+	// Domain is what the provider's cluster is called in its own DNS; cluster.local if empty.
+	Domain string
 	// Closed are the directions that a NetworkPolicy of the provider's owner closes where the object
 	// belongs: NetworkPolicies add up, and none of a tenant's may open what he has closed.
 	Closed []networkingv1.PolicyType

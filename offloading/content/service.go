@@ -123,8 +123,9 @@ func unpackService(c *serviceContent, rules Rules, s *corev1.Service) string {
 		if rules.IngressClass != "" {
 			return "Services of the type ExternalName are not taken of a Tenant with spec.ingress: an Ingress would lead strangers to whatever the name means; use the name itself"
 		}
-		s.Spec = corev1.ServiceSpec{Type: c.Type, ExternalName: c.ExternalName, SessionAffinity: corev1.ServiceAffinityNone}
-		return ""
+		here, wrong := rules.alias(c.ExternalName)
+		s.Spec = corev1.ServiceSpec{Type: c.Type, ExternalName: here, SessionAffinity: corev1.ServiceAffinityNone}
+		return wrong
 	}
 	s.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, Selector: c.Selector, SessionAffinity: corev1.ServiceAffinityNone,
 		PublishNotReadyAddresses: c.PublishNotReadyAddresses}

@@ -151,6 +151,31 @@ func TestExternalName(t *testing.T) {
 	}
 }
 
+// TestAlias: what a name of home's is called here, and that none means something of the provider's own.
+func TestAlias(t *testing.T) {
+	spaces := map[string]string{"shop": "shop-rome", "store": "store-rome"}
+	for _, c := range []struct{ reason, name, domain, here, wrong string }{
+		{"a name of the world", "base.example.org", "", "base.example.org", ""},
+		{"as DNS writes it", "base.example.org.", "milan.internal", "base.example.org", ""},
+		{"a Service of home's", "redis.store.svc.cluster.local", "", "redis.store-rome.svc.cluster.local", ""},
+		{"at a provider with another domain", "redis.store.svc.cluster.local.", "milan.internal.", "redis.store-rome.svc.milan.internal", ""},
+		{"a pod of a headless one", "redis-0.redis.store.svc.cluster.local", "", "redis-0.redis.store-rome.svc.cluster.local", ""},
+		{"a namespace that is not here", "redis.bank.svc.cluster.local", "", "", `the namespace "bank" is not offloaded to this provider`},
+		{"as the provider calls it", "redis.store-rome.svc.cluster.local", "", "", `the namespace "store-rome" is not offloaded to this provider`},
+		{"home itself", "cluster.local", "", "", "means no Service"},
+		{"a namespace", "store.svc.cluster.local", "", "", "means no Service"},
+		{"a pod by its address", "10-42-0-7.store.pod.cluster.local", "", "", "means no Service"},
+		{"the provider's own", "api.kube-system.svc.milan.internal", "milan.internal", "", "a name of the provider's own cluster"},
+		{"the provider itself", "milan.internal", "milan.internal", "", "a name of the provider's own cluster"},
+		{"one that ends alike", "notcluster.local", "", "notcluster.local", ""},
+	} {
+		here, wrong := Rules{Spaces: spaces, Domain: c.domain}.alias(c.name)
+		if here != c.here || (wrong == "") != (c.wrong == "") || !strings.Contains(wrong, c.wrong) {
+			t.Errorf("%s: %q is %q, %q", c.reason, c.name, here, wrong)
+		}
+	}
+}
+
 // TestMergeService: what the provider gave stays.
 func TestMergeService(t *testing.T) {
 	k := Kinds["Service"]

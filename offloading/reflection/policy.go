@@ -96,8 +96,8 @@ func consumed(m *v1alpha1.NamespaceMap) string {
 	return peering
 }
 
-// surroundings reads what NetworkPolicies of a tenant depend on here.
-func (r *provider) surroundings(ctx context.Context, c *claim) error {
+// tenantSpaces reads which namespaces here are the tenant's.
+func (r *provider) tenantSpaces(ctx context.Context, c *claim) error {
 	m := &v1alpha1.NamespaceMap{}
 	key := client.ObjectKey{Namespace: c.shadow.Namespace, Name: v1alpha1.NamespaceMapName}
 	if err := r.client.Get(ctx, key, m, client.UnsafeDisableDeepCopy); client.IgnoreNotFound(err) != nil {
@@ -116,6 +116,14 @@ func (r *provider) surroundings(ctx context.Context, c *claim) error {
 		if ours {
 			c.rules.Spaces[home] = mapped.Name
 		}
+	}
+	return nil
+}
+
+// surroundings reads what NetworkPolicies of a tenant depend on here.
+func (r *provider) surroundings(ctx context.Context, c *claim) error {
+	if err := r.tenantSpaces(ctx, c); err != nil {
+		return err
 	}
 	if c.rules.ClusterNames = r.nameServers == nil; r.nameServers != nil {
 		c.rules.NameServers = r.nameServers()

@@ -32,8 +32,10 @@ type provider struct {
 	tunnels Tunnels // likewise
 	// nameServers are where tenants' pods ask for names; the cluster's own DNS if nil.
 	nameServers func() []netip.Addr
-	meter       *meter
-	notes       *notes[made]
+	// domain is what this cluster is called in its own DNS; cluster.local if empty.
+	domain string
+	meter  *meter
+	notes  *notes[made]
 }
 
 // made is what is remembered of one ShadowObject.
@@ -216,6 +218,11 @@ func (r *provider) gather(ctx context.Context, s *v1alpha1.ShadowObject, tenant 
 	if c.kind.Name == kindService {
 		if c.rules.Families, err = r.families(ctx); err != nil {
 			return nil, err
+		}
+		if c.rules.Domain = r.domain; strings.Contains(s.Spec.Object, string(corev1.ServiceTypeExternalName)) {
+			if err = r.tenantSpaces(ctx, c); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if c.kind.Name == kindPolicy {

@@ -68,6 +68,8 @@ type Options struct {
 	Tunnels Tunnels
 	// NameServers are where tenants' pods here ask for names; the cluster's own DNS if nil.
 	NameServers func() []netip.Addr
+	// Domain is what this cluster is called in its own DNS; cluster.local if empty.
+	Domain string
 	// Guards says when what pods need is where they go; see NewGuards. Nobody asks if nil.
 	Guards *Guards
 	// Clock tells the time; the real one if nil.
@@ -173,7 +175,7 @@ func registerShower(mgr ctrl.Manager, r *consumer) error {
 }
 
 func registerProvider(mgr ctrl.Manager, o Options, m *meter) error {
-	r := &provider{client: mgr.GetClient(), live: mgr.GetAPIReader(), clock: o.Clock, allowed: o.Allowed, nameServers: o.NameServers, tunnels: o.Tunnels, meter: m, notes: newNotes[made]()}
+	r := &provider{client: mgr.GetClient(), live: mgr.GetAPIReader(), clock: o.Clock, allowed: o.Allowed, nameServers: o.NameServers, domain: o.Domain, tunnels: o.Tunnels, meter: m, notes: newNotes[made]()}
 	w := &watcher{client: mgr.GetClient(), pace: newPacer(o.Clock)}
 	b := ctrl.NewControllerManagedBy(mgr).Named("shadow-object-provider").
 		WatchesMetadata(&v1alpha1.ShadowObject{}, w.shadows()).

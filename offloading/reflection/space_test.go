@@ -209,6 +209,22 @@ func TestAliasTravels(t *testing.T) {
 	s.Spec.ExternalName = "base.example.com"
 	w.update(s)
 	is("another other name", corev1.ServiceTypeExternalName, "base.example.com")
+	s = get(w, w.home, "base", s)
+	s.Spec.ExternalName = "web." + w.home + ".svc.cluster.local"
+	w.update(s)
+	is("home's own Service", corev1.ServiceTypeExternalName, "web."+w.remote+".svc.cluster.local")
+	s = get(w, w.home, "base", s)
+	s.Spec.ExternalName = "web.kube-system.svc.cluster.local"
+	w.update(s)
+	w.both("base")
+	w.both("base")
+	if there() != nil || w.answer("base") != "False/Refused" || w.told("refuses it") != 1 {
+		t.Errorf("a Service that is not offloaded: %+v, %s", there(), w.answer("base"))
+	}
+	s = get(w, w.home, "base", s)
+	s.Spec.ExternalName = "base.example.com"
+	w.update(s)
+	is("a name of the world again", corev1.ServiceTypeExternalName, "base.example.com")
 	w.terms(func(terms *v1alpha1.TenantTerms) {
 		terms.Ingress = &v1alpha1.TenantIngress{Class: "public", Hosts: []string{"example.org"}}
 	})
