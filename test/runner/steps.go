@@ -139,7 +139,7 @@ var steps = []step{
 	}, {
 		name: "network", kind: kindCluster, lists: []string{listTest}, needs: []string{"kubernetes", "image"},
 		proves:  "pods of clusters with other plugins, families and ranges reach each other in every way, also slowly, from behind NAT, in band alone, and by a direct path",
-		command: goTest("-v", "-timeout", "14m", "-parallel", "4", "-run", "^TestNetworkMatrix$", "./test"), env: cluster, goTest: true, limit: 15 * time.Minute,
+		command: goTest("-v", "-timeout", "20m", "-parallel", "4", "-run", "^TestNetworkMatrix$", "./test"), env: cluster, goTest: true, limit: 21 * time.Minute,
 	}, {
 		name: "network-all-1", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
 		proves:  "the same in the first third of their combinations",
