@@ -234,7 +234,7 @@ func terms(t *testing.T, c *continuum) {
 		}
 	}
 	eventually(t, patience, "a new request of a cordoned tenant is refused", is("small", "Accepted=False(Cordoned)"))
-	eventually(t, patience, "what was there stays", is("default", "Accepted=True(Accepted)"))
+	eventually(t, 5*time.Second, "what was there stays", is("default", "Accepted=True(Accepted)"))
 	c.Pelago(t, "milan", "uncordon", "tenant", "rome")
 	eventually(t, patience, "the request is accepted", is("small", "Accepted=True(Accepted)"))
 	offer, err := get[v1alpha1.ResourceOffer](c, "rome", request.Namespace, "small")
