@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -46,6 +47,22 @@ func TestPeeringAll(t *testing.T) {
 	t.Run("Twenty", func(t *testing.T) { twenty(t, c) })
 }
 
+// noticed has the kubelets look at what Pelago's pods mount, which they do at once when a pod
+// changes, and within a minute or two otherwise.
+func (c *continuum) noticed(t *testing.T, cluster, version string) {
+	t.Helper()
+	pods := &corev1.PodList{}
+	if err := c.Clients[cluster].List(context.Background(), pods, client.InNamespace(v1alpha1.SystemNamespace)); err != nil {
+		t.Fatal(err)
+	}
+	look := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"test.pelago.dev/settings":%q}}}`, version))
+	for _, pod := range pods.Items {
+		if err := c.Clients[cluster].Patch(context.Background(), &pod, look); client.IgnoreNotFound(err) != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // settings changes the settings of a cluster while Pelago runs, and puts them back.
 func (c *continuum) settings(t *testing.T, cluster string, change func(map[string]any)) {
 	t.Helper()
@@ -60,6 +77,7 @@ func (c *continuum) settings(t *testing.T, cluster string, change func(map[strin
 		if err := c.Clients[cluster].Update(context.Background(), config); err != nil {
 			t.Fatal(err)
 		}
+		c.noticed(t, cluster, config.ResourceVersion)
 	}
 	config := &corev1.ConfigMap{}
 	if err := c.Clients[cluster].Get(t.Context(), key, config); err != nil {

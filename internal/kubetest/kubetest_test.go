@@ -69,8 +69,9 @@ func TestOneServerPerRun(t *testing.T) {
 	out := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	run := exec.CommandContext(ctx, "go", "test", "-count=1", "./testdata/first", "./testdata/second")
-	run.Env = append(os.Environ(), "KUBETEST_OUT="+out, EnvProgram+"="+Program(t))
+	// Compiled as the programs are, or all that they import would be compiled once more for this.
+	run := exec.CommandContext(ctx, "go", "test", "-count=1", "-trimpath", "-ldflags=-w", "./testdata/first", "./testdata/second")
+	run.Env = append(os.Environ(), "CGO_ENABLED=0", "KUBETEST_OUT="+out, EnvProgram+"="+Program(t))
 	run.WaitDelay = time.Second
 	if text, err := run.CombinedOutput(); err != nil {
 		t.Fatalf("running the two packages: %v\n%s", err, text)

@@ -123,18 +123,21 @@ func joinGroups(group string) error {
 	return nil
 }
 
-// stepAside moves the calling process to a leaf of a version 2 group, since a
-// group with processes of its own cannot hand controllers on to others, as the
-// kubelet wants of the one it sees as the root.
-func stepAside(path string) error {
-	leaf := filepath.Join(path, "init")
-	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+// stepAside moves the calling process to a leaf of a machine's group, as a service manager has it:
+// the programs of a node then count as one beside its pods in the sharing of processors, not each
+// thread of theirs as much as all pods; and a group of version 2 with processes of its own cannot
+// hand controllers on to others, as the kubelet wants of the one it sees as the root.
+func stepAside(h hierarchy, group string) error {
+	leaf := group + "/init"
+	if err := makeGroup(h, leaf); err != nil {
 		return fmt.Errorf("making control group of the init: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(leaf, "cgroup.procs"), []byte("0"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(h.Mount, leaf, "cgroup.procs"), []byte("0"), 0o644); err != nil {
 		return fmt.Errorf("joining control group of the init: %w", err)
 	}
-	delegate(path)
+	if h.Type == "cgroup2" {
+		delegate(filepath.Join(h.Mount, group))
+	}
 	return nil
 }
 

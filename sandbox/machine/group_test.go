@@ -108,8 +108,8 @@ func TestMakeGroupDelegates(t *testing.T) {
 	}
 }
 
-// TestRootGroupOfAMachineHasNoProcess is a condition of version 2 for handing
-// controllers on to the groups of pods.
+// TestRootGroupOfAMachineHasNoProcess is a condition of version 2 for handing controllers on to
+// the groups of pods, and for all programs of a node to count as one beside them.
 func TestRootGroupOfAMachineHasNoProcess(t *testing.T) {
 	w := newWorld(t)
 	m := w.start(t, w.spec("one", func(s *Spec) { s.PrivateRoot = true }))
@@ -119,9 +119,6 @@ func TestRootGroupOfAMachineHasNoProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, h := range all {
-		if h.Type != "cgroup2" {
-			continue
-		}
 		group := filepath.Join(h.Mount, m.group())
 		if text, err := os.ReadFile(filepath.Join(group, "cgroup.controllers")); err == nil {
 			for controller := range strings.FieldsSeq(string(text)) {

@@ -71,10 +71,8 @@ func surround(spec Spec) error {
 		return fmt.Errorf("making a control-group namespace: %w", err)
 	}
 	for _, h := range groups {
-		if h.Type == "cgroup2" {
-			if err := stepAside(filepath.Join(h.Mount, spec.group())); err != nil {
-				return err
-			}
+		if err := stepAside(h, spec.group()); err != nil {
+			return err
 		}
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {

@@ -14,9 +14,14 @@ const (
 	serverPackage = "github.com/pelago-dev/pelago/internal/kubetest"
 	clusterTests  = "github.com/pelago-dev/pelago/test"
 	benchmarks    = "github.com/pelago-dev/pelago/bench"
-	slowPackage   = "github.com/pelago-dev/pelago/network"      // its tests take longest, so they begin first
 	kubePackage   = "github.com/pelago-dev/pelago/sandbox/kube" // all of Kubernetes; compiled by the step of that name
 )
+
+// slowPackages take longest, so they begin first.
+var slowPackages = []string{
+	"github.com/pelago-dev/pelago/network", "github.com/pelago-dev/pelago/offloading/reflection",
+	"github.com/pelago-dev/pelago/offloading/consumer", "github.com/pelago-dev/pelago/cli",
+}
 
 // listed is what go list says of a package.
 type listed struct {
@@ -78,9 +83,8 @@ func keepPackages(text string, keep func(listed) bool) ([]string, error) {
 			found = append(found, p.ImportPath)
 		}
 	}
-	if i := slices.Index(found, slowPackage); i > 0 {
-		found = slices.Insert(slices.Delete(found, i, i+1), 0, slowPackage)
-	}
+	slow := slices.DeleteFunc(slices.Clone(slowPackages), func(name string) bool { return !slices.Contains(found, name) })
+	found = append(slow, slices.DeleteFunc(found, func(name string) bool { return slices.Contains(slow, name) })...)
 	if len(found) == 0 {
 		return nil, errors.New("no package to run; a step without packages proves nothing")
 	}
