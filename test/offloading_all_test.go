@@ -2,11 +2,13 @@ package test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,6 +48,8 @@ func TestOffloadingAll(t *testing.T) {
 		run  func(*testing.T, *continuum)
 	}{
 		{"Several", severalProviders},
+		{"Budgets", budgets},
+		{"Ingresses", ingresses},
 		{"NetworkBreaks", func(t *testing.T, c *continuum) { networkBreaks(t, c, true) }},
 		{"NetworkService", networkService},
 		{"Reachability", reachability},
@@ -198,8 +202,8 @@ func rather(d *appsv1.Deployment, region string) *appsv1.Deployment {
 func deletedWhileAway(t *testing.T, c *continuum) {
 	const count = 500
 	s := c.offloaded(t, "rome", "--pod-offloading-strategy", "Remote", "--cluster-selector", "region=north")
+	s.held(t, "milan")
 	d := s.deployment("many", count)
-	d.Spec.Template.Spec.Containers[0].Image = "pelago.test/absent:1" // a sandbox each, and no process
 	d.Spec.Template.Spec.Containers[0].Resources = corev1.ResourceRequirements{}
 	s.create(t, d)
 	there := func() (int, error) {
@@ -247,6 +251,48 @@ func deletedWhileAway(t *testing.T, c *continuum) {
 		return err
 	})
 	t.Logf("gone %s after the link was back", time.Since(begin).Round(time.Second))
+}
+
+// held has a provider's owner keep the pods of a namespace from its scheduler, by a policy of its own:
+// they are there and take nothing of its nodes.
+func (s shop) held(t *testing.T, provider string) {
+	t.Helper()
+	const name, gate = "held", "test.pelago.dev/held"
+	there := s.name + "-rome"
+	policy := &admissionv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionv1.MutatingAdmissionPolicySpec{
+		ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
+		MatchConstraints: &admissionv1.MatchResources{
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: there}},
+			ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+				Operations: []admissionv1.OperationType{admissionv1.Create},
+				Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+			}}},
+		},
+		Mutations: []admissionv1.Mutation{{PatchType: admissionv1.PatchTypeApplyConfiguration, ApplyConfiguration: &admissionv1.ApplyConfiguration{
+			Expression: `Object{spec: Object.spec{schedulingGates: [Object.spec.schedulingGates{name: "` + gate + `"}]}}`}}},
+	}}
+	binding := &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name}}
+	for _, o := range []client.Object{policy, binding} {
+		if err := s.Clients[provider].Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := s.Clients[provider].Delete(context.Background(), o); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	s.eventually(t, patience, provider+" holds what is made in "+there, func() error {
+		tried := s.sleeper("tried")
+		tried.Namespace = there
+		if err := s.Clients[provider].Create(t.Context(), tried, client.DryRunAll); err != nil {
+			return err
+		}
+		if len(tried.Spec.SchedulingGates) == 0 {
+			return errors.New("a pod would be scheduled")
+		}
+		return nil
+	})
 }
 
 // deadNodeOfProvider holds that pods on a node of the provider that dies run on another

@@ -107,7 +107,7 @@ func top(t *testing.T, c *continuum) {
 	// A shell alone can have a working set of nothing, and is then not shown.
 	s.create(t, s.script("busy", `x=$(head -c 4000000 /dev/zero | tr '\000' x); while true; do :; done`))
 	s.running(t, "busy")
-	s.eventually(t, 2*time.Minute, "top shows what the pod uses", func() error {
+	s.eventually(t, patience, "top shows what the pod uses", func() error {
 		out, err := s.kubectl(t, "top", "pod", "busy", "--no-headers")
 		if err != nil {
 			return err

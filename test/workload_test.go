@@ -229,8 +229,9 @@ func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) string {
 // like on both sides when it was in vain.
 func (s shop) eventually(t *testing.T, limit time.Duration, what string, check func() error) {
 	t.Helper()
+	before := t.Failed()
 	defer func() {
-		if t.Failed() {
+		if t.Failed() && !before {
 			s.dump(t)
 		}
 	}()

@@ -2,6 +2,7 @@ package content
 
 import (
 	"fmt"
+	"math"
 
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -58,18 +59,20 @@ func Counted(b *policyv1.PodDisruptionBudget) bool {
 	return b.Spec.MaxUnavailable != nil || b.Spec.MinAvailable != nil && b.Spec.MinAvailable.Type != intstr.Int
 }
 
-// LeastThere is how many pods of a counted budget have to stay ready at a provider, where so many of its
-// pods are, and so many others are ready elsewhere: what home's budget wants and has not elsewhere. So as many
-// may go there as home's own would let go now, and what happens there does not change the number. Where home's
-// lets none go, for it is of no controller that it can count, none may. It is not known until home's
+// LeastThere is how many pods of a counted budget have to stay ready at a provider, while so many are ready
+// elsewhere: what home's budget wants and has not there. So as many may go as home's own would let go now, and
+// what happens at the provider does not change the number. Where home's lets none go, for it is of no
+// controller that it can count, none may, however many there are. It is not known until home's
 // controller has counted for the budget as it is.
-func LeastThere(b *policyv1.PodDisruptionBudget, there, elsewhere int32) (least int32, known bool) {
+func LeastThere(b *policyv1.PodDisruptionBudget, elsewhere int32) (least int32, known bool) {
 	allowed := meta.FindStatusCondition(b.Status.Conditions, policyv1.DisruptionAllowedCondition)
 	switch {
+	case allowed != nil && allowed.Reason == policyv1.SyncFailedReason: // it has counted nothing, of any generation
+		return math.MaxInt32, true
 	case b.Status.ObservedGeneration != b.Generation:
 		return 0, false
-	case b.Status.ExpectedPods <= 0, allowed != nil && allowed.Reason == policyv1.SyncFailedReason:
-		return there, true
+	case b.Status.ExpectedPods <= 0:
+		return math.MaxInt32, true
 	}
 	return max(b.Status.DesiredHealthy-elsewhere, 0), true
 }

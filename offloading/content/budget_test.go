@@ -1,6 +1,7 @@
 package content
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -68,27 +69,29 @@ func TestLeastThere(t *testing.T) {
 	failed.Conditions = []metav1.Condition{{Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.SyncFailedReason}}
 	older := counted(3, 4)
 	older.ObservedGeneration = 1
+	never := failed
+	never.ObservedGeneration = 0
 	for _, c := range []struct {
-		reason           string
-		status           policyv1.PodDisruptionBudgetStatus
-		there, elsewhere int32
-		want             int32
-		known            bool
+		reason          string
+		status          policyv1.PodDisruptionBudgetStatus
+		elsewhere, want int32
+		known           bool
 	}{
-		{"all are there, one may go", counted(3, 4), 4, 0, 3, true},
-		{"two are there, and two well elsewhere", counted(3, 4), 2, 2, 1, true},
-		{"one of those elsewhere is not well, so none may go", counted(3, 4), 2, 1, 2, true},
-		{"one of those there is not well: the provider sees that itself", counted(3, 4), 2, 2, 1, true},
-		{"none elsewhere is well: more are wanted than are there, and none may go", counted(3, 4), 2, 0, 3, true},
-		{"enough are elsewhere", counted(3, 4), 1, 3, 0, true},
-		{"more than enough, as while a Deployment is rolled", counted(3, 4), 2, 5, 0, true},
-		{"one of one: it may go", counted(0, 1), 1, 0, 0, true},
-		{"no controller of its pods is known, so home lets none go", counted(0, 0), 2, 1, 2, true},
-		{"home cannot count any more, and lets none go", failed, 2, 2, 2, true},
-		{"the budget is another one than was counted for", older, 2, 2, 0, false},
-		{"it was not counted yet", policyv1.PodDisruptionBudgetStatus{}, 2, 2, 0, false},
+		{"all are there, one may go", counted(3, 4), 0, 3, true},
+		{"two are there, and two well elsewhere", counted(3, 4), 2, 1, true},
+		{"one of those elsewhere is not well, so none may go", counted(3, 4), 1, 2, true},
+		{"one of those there is not well: the provider sees that itself", counted(3, 4), 2, 1, true},
+		{"none elsewhere is well: more are wanted than are there, and none may go", counted(3, 4), 0, 3, true},
+		{"enough are elsewhere", counted(3, 4), 3, 0, true},
+		{"more than enough, as while a Deployment is rolled", counted(3, 4), 5, 0, true},
+		{"one of one: it may go", counted(0, 1), 0, 0, true},
+		{"no controller of its pods is known, so home lets none go", counted(0, 0), 1, math.MaxInt32, true},
+		{"home cannot count any more, and lets none go", failed, 2, math.MaxInt32, true},
+		{"home could never count for the budget as it is", never, 2, math.MaxInt32, true},
+		{"the budget is another one than was counted for", older, 2, 0, false},
+		{"it was not counted yet", policyv1.PodDisruptionBudgetStatus{}, 2, 0, false},
 	} {
-		least, known := LeastThere(&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Generation: 2}, Status: c.status}, c.there, c.elsewhere)
+		least, known := LeastThere(&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Generation: 2}, Status: c.status}, c.elsewhere)
 		if least != c.want || known != c.known {
 			t.Errorf("%s: %d (%v), want %d (%v)", c.reason, least, known, c.want, c.known)
 		}

@@ -30,6 +30,8 @@ type Rules struct {
 	// Allows says whether an address is the tenant's in the network between the clusters,
 	// so that EndpointSlices may have it. None may if nil: there is no network.
 	Allows func(netip.Addr) bool
+	// Called says that the provider's own pods may call the tenant's Services.
+	Called bool
 	// Spaces are the namespaces here of the tenant's, by their names at home.
 	Spaces map[string]string
 	// Domain is what the provider's cluster is called in its own DNS; cluster.local if empty.
@@ -61,6 +63,7 @@ func RulesOf(t v1alpha1.TenantTerms) Rules {
 	if t.Ingress != nil {
 		r.IngressClass, r.IngressHosts = t.Ingress.Class, t.Ingress.Hosts
 	}
+	r.Called = t.Callers != nil || t.Reachability == v1alpha1.ReachFull
 	r.Budgets = t.DisruptionBudgets != nil && *t.DisruptionBudgets
 	return r
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -20,6 +21,11 @@ func TestRulesOf(t *testing.T) {
 	want := Rules{Deny: []string{"Secret"}, LoadBalancers: true, IngressClass: "c", IngressHosts: []string{"h"}, Budgets: true}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+	for reason, terms := range map[string]v1alpha1.TenantTerms{"callers": {Callers: &metav1.LabelSelector{}}, "full": {Reachability: v1alpha1.ReachFull}} {
+		if !RulesOf(terms).Called {
+			t.Errorf("%s: the provider's own pods may call, and no rule says so", reason)
+		}
 	}
 	if r := RulesOf(v1alpha1.TenantTerms{DisruptionBudgets: new(false)}); r.Budgets {
 		t.Error("budgets are refused, and taken")

@@ -123,6 +123,9 @@ func unpackService(c *serviceContent, rules Rules, s *corev1.Service) string {
 		if rules.IngressClass != "" {
 			return "Services of the type ExternalName are not taken of a Tenant with spec.ingress: an Ingress would lead strangers to whatever the name means; use the name itself"
 		}
+		if rules.Called {
+			return "Services of the type ExternalName are not taken of a Tenant with spec.callers or the reachability full: pods of the provider's own that call it would be led to whatever the name means; use the name itself"
+		}
 		here, wrong := rules.alias(c.ExternalName)
 		s.Spec = corev1.ServiceSpec{Type: c.Type, ExternalName: here, SessionAffinity: corev1.ServiceAffinityNone}
 		return wrong

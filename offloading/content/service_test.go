@@ -132,6 +132,9 @@ func TestExternalName(t *testing.T) {
 	if diff := cmp.Diff(want, decoded(alias).Spec); diff != "" {
 		t.Error(diff)
 	}
+	if o, wrong := k.Decode(alias, Rules{Called: true}); o != nil || !strings.Contains(wrong, "pods of the provider's own") {
+		t.Errorf("for the provider's own pods: %+v, %q", o, wrong)
+	}
 	if o, wrong := k.Decode(alias, Rules{IngressClass: "public", IngressHosts: []string{"example.org"}}); o != nil || !strings.Contains(wrong, "an Ingress would lead strangers") {
 		t.Errorf("of a tenant with Ingresses it becomes %v, %q", o, wrong)
 	}

@@ -23,11 +23,11 @@ func (r *consumer) counted(ctx context.Context, peering string, b *policyv1.PodD
 	if f.counted = content.Counted(b); !f.counted {
 		return b, nil
 	}
-	there, elsewhere, err := r.sides(ctx, peering, b)
+	elsewhere, err := r.elsewhere(ctx, peering, b)
 	if err != nil {
 		return nil, err
 	}
-	least, known := content.LeastThere(b, there, elsewhere)
+	least, known := content.LeastThere(b, elsewhere)
 	if !known {
 		f.found = unread
 		return nil, nil
@@ -35,15 +35,15 @@ func (r *consumer) counted(ctx context.Context, peering string, b *policyv1.PodD
 	return content.WithLeast(b, least), nil
 }
 
-// sides counts the pods of a budget at a provider, and those that are ready elsewhere.
-func (r *consumer) sides(ctx context.Context, peering string, b *policyv1.PodDisruptionBudget) (there, elsewhere int32, err error) {
+// elsewhere counts the pods of a budget that are ready, but for those at a provider.
+func (r *consumer) elsewhere(ctx context.Context, peering string, b *policyv1.PodDisruptionBudget) (count int32, err error) {
 	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 	if err != nil {
 		selector = labels.Nothing() // which the API server would not take
 	}
 	list := &corev1.PodList{}
 	if err := r.client.List(ctx, list, client.InNamespace(b.Namespace), client.MatchingLabelsSelector{Selector: selector}, client.UnsafeDisableDeepCopy); err != nil {
-		return 0, 0, fmt.Errorf("listing the pods of a budget: %w", err)
+		return 0, fmt.Errorf("listing the pods of a budget: %w", err)
 	}
 	on := map[string]bool{"": false}
 	for i := range list.Items {
@@ -52,20 +52,17 @@ func (r *consumer) sides(ctx context.Context, peering string, b *policyv1.PodDis
 		if !known {
 			of, err := peeringOf(ctx, r.client, pod.Spec.NodeName)
 			if err != nil {
-				return 0, 0, err
+				return 0, err
 			}
 			is = of == peering
 			on[pod.Spec.NodeName] = is
 		}
 		_, evicted := b.Status.DisruptedPods[pod.Name]
-		switch {
-		case is && !over(pod):
-			there++
-		case !is && ready(pod) && !evicted:
-			elsewhere++
+		if !is && ready(pod) && !evicted {
+			count++
 		}
 	}
-	return there, elsewhere, nil
+	return count, nil
 }
 
 // ready says whether a pod counts for a budget.

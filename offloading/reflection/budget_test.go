@@ -1,6 +1,7 @@
 package reflection
 
 import (
+	"math"
 	"fmt"
 	"testing"
 
@@ -117,7 +118,7 @@ func TestCountedBudget(t *testing.T) {
 	w.count(b, 2, 4)
 	is("it has", 0)
 	w.count(b, 0, 0)
-	is("no controller of its pods is known: home lets none go, nor does the provider", 2)
+	is("no controller of its pods is known: home lets none go, nor does the provider", math.MaxInt32)
 	b.Spec.MaxUnavailable, b.Spec.MinAvailable = nil, new(intstr.FromInt32(7))
 	w.update(b)
 	is("a number goes as it is", 7)

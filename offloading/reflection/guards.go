@@ -63,7 +63,6 @@ func (g *Guards) Unsettled(ctx context.Context, peering string, pod *corev1.Pod)
 	if object := g.object(ctx, peering, pod, since, first); object != "" && g.waits.clock.Since(since) < heldFor {
 		return object, again, nil
 	}
-	g.waits.over(pod)
 	return "", 0, nil
 }
 

@@ -102,6 +102,8 @@ func TestNeedsRefused(t *testing.T) {
 		t.Fatalf("answered %s", got)
 	}
 	w.waitsFor(g, "its name is taken", pod, "")
+	w.clock.Step(heldFor)
+	w.waitsFor(g, "it is tried again, as its provider did not take it", pod, "")
 }
 
 // TestNeedsBounded: a pod waits ten seconds for what cannot be found out.

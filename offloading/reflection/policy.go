@@ -106,7 +106,7 @@ func (r *provider) tenantSpaces(ctx context.Context, c *claim) error {
 	c.rules.Spaces = map[string]string{}
 	for _, home := range slices.Sorted(maps.Keys(m.Status.Namespaces)) {
 		mapped := m.Status.Namespaces[home]
-		if mapped.Phase != v1alpha1.MappingReady || mapped.Name == "" {
+		if mapped.Phase == v1alpha1.MappingRefused || mapped.Name == "" {
 			continue
 		}
 		ours, err := r.space(ctx, mapped.Name, c.tenant, home)

@@ -68,6 +68,16 @@ func judge(c claim) deed {
 		d.reason, d.message = v1alpha1.ReasonRefused, bad
 		return d
 	}
+	missing := func() deed {
+		if !c.place.over { // what was made before stays until it is known
+			d.remove = nil
+		}
+		d.reason, d.message = v1alpha1.ReasonNamespaceMissing, "the namespace mapped for "+home.Namespace+" is not ready"
+		return d
+	}
+	if c.kind.Name == kindService && c.place.name == "" {
+		return missing() // what one of the type ExternalName means is not known without it
+	}
 	want, wrong := c.kind.Decode(c.shadow.Spec.Object, c.rules)
 	switch {
 	case wrong != "":
@@ -75,11 +85,7 @@ func judge(c claim) deed {
 	case misplaced(c, want) != "":
 		return refuse(v1alpha1.ReasonRefused, misplaced(c, want))
 	case c.place.name == "":
-		if !c.place.over { // what was made before stays until it is known
-			d.remove = nil
-		}
-		d.reason, d.message = v1alpha1.ReasonNamespaceMissing, "the namespace mapped for "+home.Namespace+" is not ready"
-		return d
+		return missing()
 	}
 	if reason, message := unserved(c, want); reason != "" {
 		return refuse(reason, message)

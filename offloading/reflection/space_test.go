@@ -213,6 +213,13 @@ func TestAliasTravels(t *testing.T) {
 	s.Spec.ExternalName = "web." + w.home + ".svc.cluster.local"
 	w.update(s)
 	is("home's own Service", corev1.ServiceTypeExternalName, "web."+w.remote+".svc.cluster.local")
+	w.mapped(v1alpha1.MappedNamespace{Name: w.remote, Phase: v1alpha1.MappingPending})
+	w.both("base")
+	if got := there(); got == nil || got.Spec.ExternalName != "web."+w.remote+".svc.cluster.local" || w.answer("base") != "False/NamespaceMissing" {
+		t.Errorf("its namespace is not ready for a moment: %+v, %s", got, w.answer("base"))
+	}
+	w.mapped(v1alpha1.MappedNamespace{Name: w.remote, Phase: v1alpha1.MappingReady})
+	is("it is again", corev1.ServiceTypeExternalName, "web."+w.remote+".svc.cluster.local")
 	s = get(w, w.home, "base", s)
 	s.Spec.ExternalName = "web.kube-system.svc.cluster.local"
 	w.update(s)

@@ -19,7 +19,8 @@ const (
 	maxWaits, waitsKept = 10_000, time.Minute
 )
 
-// waits remembers since when pods wait for the objects that they refer to, by this process' clock, and
+// waits remembers since when pods wait for the objects that they refer to, by this process' clock, also when
+// they have waited: one that is asked for again, as its provider did not take it, does not wait again. And
 // when each object was last asked for. Both may be lost: then an object is read once more.
 type waits struct {
 	clock clock.PassiveClock
@@ -62,13 +63,6 @@ func (w *waits) since(pod *corev1.Pod) (since time.Time, first bool) {
 		w.put(pod.UID, since)
 	}
 	return since, !known
-}
-
-// over forgets a pod that waits no more.
-func (w *waits) over(pod *corev1.Pod) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.pods, pod.UID)
 }
 
 // awaited says whether an object was asked for after it was read.

@@ -37,8 +37,12 @@ type tally struct {
 	failed  int
 }
 
-// maxOutput bounds the lines kept of each test, the newest stay.
-const maxOutput = 400
+const (
+	// maxOutput bounds the lines kept of each test, the newest stay, and with them the first ones:
+	// what went wrong is often told before long dumps.
+	maxOutput = 400
+	headLines = 100
+)
 
 // add takes one line of output and returns the part of it that people read.
 func (t *tally) add(line string) string {
@@ -54,7 +58,7 @@ func (t *tally) add(line string) string {
 	case "output", "build-output":
 		c.output = append(c.output, e.Output)
 		if len(c.output) > 2*maxOutput {
-			c.output = slices.Clone(c.output[len(c.output)-maxOutput:])
+			c.output = append(c.output[:headLines:headLines], c.output[len(c.output)-maxOutput+headLines:]...)
 		}
 		return e.Output
 	case "run":
@@ -151,27 +155,51 @@ func (n *counts) fail(name string, c *testCase) {
 }
 
 const (
-	// reasonLines and reasonWidth bound what the summary says of a failure, for those who
+	// reasonWidth bounds what the summary says of a failure, for those who
 	// see nothing else.
-	reasonLines, reasonWidth = 3, 300
+	reasonWidth = 300
+	// tellings is how much of what a test said is shown, and tellingLines how much of each.
+	tellings, tellingLines = 3, 3
 )
 
-// told matches lines in which tests say what is wrong.
-var told = regexp.MustCompile(`^\s*[\w-]+\.go:\d+(:\d+)?: |^panic: |DATA RACE|undefined: `)
+// told matches lines in which tests say what is wrong, and dumped those with which the tests
+// of clusters begin to show these.
+var (
+	told   = regexp.MustCompile(`^\s*[\w-]+\.go:\d+(:\d+)?: |^panic: |DATA RACE|undefined: `)
+	dumped = regexp.MustCompile(`\.go:\d+: [\w-]+\$ kubectl `)
+)
 
-// reason is the first of what a test said, as far as it says what is wrong.
+// reason is what a test said that says what is wrong: the last before it began to show how things
+// are, the first if it did not.
 func (c *testCase) reason() []string {
 	all := slices.DeleteFunc(c.lines(), func(line string) bool {
 		return strings.TrimSpace(line) == "" || strings.HasPrefix(strings.TrimSpace(line), "--- FAIL") || strings.TrimSpace(line) == "FAIL"
 	})
-	said := slices.DeleteFunc(slices.Clone(all), func(line string) bool { return !told.MatchString(line) })
-	if len(said) == 0 {
-		said = all
+	showed := slices.IndexFunc(all, dumped.MatchString)
+	if showed >= 0 {
+		all = all[:showed]
 	}
-	said = slices.Clone(said[:min(len(said), reasonLines)]) // what comes after it is often a dump
-	for i, line := range said {
-		line = strings.TrimSpace(line)
-		said[i] = line[:min(len(line), reasonWidth)]
+	var parts [][]string
+	for _, line := range all {
+		switch {
+		case told.MatchString(line):
+			parts = append(parts, []string{line})
+		case len(parts) > 0 && strings.HasPrefix(line, "        "): // it goes on
+			parts[len(parts)-1] = append(parts[len(parts)-1], line)
+		}
+	}
+	if len(parts) == 0 && len(all) > 0 {
+		parts = [][]string{all}
+	}
+	if showed >= 0 {
+		parts = parts[max(0, len(parts)-tellings):]
+	}
+	var said []string
+	for _, part := range parts[:min(len(parts), tellings)] {
+		for _, line := range part[:min(len(part), tellingLines)] {
+			line = strings.TrimSpace(line)
+			said = append(said, line[:min(len(line), reasonWidth)])
+		}
 	}
 	return said
 }

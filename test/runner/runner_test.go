@@ -74,8 +74,40 @@ func TestTallyKeepsOutput(t *testing.T) {
 	}
 	got.add(ended("fail", "a", "TestX"))
 	lines := got.result().output
+	if lines[0] != "line 0" {
+		t.Errorf("the first line is %q", lines[0])
+	}
 	if last := lines[len(lines)-1]; last != "line "+strconv.Itoa(3*maxOutput-1) || len(lines) > 2*maxOutput {
 		t.Errorf("kept %d lines ending in %q, want at most %d, the last one among them", len(lines), last, 2*maxOutput)
+	}
+}
+
+// TestReason holds that the summary says why a test failed, though it logs before and dumps after.
+func TestReason(t *testing.T) {
+	cases := []struct {
+		name string
+		says []string
+		want []string
+	}{
+		{"the first of many", []string{"=== RUN   TestX", "    a_test.go:1: one", "    a_test.go:2: two", "    a_test.go:3: three", "    a_test.go:4: four", "--- FAIL: TestX (0.00s)"},
+			[]string{"a_test.go:1: one", "a_test.go:2: two", "a_test.go:3: three"}},
+		{"with how it goes on", []string{"    a_test.go:1: running x: exit status 1", "        error: no metrics", "        two", "        three"},
+			[]string{"a_test.go:1: running x: exit status 1", "error: no metrics", "two"}},
+		{"the last before a dump", []string{"    a_test.go:1: one", "    a_test.go:2: two", "    a_test.go:3: three", "    a_test.go:4: wrong", "    b_test.go:9: milan-2$ kubectl get pods", "        web", "    a_test.go:5: after"},
+			[]string{"a_test.go:2: two", "a_test.go:3: three", "a_test.go:4: wrong"}},
+		{"a panic", []string{"panic: nil map [recovered]", "goroutine 1"}, []string{"panic: nil map [recovered]"}},
+		{"nothing of that kind", []string{"exit status 2", "out of memory"}, []string{"exit status 2", "out of memory"}},
+	}
+	for _, c := range cases {
+		var got tally
+		got.add(began("a", "TestX"))
+		for _, line := range c.says {
+			got.add(fmt.Sprintf(`{"Action":"output","Package":"a","Test":"TestX","Output":%q}`, line+"\n"))
+		}
+		got.add(ended("fail", "a", "TestX"))
+		if said := got.result().reasons["a TestX"]; !slices.Equal(said, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, said, c.want)
+		}
 	}
 }
 
