@@ -1,8 +1,8 @@
 package reflection
 
 import (
-	"math"
 	"fmt"
+	"math"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
