@@ -75,6 +75,9 @@ type note struct {
 	// concluded is when it was read that is so.
 	concluded time.Time
 	known     known
+	// removed is the ShadowObject that was deleted last, at removedAt; the mirror may show it still.
+	removed   types.UID
+	removedAt time.Time
 	// shown is what the NamespaceMap says of it; nothing if it is empty.
 	shown v1alpha1.ReflectedObject
 }
@@ -136,6 +139,9 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	if err == nil && p.told == "" && (p.create || p.change) {
 		n.renew = f.renew
 	}
+	if err == nil && p.remove {
+		n.removed, n.removedAt = f.there.UID, f.now
+	}
 	about := home
 	if f.bereft != "" && p.told == "" && err == nil {
 		about.Kind, about.Name, p.verdict = kindService, f.bereft, verdict{told: toldBereft, reason: v1alpha1.ReasonEndpointsMissing}
@@ -143,7 +149,7 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	r.tell(peering, about, f, p.verdict, want.pods, &n)
 	n.settle(f, decided, p, err)
 	before := n.shown
-	n.shown = shownOf(about, p, f.there)
+	n.shown = shownOf(about, p, f.stays())
 	p.again = r.tellAddresses(peering, home, f, &n, p.again)
 	if !f.wanted && f.there == nil && !(want.is && n.minted.early(now) > 0) { // one that goes is seen to be gone
 		r.notes.forget(req.NamespacedName)
@@ -212,7 +218,7 @@ func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind c
 	s := &v1alpha1.ShadowObject{}
 	switch err := peer.Reader().Get(ctx, client.ObjectKey{Namespace: peer.TenantNamespace(), Name: v1alpha1.ShadowObjectName(home)}, s); {
 	case err == nil:
-		f.there = s
+		f.there, f.going = s, s.DeletionTimestamp != nil || s.UID == n.removed && f.now.Sub(n.removedAt) < rereadEvery
 	case !apierrors.IsNotFound(err):
 		return nil, nil
 	}
@@ -249,6 +255,7 @@ func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind c
 		return f, nil
 	}
 	n.read, n.known = f.now, known{}
+	r.waits.met(want.pods, f.now)
 	err = r.read(ctx, f, peering, kind, home, want.ruled)
 	f.known.terms, f.known.pods = terms, pods
 	switch {

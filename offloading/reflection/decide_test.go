@@ -28,8 +28,6 @@ func TestDecide(t *testing.T) {
 	home := v1alpha1.HomeObject{Kind: "Secret", Namespace: "shop", Name: "registry"}
 	there := shadowOf(home, "new")
 	older := shadowOf(home, "old")
-	ending := shadowOf(home, "old")
-	ending.DeletionTimestamp = &metav1.Time{Time: now}
 	said := func(reason string, generation int64) *v1alpha1.ShadowObject {
 		s := shadowOf(home, "new")
 		s.Generation = 2
@@ -48,10 +46,12 @@ func TestDecide(t *testing.T) {
 		{reason: "nobody has named it for a minute", facts: facts{offloaded: true, there: there, unwanted: now.Add(-grace)}, want: plan{remove: true}},
 		{reason: "nobody has named it, and it is gone from home", facts: facts{offloaded: true, found: absent, there: there, unwanted: now}, want: plan{remove: true}},
 		{reason: "nobody has named it, and a rule keeps it home", facts: facts{offloaded: true, found: present, there: there, unwanted: now}, want: plan{remove: true}},
+		{reason: "nobody has named it, and it was deleted", facts: facts{offloaded: true, there: there, going: true, unwanted: now.Add(-grace)}, want: plan{again: rereadEvery}},
+		{reason: "it travels no more, and was deleted", facts: facts{wanted: true, offloaded: true, found: present, wrong: "no", there: there, going: true}, want: plan{again: rereadEvery}, told: "no"},
 		{reason: "a new one", facts: facts{wanted: true, offloaded: true, found: present, text: "new"}, want: plan{create: true, again: rereadEvery}},
 		{reason: "all is well", facts: facts{wanted: true, offloaded: true, found: present, text: "new", there: there}, want: plan{again: rereadEvery}},
 		{reason: "the content has changed", facts: facts{wanted: true, offloaded: true, found: present, text: "new", there: older}, want: plan{change: true, again: rereadEvery}},
-		{reason: "the earlier one is going", facts: facts{wanted: true, offloaded: true, found: present, text: "new", there: ending}, want: plan{again: soon}},
+		{reason: "the earlier one is going", facts: facts{wanted: true, offloaded: true, found: present, text: "new", there: older, going: true}, want: plan{again: soon}},
 		{reason: "not offloaded: nothing travels", facts: facts{wanted: true, found: present, text: "new"}, want: plan{again: rightsRetry}},
 		{reason: "not offloaded any more: what is there stays for the pods", facts: facts{wanted: true, there: there}, want: plan{again: rightsRetry}},
 		{reason: "not to be read", facts: facts{wanted: true, offloaded: true, there: there}, want: plan{again: rightsRetry}},

@@ -141,7 +141,7 @@ func (g *Guards) answered(ctx context.Context, peering string, home v1alpha1.Hom
 // settle notes which version of an object the provider has, or is not to have. What went wrong, and
 // what has to wait for the mirror, says nothing.
 func (n *note) settle(f *facts, decided, done plan, err error) {
-	carried := done.create || done.change || f.there != nil && !done.remove
+	carried := done.create || done.change || f.stays() != nil && !done.remove
 	refused := done.refused && done.told != decided.told // by its API server, which keeps no answer
 	switch {
 	case err != nil || !f.wanted || !f.offloaded:

@@ -67,7 +67,7 @@ func (k known) good(terms string, now time.Time, least time.Duration) bool {
 // carried says whether a provider has the object as it is known, so that it need not be read.
 func (k known) carried(f *facts, terms string, pods uint64) bool {
 	return k.sent != "" && k.pods == pods && k.good(terms, f.now, almost) &&
-		f.there != nil && f.there.DeletionTimestamp == nil && f.there.Annotations[v1alpha1.AnnotationApplied] == k.sent
+		f.stays() != nil && f.there.Annotations[v1alpha1.AnnotationApplied] == k.sent
 }
 
 // terms are what decides, beside the object, whether and how it travels: the version of the rules of its

@@ -127,10 +127,10 @@ func TestNeedsSoon(t *testing.T) {
 	w, g := needing(t)
 	w.create(pullSecret(w.home, "pull", "s3cret"))
 	wakers := wakers{cache: w.raw, fleet: w, waits: w.consumer.waits, spaces: w.consumer.spaces}
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	t.Cleanup(q.ShutDown)
 	came := func(name string) *corev1.Pod {
 		p := w.pod(name, "pull")
-		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-		defer q.ShutDown()
 		wakers.pods().Create(ctx, event.CreateEvent{Object: p}, q)
 		return p
 	}
@@ -171,6 +171,16 @@ func TestNeedsSoon(t *testing.T) {
 	if got := look(); got <= awaitedEvery || w.reads != reads+1 {
 		t.Errorf("nobody waits: again in %s, %d reads more", got, w.reads-reads-1)
 	}
+	fifth := w.pod("fifth", "pull")
+	w.clock.Step(readEvery)
+	look() // for another reason
+	w.clock.Step(awaitedEvery)
+	wakers.pods().Create(ctx, event.CreateEvent{Object: fifth}, q)
+	look()
+	if w.reads != reads+2 {
+		t.Errorf("%d reads for a pod that was seen before its event", w.reads-reads-1)
+	}
+	w.waitsFor(g, "the one whose event is late", fifth, "")
 }
 
 // TestWaits: what is remembered of pods and objects is bounded, and is not lost while it is young.

@@ -173,6 +173,7 @@ func TestRequests(t *testing.T) {
 	if err := mgr.Add(links); err != nil {
 		t.Fatal(err)
 	}
+	w.robot(v1alpha1.TokensAllow) // these rules are known before anything is counted
 	w.create(pullSecret(w.home, "stays", "s3cret"))
 	w.pod("stays", "stays")
 	w.start(mgr)
@@ -183,7 +184,7 @@ func TestRequests(t *testing.T) {
 
 	w.create(pullSecret(w.home, "own", "s3cret"))
 	w.create(configMap(w.home, "own", map[string]string{"a": "1"}))
-	pod, tokens := w.podWithTokens(v1alpha1.TokensAllow, func(spec *corev1.PodSpec) {
+	pod, tokens := w.robotPod(func(spec *corev1.PodSpec) {
 		spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "own"}}
 		spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: named("own")}}}
 	})

@@ -55,6 +55,7 @@ type facts struct {
 	bereft    string                        // of a slice, the Service that lacks endpoints there as they have no address
 	home      *metav1.PartialObjectMetadata // a present one, without content
 	there     *v1alpha1.ShadowObject
+	going     bool      // what is there was deleted
 	unwanted  time.Time // since when no pod needs it
 	missing   time.Time // since when one is not there that only who looks for it finds, if it may be looked for soon
 	// known is what to remember of a present one that is in no cache. If that was known already, the object is fresh, and
@@ -91,25 +92,35 @@ func decide(f facts) plan {
 		return plan{}
 	case !f.wanted && f.offloaded && !f.tokens && f.found == unread && f.now.Sub(f.unwanted) < grace:
 		return plan{again: grace - f.now.Sub(f.unwanted)}
+	case !f.wanted && f.going:
+		return plan{again: rereadEvery}
 	case !f.wanted:
 		return plan{remove: true}
 	case !f.offloaded || f.found == unread: // what is there stays
 		return plan{again: rightsRetry}
 	case f.found == absent:
-		return plan{remove: f.there != nil, verdict: verdict{told: "there is no such " + f.kind + " in this namespace"}, again: f.sought()}
+		return plan{remove: f.stays() != nil, verdict: verdict{told: "there is no such " + f.kind + " in this namespace"}, again: f.sought()}
 	case f.wrong != "":
-		return plan{remove: f.there != nil, verdict: verdict{f.wrong, f.reason, f.reason != ""}, again: rereadEvery}
+		return plan{remove: f.stays() != nil, verdict: verdict{f.wrong, f.reason, f.reason != ""}, again: rereadEvery}
 	case f.empty:
-		return plan{remove: f.there != nil, again: rereadEvery}
+		return plan{remove: f.stays() != nil, again: rereadEvery}
 	case f.there == nil:
 		return plan{create: true, verdict: verdict{told: f.cut}, again: f.again()}
-	case f.there.DeletionTimestamp != nil:
+	case f.going:
 		return plan{again: soon}
 	}
 	change := !f.fresh && f.there.Annotations[v1alpha1.AnnotationApplied] != hash(f.text)
 	verdict := answer(f.kind, f.there)
 	verdict.told = cmp.Or(verdict.told, f.cut)
 	return plan{change: change, verdict: verdict, again: f.again()}
+}
+
+// stays is what is there, if it was not deleted.
+func (f facts) stays() *v1alpha1.ShadowObject {
+	if f.going {
+		return nil
+	}
+	return f.there
 }
 
 // again is when to look at an object that is as it should be.

@@ -23,9 +23,21 @@ import (
 // and one for vault, in a namespace with a knob as given, and returns the name of the Secret.
 func (w *world) podWithTokens(knob v1alpha1.TokenPolicy, edits ...func(*corev1.PodSpec)) (*corev1.Pod, string) {
 	w.t.Helper()
+	w.robot(knob)
+	return w.robotPod(edits...)
+}
+
+// robot is the service account of such pods, and what it needs.
+func (w *world) robot(knob v1alpha1.TokenPolicy) {
+	w.t.Helper()
 	w.create(&corev1.ServiceAccount{ObjectMeta: objectMeta(w.home, "robot")})
 	w.create(&corev1.ConfigMap{ObjectMeta: objectMeta(w.home, "kube-root-ca.crt"), Data: map[string]string{"ca.crt": "home's"}})
 	w.create(&v1alpha1.NamespaceOffloading{ObjectMeta: objectMeta(w.home, v1alpha1.OffloadingName), Spec: v1alpha1.NamespaceOffloadingSpec{ServiceAccountTokens: knob}})
+}
+
+// robotPod is a pod with tokens, and the name of the Secret that carries them.
+func (w *world) robotPod(edits ...func(*corev1.PodSpec)) (*corev1.Pod, string) {
+	w.t.Helper()
 	token := func(path, audience string, seconds int64) corev1.VolumeProjection {
 		return corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: path, Audience: audience, ExpirationSeconds: ptr.To(seconds)}}
 	}

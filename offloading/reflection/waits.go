@@ -34,22 +34,46 @@ func newWaits(c clock.PassiveClock) *waits {
 	return &waits{clock: c, pods: map[types.UID]time.Time{}, objects: map[types.NamespacedName]time.Time{}}
 }
 
+// waiting says that a pod has not begun yet.
+func waiting(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodPending && pod.Status.PodIP == "" && pod.DeletionTimestamp == nil
+}
+
 // begin remembers that a pod has just come, which waits for these objects.
 func (w *waits) begin(pod *corev1.Pod, all []reconcile.Request) {
-	if w == nil || len(all) == 0 || pod.Status.Phase != corev1.PodPending || pod.Status.PodIP != "" || pod.DeletionTimestamp != nil {
+	if w == nil || len(all) == 0 || !waiting(pod) {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.clock.Now()
-	if _, known := w.pods[pod.UID]; !known {
-		w.put(pod.UID, now)
+	since, known := w.pods[pod.UID]
+	if !known {
+		since = now
+		w.put(pod.UID, since)
 	}
 	if len(w.objects) >= maxWaits {
 		maps.DeleteFunc(w.objects, func(_ types.NamespacedName, at time.Time) bool { return now.Sub(at) > waitsKept })
 	}
 	for _, r := range all {
-		w.objects[r.NamespacedName] = now
+		if since.After(w.objects[r.NamespacedName]) {
+			w.objects[r.NamespacedName] = since
+		}
+	}
+}
+
+// met takes note of pods that were seen beside an object which is read now, as the event of their coming may be
+// behind: what is read now need not be read for them again.
+func (w *waits) met(pods []*corev1.Pod, now time.Time) {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, pod := range pods {
+		if _, known := w.pods[pod.UID]; !known && waiting(pod) {
+			w.put(pod.UID, now)
+		}
 	}
 }
 
