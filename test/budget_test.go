@@ -10,6 +10,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -128,11 +129,19 @@ func ingresses(t *testing.T, c *continuum) {
 	}
 	s.eventually(t, offloadLimit, "home is told why the other one is not there", func() error {
 		out, err := s.kubectl(t, "get", "events", "--field-selector", "reason=NotReflected", "-o", "custom-columns=NAME:.involvedObject.name,SAYS:.message")
-		if err == nil && !strings.Contains(out, "bank.example") {
+		if err == nil && !strings.Contains(out, "Ingress foreign is not carried to milan: the provider refuses it") {
 			err = fmt.Errorf("the events are\n%s", out)
 		}
 		return err
 	})
+	home := v1alpha1.HomeObject{Kind: "Ingress", Namespace: s.name, Name: "foreign"}
+	asked, err := get[v1alpha1.ShadowObject](c, "milan", v1alpha1.TenantNamespace("rome"), v1alpha1.ShadowObjectName(home))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cond := meta.FindStatusCondition(asked.Status.Conditions, v1alpha1.ConditionAccepted); cond == nil || !strings.Contains(cond.Message, "bank.example") {
+		t.Errorf("milan's owner sees %+v, want the host that is not rome's", cond)
+	}
 	if _, err := get[networkingv1.Ingress](c, "milan", there, "foreign"); !apierrors.IsNotFound(err) {
 		t.Errorf("an Ingress at milan for a host that is not rome's: %v, want none", err)
 	}
