@@ -1,7 +1,9 @@
 package test
 
 import (
+	"crypto/sha256"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -27,14 +29,18 @@ func reflection(t *testing.T, c *continuum) {
 		Selector: map[string]string{"app": "reads"}, Ports: []corev1.ServicePort{{Port: 80}}}})
 	s.create(t, &corev1.Secret{ObjectMeta: named("login"), Data: map[string][]byte{"password": []byte("hunter2")}})
 	s.create(t, &corev1.Secret{ObjectMeta: named("private"), Data: map[string][]byte{"key": []byte("x")}})
-	pod := s.script("reads", `echo "$COLOR $password $(cat /etc/app/app.conf) $(cat /etc/both/password)"; while sleep 1; do cat /etc/app/app.conf; done`)
+	large := make([]byte, 1000<<10) // several ShadowObjects
+	_, _ = rand.NewChaCha8([32]byte{}).Read(large)
+	s.create(t, &corev1.ConfigMap{ObjectMeta: named("large"), BinaryData: map[string][]byte{"all": large}})
+	pod := s.script("reads", `sha256sum /etc/large/all; echo "$COLOR $password $(cat /etc/app/app.conf) $(cat /etc/both/password)"; while sleep 1; do cat /etc/app/app.conf; done`)
 	main := &pod.Spec.Containers[0]
 	main.Env = []corev1.EnvVar{{Name: "COLOR", ValueFrom: &corev1.EnvVarSource{
 		ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}, Key: "color"}}}}
 	main.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "login"}}}}
-	main.VolumeMounts = []corev1.VolumeMount{{Name: "app", MountPath: "/etc/app"}, {Name: "both", MountPath: "/etc/both"}}
+	main.VolumeMounts = []corev1.VolumeMount{{Name: "app", MountPath: "/etc/app"}, {Name: "both", MountPath: "/etc/both"}, {Name: "large", MountPath: "/etc/large"}}
 	pod.Spec.Volumes = []corev1.Volume{
 		{Name: "app", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}},
+		{Name: "large", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "large"}}}},
 		{Name: "both", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 			{Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "login"}}}}}}},
 	}
@@ -58,6 +64,9 @@ func reflection(t *testing.T, c *continuum) {
 		}
 	}
 	s.eventually(t, offloadLimit, "the pod sees what it refers to", logs("blue hunter2 depth=3 hunter2"))
+	if err := logs(fmt.Sprintf("%x  /etc/large/all", sha256.Sum256(large)))(); err != nil {
+		t.Errorf("of 1,000 KiB in a ConfigMap: %v", err)
+	}
 	if _, err := get[corev1.Secret](c, "milan", there, "private"); !apierrors.IsNotFound(err) {
 		t.Errorf("a Secret at milan that no pod refers to: %v, want none", err)
 	}

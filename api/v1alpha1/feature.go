@@ -32,6 +32,8 @@ const (
 	FeatureOnward = "onward/v1"
 	// FeatureServiceFamilies is that Services say which families of addresses they have.
 	FeatureServiceFamilies = featureReflection + "service.ipfamilies/v1"
+	// FeatureParts is that an object may be on several ShadowObjects.
+	FeatureParts = featureReflection + "parts/v1"
 	// featureReflection begins the words of the kinds that travel.
 	featureReflection = "reflection."
 )

@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,7 +24,7 @@ import (
 // +kubebuilder:printcolumn:name=Namespace,type=string,JSONPath=`.status.ref.namespace`
 // +kubebuilder:printcolumn:name=Reason,type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].reason`
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z][a-z0-9]{0,62}-[0-9a-f]{40}$')",message="metadata.name: must be the kind in lower case, a dash and a hash of namespace and name at home"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z][a-z0-9]{0,62}-[0-9a-f]{40}(-[1-9][0-9]?)?$')",message="metadata.name: must be the kind in lower case, a dash and a hash of namespace and name at home, and of a part a dash and its number"
 type ShadowObject struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -45,12 +46,28 @@ type ShadowObjectSpec struct {
 
 	// Object is what travels of the object, in JSON: its labels, its annotations, and as
 	// content what its kind says, of a Secret type and data. It is a text so that its
-	// length has a bound without any process having to look at it: 64 KiB of data, and what
-	// their coding adds.
+	// length has a bound without any process having to look at it. Of a longer one it is the
+	// beginning, see parts.
 	//
 	// +kubebuilder:validation:MinLength=2
 	// +kubebuilder:validation:MaxLength=92160
 	Object string `json:"object"`
+
+	// Parts is on how many ShadowObjects the text is, if it is longer than one may have: this
+	// one, and as many as it takes of the names ShadowObjectPart(name, 1) and so on, of the same home. These
+	// were written before.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=2
+	// +kubebuilder:validation:Maximum=24
+	Parts int32 `json:"parts,omitempty"`
+
+	// Hash of the whole text, if it has parts: the first 32 hexadecimal digits of its SHA-256.
+	// While the parts that are there give another one, the object stays as it is.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	Hash string `json:"hash,omitempty"`
 }
 
 // HomeObject names an object of a consumer.
@@ -75,6 +92,26 @@ type HomeObject struct {
 func ShadowObjectName(home HomeObject) string {
 	sum := sha256.Sum256([]byte(home.Namespace + "/" + home.Name))
 	return strings.ToLower(home.Kind) + "-" + hex.EncodeToString(sum[:])[:40]
+}
+
+// MaxShadowObjectParts is how many ShadowObjects one text is on, at most.
+const MaxShadowObjectParts = 24
+
+// ShadowObjectPart is the name of the part of that number of the ShadowObject of a name, which is
+// itself the part 0.
+func ShadowObjectPart(name string, number int) string {
+	if number == 0 {
+		return name
+	}
+	return fmt.Sprintf("%s-%d", name, number)
+}
+
+// ShadowObjectOf is the name of the ShadowObject that one of a name is a part of, and says whether it is
+// another one.
+func ShadowObjectOf(name string) (whole string, part bool) {
+	kind, rest, _ := strings.Cut(name, "-")
+	hash, _, part := strings.Cut(rest, "-")
+	return kind + "-" + hash, part
 }
 
 // ShadowObjectStatus is what became of the object.

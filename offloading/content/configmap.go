@@ -16,7 +16,7 @@ type configMapContent struct {
 const rootCA = "kube-root-ca.crt"
 
 var configMaps = form[*corev1.ConfigMap, configMapContent]{
-	name: "ConfigMap", referred: true, plain: true, never: []string{rootCA},
+	name: "ConfigMap", referred: true, plain: true, long: true, never: []string{rootCA},
 	empty: func() *corev1.ConfigMap { return &corev1.ConfigMap{} },
 	list:  func() client.ObjectList { return &corev1.ConfigMapList{} },
 	pack: func(m *corev1.ConfigMap) (configMapContent, string) {

@@ -12,19 +12,23 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
 const (
-	// MaxContent is the most bytes of data that one object carries: a tenant has up to a
+	// MaxContent is the most bytes of data that a Secret or ConfigMap may have, as in Kubernetes.
+	MaxContent = 1 << 20
+	// MaxText is the most bytes of a text that carries an object, or a part of one: a tenant has up to a
 	// thousand of them in the provider's database.
-	MaxContent = 64 << 10
-	// MaxText is the most bytes of the text that carries an object: the content in base64,
-	// and a bit.
 	MaxText = 90 << 10
+	// MaxWhole is the same of a text in parts: the content in base64, and a bit more than that.
+	MaxWhole = v1alpha1.MaxShadowObjectParts * (MaxText - utf8.UTFMax)
 	// maxQuote is how much of what somebody wrote is repeated.
 	maxQuote = 80
 )
@@ -103,6 +107,8 @@ type form[O client.Object, C any] struct {
 	// plain kinds leave their labels there as well: controllers that look for them in every
 	// namespace would load what has the right one.
 	plain bool
+	// long kinds may be in parts.
+	long bool
 	// pack takes the content out of a home object; wrong is why it cannot be.
 	pack func(O) (content C, wrong string)
 	// differs, if any, says what of a home object pack turns into something else.
@@ -144,7 +150,15 @@ func (f form[O, C]) encode(obj client.Object) (string, string) {
 	if !f.plain && !f.bare {
 		e.Annotations = annotationsOf(o)
 	}
-	return e.text()
+	return e.text(f.most())
+}
+
+// most is the most bytes that a text may have.
+func (f form[O, C]) most() int {
+	if f.long {
+		return MaxWhole
+	}
+	return MaxText
 }
 
 // cut says what encode leaves out, or has otherwise.
@@ -163,8 +177,8 @@ func (f form[O, C]) cut(obj client.Object) string {
 	return cmp.Or(cut(obj.GetLabels(), labelTravels, labelsOf(obj), "labels"), cut(obj.GetAnnotations(), annotationTravels, annotationsOf(obj), "annotations"))
 }
 
-// text is what travels.
-func (e envelope[C]) text() (string, string) {
+// text is what travels, of so many bytes at most.
+func (e envelope[C]) text(most int) (string, string) {
 	var text strings.Builder
 	j := json.NewEncoder(&text)
 	j.SetEscapeHTML(false)
@@ -172,8 +186,8 @@ func (e envelope[C]) text() (string, string) {
 		return "", "it cannot be written as JSON"
 	}
 	out := strings.TrimSuffix(text.String(), "\n")
-	if len(out) > MaxText {
-		return "", fmt.Sprintf("it takes %d bytes as JSON, at most %d; split it, or use shorter keys and annotations", len(out), MaxText)
+	if len(out) > most {
+		return "", fmt.Sprintf("it takes %d bytes as JSON, at most %d; split it, or use shorter keys and annotations", len(out), most)
 	}
 	return out, ""
 }
@@ -212,8 +226,8 @@ func (f form[O, C]) missing(text string, rules Rules) (reason, message string) {
 // read takes a text apart, and says what is wrong with it.
 func (f form[O, C]) read(text string) (*envelope[C], string) {
 	switch {
-	case len(text) > MaxText:
-		return nil, fmt.Sprintf("%d bytes, at most %d", len(text), MaxText)
+	case len(text) > f.most():
+		return nil, fmt.Sprintf("%d bytes, at most %d", len(text), f.most())
 	case !strings.HasPrefix(strings.TrimLeft(text, " \t\r\n"), "{"):
 		return nil, "not a JSON object with labels, annotations and content"
 	}

@@ -31,7 +31,7 @@ var plainTypes = []corev1.SecretType{corev1.SecretTypeOpaque, corev1.SecretTypeD
 	corev1.SecretTypeBasicAuth, corev1.SecretTypeSSHAuth, corev1.SecretTypeTLS}
 
 var secrets = form[*corev1.Secret, secretContent]{
-	name: "Secret", referred: true, plain: true, secret: true,
+	name: "Secret", referred: true, plain: true, long: true, secret: true,
 	empty: func() *corev1.Secret { return &corev1.Secret{} },
 	list:  func() client.ObjectList { return &corev1.SecretList{} },
 	pack: func(s *corev1.Secret) (secretContent, string) {
@@ -68,7 +68,7 @@ func EncodeTokens(data map[string][]byte) (text, wrong string) {
 	if wrong := secrets.check(&e.Content); wrong != "" {
 		return "", wrong
 	}
-	return e.text()
+	return e.text(MaxText)
 }
 
 // HasTokens says whether an object is the Secret with the tokens of a pod.

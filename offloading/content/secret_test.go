@@ -23,7 +23,7 @@ func TestSecret(t *testing.T) {
 		{"a type of an application", secretText("helm.sh/release.v1", "release", nil), ""},
 		{"no data", `{"content":{"type":"Opaque"}}`, ""},
 		{"as large as can be", secretText("Opaque", "a", full), ""},
-		{"a byte more", secretText("Opaque", "ab", full), "65537 bytes, at most 65536"},
+		{"a byte more", secretText("Opaque", "ab", full), "1048577 bytes, at most 1048576"},
 		{"keys count", secretText("Opaque", strings.Repeat("a", 253), full), "bytes, at most"},
 		{"a token mints credentials", secretText("kubernetes.io/service-account-token", "token", nil), "do not travel"},
 		{"a bootstrap token lets nodes join", secretText("bootstrap.kubernetes.io/token", "token-id", nil), "do not travel"},
@@ -49,7 +49,7 @@ func TestEncodeSecret(t *testing.T) {
 	s := &corev1.Secret{Type: "Opaque", Data: map[string][]byte{"a": []byte(strings.Repeat("<", MaxContent-1))},
 		ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "y", Annotations: map[string]string{"kubectl.kubernetes.io/last-applied-configuration": "s3cret"}}}
 	text, wrong := Kinds["Secret"].Encode(s)
-	if wrong != "" || len(text) > MaxText || strings.Contains(text, "s3cret") {
+	if wrong != "" || len(text) > MaxWhole || strings.Contains(text, "s3cret") {
 		t.Errorf("the largest does not fit: %s, %d", wrong, len(text))
 	}
 	s.Annotations["note"] = strings.Repeat("x", maxAnnotations-10)
@@ -57,7 +57,7 @@ func TestEncodeSecret(t *testing.T) {
 		t.Errorf("annotations, which stay home, take room: %q", wrong)
 	}
 	s.Data["b"] = nil
-	if _, wrong = Kinds["Secret"].Encode(s); !strings.Contains(wrong, "65537 bytes, at most 65536") {
+	if _, wrong = Kinds["Secret"].Encode(s); !strings.Contains(wrong, "1048577 bytes, at most 1048576") {
 		t.Errorf("too large: %q", wrong)
 	}
 	s.Type = corev1.SecretTypeServiceAccountToken

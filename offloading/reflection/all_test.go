@@ -283,7 +283,7 @@ func TestAllStays(t *testing.T) {
 	w.pod("web")
 	for _, obj := range []client.Object{
 		token(w.home, "robot"), configMap(w.home, "kube-root-ca.crt", nil), pullSecret(w.home, v1alpha1.TokenSecretPrefix+"uid", "s3cret"),
-		configMap(w.home, "big", map[string]string{"a": strings.Repeat("x", 64<<10)}), configMap(w.home, "full", nil),
+		configMap(w.home, "big", map[string]string{"a": strings.Repeat("\x01", 400<<10)}), configMap(w.home, "full", nil),
 	} {
 		w.create(obj)
 	}
@@ -302,11 +302,11 @@ func TestAllStays(t *testing.T) {
 	told := map[string]int{}
 	for len(w.recorded.Events) > 0 {
 		e := <-w.recorded.Events
-		for _, words := range []string{"service-account-token", "65537 bytes, at most 65536", "403", "s3cret"} {
+		for _, words := range []string{"service-account-token", "as JSON, at most 2211744", "403", "s3cret"} {
 			told[words] += strings.Count(e, words)
 		}
 	}
-	if told["service-account-token"] != 1 || told["65537 bytes, at most 65536"] != 1 || told["403"] != 1 || told["s3cret"] != 0 {
+	if told["service-account-token"] != 1 || told["as JSON, at most 2211744"] != 1 || told["403"] != 1 || told["s3cret"] != 0 {
 		t.Error(told)
 	}
 	w.as(kindConfigMap, "kube-root-ca.crt")

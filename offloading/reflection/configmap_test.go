@@ -171,16 +171,16 @@ func TestConfigMapConflict(t *testing.T) {
 func TestConfigMapStays(t *testing.T) {
 	t.Parallel()
 	w := newMaps(t)
-	big := configMap(w.home, "big", map[string]string{"a": strings.Repeat("x", 64<<10)})
+	big := configMap(w.home, "big", map[string]string{"a": strings.Repeat("\x01", 400<<10)})
 	w.create(big)
 	w.readsMaps("web", false, "big", "missing")
 	w.readsMaps("soft", true, "missing")
 	w.both("big")
 	w.both("big")
-	if w.shadow("big") != nil || w.told("65537 bytes, at most 65536") != 2 {
+	if w.shadow("big") != nil || w.told("as JSON, at most 2211744") != 2 {
 		t.Error("the bound does not hold, or is not said")
 	}
-	big.Data["a"] = big.Data["a"][1:]
+	big.Data["a"] = big.Data["a"][:14<<10] // six times that as JSON
 	w.update(big)
 	w.both("big")
 	if made := w.madeMap("big"); made == nil || made.Data["a"] != big.Data["a"] {

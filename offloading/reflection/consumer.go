@@ -139,7 +139,7 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	if err == nil && p.told == "" && (p.create || p.change) {
 		n.renew = f.renew
 	}
-	if err == nil && p.remove {
+	if err == nil && p.remove && f.there != nil {
 		n.removed, n.removedAt = f.there.UID, f.now
 	}
 	about := home
@@ -151,7 +151,7 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	before := n.shown
 	n.shown = shownOf(about, p, f.stays())
 	p.again = r.tellAddresses(peering, home, f, &n, p.again)
-	if !f.wanted && f.there == nil && !(want.is && n.minted.early(now) > 0) { // one that goes is seen to be gone
+	if !f.wanted && f.there == nil && len(f.parts) == 0 && !(want.is && n.minted.early(now) > 0) { // one that goes is seen to be gone
 		r.notes.forget(req.NamespacedName)
 	} else {
 		r.notes.put(req.NamespacedName, func(is note) note {
@@ -221,6 +221,9 @@ func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind c
 		f.there, f.going = s, s.DeletionTimestamp != nil || s.UID == n.removed && f.now.Sub(n.removedAt) < rereadEvery
 	case !apierrors.IsNotFound(err):
 		return nil, nil
+	}
+	if kind.Referred && !f.tokens {
+		f.parts = partsOf(ctx, peer, v1alpha1.ShadowObjectName(home))
 	}
 	if kind.Name == kindSlice && r.addresses != nil && !r.addresses.Known() {
 		return nil, nil
@@ -344,6 +347,9 @@ func (r *consumer) encode(ctx context.Context, f *facts, peering string, there v
 	}
 	sent := without(there, told)
 	f.text, f.wrong = kind.Encode(sent)
+	if wrong := tooLong(there, f.text); wrong != "" {
+		f.text, f.wrong, f.reason = "", wrong, v1alpha1.ReasonUnsupported
+	}
 	f.cut = kind.Cut(sent)
 	return nil
 }
@@ -354,19 +360,28 @@ func (r *consumer) apply(ctx context.Context, peer Peer, home v1alpha1.HomeObjec
 	defer cancel()
 	s := &v1alpha1.ShadowObject{ObjectMeta: objectMeta(peer.TenantNamespace(), v1alpha1.ShadowObjectName(home))}
 	var err error
+	var pieces []string
+	if p.create || p.change {
+		pieces = content.Split(f.text)
+		err = r.writeParts(ctx, peer, home, f.parts, pieces)
+	}
 	switch {
+	case err != nil:
 	case p.create:
 		r.meter.calls.WithLabelValues("create").Inc()
 		s.Labels = map[string]string{v1alpha1.LabelManagedBy: manager}
 		s.Annotations = f.annotations()
-		s.Spec = v1alpha1.ShadowObjectSpec{Home: home, Object: f.text}
+		s.Spec = f.spec(home, pieces)
 		err = peer.Client().Create(ctx, s)
 	case p.change:
 		r.meter.calls.WithLabelValues("patch").Inc()
-		err = peer.Client().Patch(ctx, s, change(f))
+		err = peer.Client().Patch(ctx, s, change(f, pieces))
 	case p.remove:
 		r.meter.calls.WithLabelValues("delete").Inc()
 		err = client.IgnoreNotFound(peer.Client().Delete(ctx, s, client.Preconditions{UID: &f.there.UID}))
+	}
+	if err == nil {
+		err = r.dropParts(ctx, peer, p.drop)
 	}
 	switch {
 	case err == nil:
@@ -388,15 +403,33 @@ func (r *consumer) apply(ctx context.Context, peer Peer, home v1alpha1.HomeObjec
 }
 
 // change is the patch that gives a ShadowObject another text.
-func change(f *facts) client.Patch {
-	body, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"annotations": f.annotations()},
-		"spec":     map[string]string{"object": f.text},
-	})
+func change(f *facts, pieces []string) client.Patch {
+	spec := map[string]any{"object": pieces[0]}
+	if parts := f.there.Spec.Parts; parts > 0 {
+		spec["parts"], spec["hash"] = nil, nil
+	}
+	if len(pieces) > 1 {
+		spec["parts"], spec["hash"] = len(pieces), hash(f.text)
+	}
+	return patchOf(f.annotations(), spec)
+}
+
+// patchOf is the patch that sets annotations and fields of the spec.
+func patchOf(annotations map[string]string, spec map[string]any) client.Patch {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}, "spec": spec})
 	if err != nil {
-		panic(err) // maps of strings
+		panic(err) // maps of strings and numbers
 	}
 	return client.RawPatch(types.MergePatchType, body)
+}
+
+// spec is that of a new ShadowObject.
+func (f facts) spec(home v1alpha1.HomeObject, pieces []string) v1alpha1.ShadowObjectSpec {
+	s := v1alpha1.ShadowObjectSpec{Home: home, Object: pieces[0]}
+	if len(pieces) > 1 {
+		s.Parts, s.Hash = int32(len(pieces)), hash(f.text)
+	}
+	return s
 }
 
 // nameOf is what an event about an object needs of it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,7 +68,7 @@ func (k known) good(terms string, now time.Time, least time.Duration) bool {
 // carried says whether a provider has the object as it is known, so that it need not be read.
 func (k known) carried(f *facts, terms string, pods uint64) bool {
 	return k.sent != "" && k.pods == pods && k.good(terms, f.now, almost) &&
-		f.stays() != nil && f.there.Annotations[v1alpha1.AnnotationApplied] == k.sent
+		f.stays() != nil && f.whole() && f.there.Annotations[v1alpha1.AnnotationApplied] == k.sent
 }
 
 // terms are what decides, beside the object, whether and how it travels: the version of the rules of its
@@ -82,7 +83,7 @@ func (r *consumer) terms(ctx context.Context, peering string, kind content.Kind,
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s/%d/%s", o.UID, o.Generation, unknown(there, kind.Name)), nil
+	return fmt.Sprintf("%s/%d/%t/%s", o.UID, o.Generation, slices.Contains(there.Features, v1alpha1.FeatureParts), unknown(there, kind.Name)), nil
 }
 
 // podsOf tells sets of pods apart: a pod that comes gets what is there when it comes.

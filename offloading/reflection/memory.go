@@ -104,8 +104,8 @@ func newPacer(c clock.PassiveClock) *pacer {
 	return &pacer{clock: c, tenants: map[string]*rate.Limiter{}}
 }
 
-// delay is how long the next change of a tenant has to wait.
-func (p *pacer) delay(tenant string) time.Duration {
+// delay is how long the next change of a tenant has to wait, or so many of them.
+func (p *pacer) delay(tenant string, changes int) time.Duration {
 	now := p.clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,7 +117,7 @@ func (p *pacer) delay(tenant string) time.Duration {
 		l = rate.NewLimiter(tenantRate, tenantBurst)
 		p.tenants[tenant] = l
 	}
-	reserved := l.ReserveN(now, 1)
+	reserved := l.ReserveN(now, changes)
 	wait := reserved.DelayFrom(now)
 	if wait > tenantLag { // so many wait already that this one is hardly new
 		reserved.CancelAt(now)

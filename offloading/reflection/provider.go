@@ -36,6 +36,7 @@ type provider struct {
 	domain string
 	meter  *meter
 	notes  *notes[made]
+	pace   *pacer // of the watcher
 }
 
 // made is what is remembered of one ShadowObject.
@@ -55,6 +56,10 @@ type made struct {
 	refused int
 	// waits counts the looks in a row at which it had no address yet.
 	waits int
+	// paid is when its parts may be read, if they have to wait.
+	paid time.Time
+	// broken counts the looks in a row at which not all parts of it were there.
+	broken int
 	// bare counts the looks in a row at which a Secret was missing that it names.
 	bare int
 }
@@ -133,7 +138,15 @@ func (r *provider) look(ctx, bounded context.Context, req ctrl.Request, tenant, 
 		return ctrl.Result{}, r.gone(bounded, req, tenant, n)
 	}
 	n.looked, n.judged = r.clock.Now(), ""
+	if wait := r.pay(tenant, s, &n); wait > 0 {
+		r.notes.set(req.NamespacedName, n)
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
 	before := status.IsTrue(s.Status.Conditions, v1alpha1.ConditionAccepted)
+	whole, err := r.join(bounded, s) // before its status is written, which is of what was read
+	if err != nil {
+		return ctrl.Result{}, err
+	}
 	w, ready := status.Begin(r.client, s), false
 	defer func() {
 		if version := w.Version(); ready && version != "" && err == nil {
@@ -142,6 +155,12 @@ func (r *provider) look(ctx, bounded context.Context, req ctrl.Request, tenant, 
 		r.notes.set(req.NamespacedName, n)
 	}()
 	defer w.Commit(ctx, &res, &err)
+	if !whole {
+		r.report(s, deed{reason: v1alpha1.ReasonWaiting, message: "spec.parts: not all parts are there, or they are of another text; what was made before stays"}, &n, before)
+		n.broken++
+		return ctrl.Result{RequeueAfter: min(soon<<min(n.broken, 20), lookEvery)}, nil
+	}
+	n.broken = 0
 	c, err := r.gather(bounded, s, tenant, &n)
 	if err != nil || c == nil {
 		return ctrl.Result{}, err

@@ -175,8 +175,9 @@ func registerShower(mgr ctrl.Manager, r *consumer) error {
 }
 
 func registerProvider(mgr ctrl.Manager, o Options, m *meter) error {
-	r := &provider{client: mgr.GetClient(), live: mgr.GetAPIReader(), clock: o.Clock, allowed: o.Allowed, nameServers: o.NameServers, domain: o.Domain, tunnels: o.Tunnels, meter: m, notes: newNotes[made]()}
-	w := &watcher{client: mgr.GetClient(), pace: newPacer(o.Clock)}
+	pace := newPacer(o.Clock)
+	r := &provider{client: mgr.GetClient(), live: mgr.GetAPIReader(), clock: o.Clock, allowed: o.Allowed, nameServers: o.NameServers, domain: o.Domain, tunnels: o.Tunnels, meter: m, notes: newNotes[made](), pace: pace}
+	w := &watcher{client: mgr.GetClient(), pace: pace}
 	b := ctrl.NewControllerManagedBy(mgr).Named("shadow-object-provider").
 		WatchesMetadata(&v1alpha1.ShadowObject{}, w.shadows()).
 		WatchesMetadata(&corev1.Service{}, w.services(r.notes)).

@@ -250,7 +250,8 @@ func ofShadow(peering string, obj client.Object) []reconcile.Request {
 	if !ok {
 		return nil
 	}
-	if _, travels := kindOf(s.Spec.Home.Kind); !travels || s.Name != v1alpha1.ShadowObjectName(s.Spec.Home) || badName(s.Spec.Home) != "" {
+	whole, _ := v1alpha1.ShadowObjectOf(s.Name)
+	if _, travels := kindOf(s.Spec.Home.Kind); !travels || whole != v1alpha1.ShadowObjectName(s.Spec.Home) || badName(s.Spec.Home) != "" {
 		return nil
 	}
 	return []reconcile.Request{at(peering, s.Spec.Home)}

@@ -44,11 +44,11 @@ func (w *watcher) add(obj client.Object, q queue) { w.addAfter(obj, 0, q) }
 // addAfter asks for a ShadowObject at the pace of its consumer, and not before a time has passed.
 func (w *watcher) addAfter(obj client.Object, after time.Duration, q queue) {
 	tenant, ok := strings.CutPrefix(obj.GetNamespace(), v1alpha1.TenantNamespacePrefix)
-	if !ok {
+	if _, part := v1alpha1.ShadowObjectOf(obj.GetName()); !ok || part { // a part is read with the first one, which is written after it
 		return
 	}
 	r := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(obj)}
-	if wait := max(w.pace.delay(tenant), after); wait > 0 {
+	if wait := max(w.pace.delay(tenant, 1), after); wait > 0 {
 		q.AddAfter(r, wait)
 		return
 	}

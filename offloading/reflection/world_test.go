@@ -239,7 +239,7 @@ func (w *world) restart() {
 	w.consumer = &consumer{client: w.client, live: w.client, fleet: w, clock: w.clock, pods: list, spaces: spaces, addresses: w.addresses, tunnels: w.tunnels, share: maxOnward, sooner: rate.NewLimiter(soonerRate, soonerBurst), events: w.recorded, meter: m, notes: newNotes[note]()}
 	w.consumer.show = func(context.Context, reconcile.Request) { w.shows++ }
 	w.shower = newShower(w.consumer)
-	w.provider = &provider{client: w.client, live: w.client, clock: w.clock, allowed: w.allowed, tunnels: w.tunnels, meter: m, notes: newNotes[made]()}
+	w.provider = &provider{client: w.client, live: w.client, clock: w.clock, allowed: w.allowed, tunnels: w.tunnels, meter: m, notes: newNotes[made](), pace: newPacer(w.clock)}
 	w.sweeper = &sweeper{client: w.client, live: w.client}
 	wake := func(_ context.Context, r reconcile.Request) {
 		if peering, home, _ := split(r); peering == w.name { // other worlds have nodes here, too

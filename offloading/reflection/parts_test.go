@@ -1,0 +1,244 @@
+package reflection
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/offloading/content"
+)
+
+// letters are so many bytes, none like the others.
+func letters(seed uint64, bytes int) string {
+	all := make([]byte, bytes)
+	r := rand.New(rand.NewPCG(seed, seed))
+	for i := range all {
+		all[i] = 'a' + byte(r.IntN(26))
+	}
+	return string(all)
+}
+
+// parts are the numbers of the ShadowObjects of an object that are there.
+func (w *world) parts(name string) string {
+	w.t.Helper()
+	var all []string
+	for i := range v1alpha1.MaxShadowObjectParts + 1 {
+		if get(w, w.TenantNamespace(), v1alpha1.ShadowObjectPart(w.key(name).Name, i), &v1alpha1.ShadowObject{}) != nil {
+			all = append(all, fmt.Sprint(i))
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+// part is one of them.
+func (w *world) part(name string, number int) *v1alpha1.ShadowObject {
+	w.t.Helper()
+	s := get(w, w.TenantNamespace(), v1alpha1.ShadowObjectPart(w.key(name).Name, number), &v1alpha1.ShadowObject{})
+	if s == nil {
+		w.t.Fatalf("part %d of %s is not there", number, name)
+	}
+	return s
+}
+
+// carry lets both sides look at a large object, late enough.
+func (w *world) carry(name string) {
+	w.t.Helper()
+	w.clock.Step(v1alpha1.MaxShadowObjectParts * readEvery)
+	w.both(name)
+}
+
+// large is a world with a ConfigMap of some bytes that a pod mounts, at a provider that knows parts.
+func large(t *testing.T, bytes int) (*world, *corev1.ConfigMap) {
+	w := newMaps(t)
+	w.build(v1alpha1.FeatureOfKind(kindConfigMap), v1alpha1.FeatureOfKind(kindSecret), v1alpha1.FeatureParts)
+	m := configMap(w.home, "big", map[string]string{"a": letters(1, bytes)})
+	w.create(m)
+	w.readsMaps("web", false, "big")
+	w.carry("big")
+	return w, m
+}
+
+// TestParts: a large ConfigMap is on several ShadowObjects, grows, shrinks and goes with them, and a part that somebody
+// takes away comes back.
+func TestParts(t *testing.T) {
+	t.Parallel()
+	w, m := large(t, 300<<10)
+	same := func(when, parts string) {
+		t.Helper()
+		made := w.madeMap("big")
+		if got := w.parts("big"); made == nil || made.Data["a"] != m.Data["a"] || w.answer("big") != "True/Ready" || got != parts {
+			t.Fatalf("%s: not there as at home; it is %s, in the parts %s, want %s", when, w.answer("big"), got, parts)
+		}
+	}
+	same("at first", "0 1 2 3")
+	writes := w.writes
+	w.carry("big")
+	if w.writes != writes {
+		t.Errorf("%d writes though nothing changes", w.writes-writes)
+	}
+
+	m.Data["a"] = m.Data["a"][:200<<10] + "!" + m.Data["a"][200<<10+1:]
+	w.update(m)
+	writes = w.writes
+	w.carry("big")
+	same("a letter of the third part is another one", "0 1 2 3")
+	if got := w.writes - writes; got != 4 { // the part, the first one, the object, the answer
+		t.Errorf("%d writes for one letter, want 4", got)
+	}
+
+	m.Data["a"] = letters(2, content.MaxContent-1)
+	w.update(m)
+	w.carry("big")
+	same("as large as can be", "0 1 2 3 4 5 6 7 8 9 10 11")
+	m.Data["a"] = letters(3, 100<<10)
+	w.update(m)
+	w.carry("big")
+	same("smaller", "0 1")
+
+	w.remove(w.part("big", 1))
+	w.carry("big")
+	same("a part was taken away", "0 1")
+
+	m.Data["a"] = "small"
+	w.update(m)
+	w.carry("big")
+	same("small", "0")
+	if s := w.shadow("big"); s.Spec.Parts != 0 || s.Spec.Hash != "" {
+		t.Errorf("a small one is of %d parts and has the hash %q", s.Spec.Parts, s.Spec.Hash)
+	}
+
+	m.Data["a"] = letters(4, 500<<10)
+	w.update(m)
+	w.carry("big")
+	same("large again", "0 1 2 3 4 5")
+	w.remove(m)
+	w.carry("big")
+	if w.parts("big") != "" || w.madeMap("big") != nil {
+		t.Errorf("gone from home, and the parts %s are there", w.parts("big"))
+	}
+}
+
+// TestPartsCrash: whatever write is the last one of a process, the next one brings the object there, or takes all of it away.
+func TestPartsCrash(t *testing.T) {
+	t.Parallel()
+	w, m := large(t, 300<<10)
+	die := func(after int) {
+		w.writes, w.dieAfter = 0, after
+		for range 2 {
+			w.clock.Step(v1alpha1.MaxShadowObjectParts * readEvery)
+			_, _ = w.consumer.Reconcile(ctx, at(w.name, w.of("big")))
+			_, _ = w.provider.Reconcile(ctx, ctrl.Request{NamespacedName: w.key("big")})
+		}
+		w.dieAfter = -1
+		w.restart()
+	}
+	for after := range 8 {
+		before := w.madeMap("big").Data["a"]
+		m.Data["a"] = letters(uint64(10+after), (300+100*(after%3))<<10) // more, less and as many parts
+		w.update(m)
+		die(after)
+		if got := w.madeMap("big"); got == nil || got.Data["a"] != before && got.Data["a"] != m.Data["a"] {
+			t.Fatalf("a crash after %d writes: what is there is neither the old nor the new one", after)
+		}
+		w.carry("big")
+		w.carry("big")
+		if w.madeMap("big").Data["a"] != m.Data["a"] || len(strings.Fields(w.parts("big"))) != int(w.shadow("big").Spec.Parts) {
+			t.Fatalf("after a crash after %d writes: not as at home, or in the parts %s", after, w.parts("big"))
+		}
+	}
+	for after := range 6 {
+		w.remove(m)
+		die(after)
+		w.carry("big")
+		w.carry("big")
+		if w.parts("big") != "" || w.madeMap("big") != nil {
+			t.Fatalf("deleted, and a crash after %d writes: the parts %s are there", after, w.parts("big"))
+		}
+		m = configMap(w.home, "big", map[string]string{"a": letters(uint64(20+after), 300<<10)})
+		w.create(m)
+		w.carry("big")
+		if w.madeMap("big") == nil {
+			t.Fatal("not made anew")
+		}
+	}
+}
+
+// TestPartsOfOthers: a provider makes nothing of parts that are not what their first one says, keeps what it has, and reads
+// parts at the pace of their tenant.
+func TestPartsOfOthers(t *testing.T) {
+	t.Parallel()
+	w, m := large(t, 300<<10)
+	shown := w.part("big", 2)
+	shown.Spec.Object = "[" + shown.Spec.Object[1:]
+	w.update(shown)
+	first := w.shadow("big")
+	first.Labels["test"] = "look"
+	w.update(first)
+	w.provider.notes = newNotes[made]()
+	res := w.take("big")
+	if w.answer("big") != "False/Waiting" || w.madeMap("big") == nil || w.madeMap("big").Data["a"] != m.Data["a"] {
+		t.Errorf("another text: %s, and what is there did not stay", w.answer("big"))
+	}
+	if res.RequeueAfter <= 0 || res.RequeueAfter > 5*soon {
+		t.Errorf("looks again in %s", res.RequeueAfter)
+	}
+	for range 11 {
+		w.provider.pace.delay(w.name, tenantBurst/10)
+	}
+	shadows := w.shadows
+	if res := w.take("big"); w.shadows != shadows+1 || res.RequeueAfter <= 0 || res.RequeueAfter > soon {
+		t.Errorf("parts of a tenant that has changed a lot: %d reads, and again in %s", w.shadows-shadows, res.RequeueAfter)
+	}
+	w.remove(w.part("big", 2))
+	w.clock.Step(4 * readEvery)
+	w.take("big")
+	if w.answer("big") != "False/Waiting" || w.madeMap("big") == nil {
+		t.Errorf("without a part: %s", w.answer("big"))
+	}
+	w.remove(w.shadow("big"))
+	w.clock.Step(4 * readEvery)
+	w.take("big")
+	w.sweep()
+	if w.madeMap("big") != nil {
+		t.Error("the first part is gone, and the object stays")
+	}
+}
+
+// TestPartsUnknown: what takes parts stays home while the provider's build knows none, and says why.
+func TestPartsUnknown(t *testing.T) {
+	t.Parallel()
+	w := newMaps(t)
+	w.build(v1alpha1.FeatureOfKind(kindConfigMap))
+	w.create(configMap(w.home, "big", map[string]string{"a": letters(1, 300<<10)}))
+	w.create(configMap(w.home, "fits", map[string]string{"a": letters(1, content.MaxText-100)}))
+	w.readsMaps("web", false, "big", "fits")
+	w.carry("big")
+	w.carry("fits")
+	if w.parts("big") != "" || w.told("which knows none of more than 92160; ask its owner to upgrade") != 2 {
+		t.Errorf("the parts %s travel, or it is not told", w.parts("big"))
+	}
+	if w.madeMap("fits") == nil {
+		t.Error("what fits one does not travel")
+	}
+	w.build(v1alpha1.FeatureOfKind(kindConfigMap), v1alpha1.FeatureParts)
+	w.carry("big")
+	if w.madeMap("big") == nil {
+		t.Error("the provider was upgraded, and it stays home")
+	}
+}
+
+// TestShadowObjectOf is about names.
+func TestShadowObjectOf(t *testing.T) {
+	name := v1alpha1.ShadowObjectName(v1alpha1.HomeObject{Kind: kindSecret, Namespace: "shop", Name: "x"})
+	for i := range v1alpha1.MaxShadowObjectParts {
+		one := v1alpha1.ShadowObjectPart(name, i)
+		if of, part := v1alpha1.ShadowObjectOf(one); of != name || part != (i > 0) {
+			t.Errorf("%s is of %s, a part: %t", one, of, part)
+		}
+	}
+}
