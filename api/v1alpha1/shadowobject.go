@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,6 +39,8 @@ type ShadowObject struct {
 }
 
 // ShadowObjectSpec is the object that is wanted.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.parts) || self.home.kind in ['Secret', 'ConfigMap'] && !self.home.name.startsWith('pelago-token-')",message="spec.parts: only Secrets and ConfigMaps are in parts, and no tokens"
 type ShadowObjectSpec struct {
 	// Home is the object's place at the consumer. It cannot be changed.
 	//
@@ -106,12 +109,18 @@ func ShadowObjectPart(name string, number int) string {
 	return fmt.Sprintf("%s-%d", name, number)
 }
 
-// ShadowObjectOf is the name of the ShadowObject that one of a name is a part of, and says whether it is
-// another one.
-func ShadowObjectOf(name string) (whole string, part bool) {
-	kind, rest, _ := strings.Cut(name, "-")
-	hash, _, part := strings.Cut(rest, "-")
-	return kind + "-" + hash, part
+// ShadowObjectOf is the name of the ShadowObject that one of a name is a part of, and its number: 0
+// if that is itself.
+func ShadowObjectOf(name string) (whole string, number int) {
+	end := strings.LastIndexByte(name, '-')
+	if end < 0 || !strings.Contains(name[:end], "-") {
+		return name, 0
+	}
+	number, err := strconv.Atoi(name[end+1:])
+	if err != nil || number < 1 {
+		return name, 0
+	}
+	return name[:end], number
 }
 
 // ShadowObjectStatus is what became of the object.

@@ -29,6 +29,8 @@ const (
 	MaxText = 90 << 10
 	// MaxWhole is the same of a text in parts: the content in base64, and a bit more than that.
 	MaxWhole = v1alpha1.MaxShadowObjectParts * (MaxText - utf8.UTFMax)
+	// maxKeys is how many keys data may have: many short ones take much more memory than one that is as long.
+	maxKeys = 4096
 	// maxQuote is how much of what somebody wrote is repeated.
 	maxQuote = 80
 )
@@ -44,6 +46,8 @@ type Kind struct {
 	Referred bool
 	// Secret kinds are never cached and never logged.
 	Secret bool
+	// Long kinds may be in parts.
+	Long bool
 	// Never are names that do not travel: every namespace has its own, or they mean the
 	// cluster itself.
 	Never []string
@@ -125,7 +129,7 @@ type form[O client.Object, C any] struct {
 
 func (f form[O, C]) kind() Kind {
 	return Kind{
-		Name: f.name, Referred: f.referred, Secret: f.secret, Never: f.never,
+		Name: f.name, Referred: f.referred, Secret: f.secret, Long: f.long, Never: f.never,
 		New: func() client.Object { return f.empty() }, NewList: f.list,
 		Encode: f.encode, Cut: f.cut, Decode: f.decode, Lacks: f.missing, Merge: f.merge,
 	}

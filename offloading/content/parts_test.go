@@ -39,16 +39,16 @@ func TestSplit(t *testing.T) {
 
 // TestLongTexts: what Kubernetes takes of a Secret or a ConfigMap travels, unless coding makes more than twice of it.
 func TestLongTexts(t *testing.T) {
-	full := strings.Repeat("x", MaxContent-1)
+	full := strings.Repeat("x", MaxContent)
 	for _, c := range []struct {
 		name  string
 		m     *corev1.ConfigMap
 		wrong string
 	}{
 		{"as large as can be", &corev1.ConfigMap{Data: map[string]string{"a": full}}, ""},
-		{"lines alone", &corev1.ConfigMap{Data: map[string]string{"a": strings.Repeat("\n", MaxContent-1)}}, ""},
+		{"lines alone", &corev1.ConfigMap{Data: map[string]string{"a": strings.Repeat("\n", MaxContent)}}, ""},
 		{"binary", &corev1.ConfigMap{BinaryData: map[string][]byte{"a": []byte(full)}}, ""},
-		{"a byte more", &corev1.ConfigMap{Data: map[string]string{"ab": full}}, "1048577 bytes, at most 1048576"},
+		{"a byte more", &corev1.ConfigMap{Data: map[string]string{"ab": full + "x"}}, "1048577 bytes, at most 1048576"},
 		{"no letter that is written as one", &corev1.ConfigMap{Data: map[string]string{"a": strings.Repeat("\x01", MaxContent/2)}}, "as JSON, at most"},
 	} {
 		text, wrong := Kinds["ConfigMap"].Encode(c.m)

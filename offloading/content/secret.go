@@ -92,12 +92,13 @@ func wrongType(t corev1.SecretType) string {
 
 // sizer sums up the data of an object, and finds the first mistake in it.
 type sizer struct {
-	bytes int
-	bad   string
+	bytes, keys int
+	bad         string
 }
 
 func (s *sizer) add(where, key string, value int) {
-	s.bytes += len(key) + value
+	s.keys++
+	s.bytes += value
 	if s.bad == "" && len(validation.IsConfigMapKey(key)) > 0 {
 		s.bad = where + " has a key that is not made of letters, digits, dashes, dots and underscores"
 	}
@@ -106,6 +107,9 @@ func (s *sizer) add(where, key string, value int) {
 func (s *sizer) wrong(kind string) string {
 	if s.bytes > MaxContent {
 		return fmt.Sprintf("its data has %d bytes, at most %d; split it into several %s", s.bytes, MaxContent, kind)
+	}
+	if s.keys > maxKeys {
+		return fmt.Sprintf("its data has %d keys, at most %d; split it into several %s", s.keys, maxKeys, kind)
 	}
 	return s.bad
 }

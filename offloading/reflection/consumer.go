@@ -78,6 +78,8 @@ type note struct {
 	// removed is the ShadowObject that was deleted last, at removedAt; the mirror may show it still.
 	removed   types.UID
 	removedAt time.Time
+	// held is until when nothing is tried again.
+	held time.Time
 	// shown is what the NamespaceMap says of it; nothing if it is empty.
 	shown v1alpha1.ReflectedObject
 }
@@ -108,6 +110,9 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	}
 	n := r.notes.get(req.NamespacedName)
 	had, now := n.known, r.clock.Now()
+	if wait := n.held.Sub(now); wait > 0 && wait <= rereadEvery {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
 	every := readEvery
 	if r.waits.awaited(req.NamespacedName, n.read) {
 		every, n.known = awaitedEvery, known{} // a pod has come since
@@ -139,8 +144,11 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	if err == nil && p.told == "" && (p.create || p.change) {
 		n.renew = f.renew
 	}
-	if err == nil && p.remove && f.there != nil {
+	if err == nil && p.remove {
 		n.removed, n.removedAt = f.there.UID, f.now
+	}
+	if p.reason == v1alpha1.ReasonForbidden && len(f.pieces) > 1 { // as the quota of its parts, which are gone again
+		n.held = f.now.Add(rereadEvery)
 	}
 	about := home
 	if f.bereft != "" && p.told == "" && err == nil {
@@ -151,7 +159,7 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	before := n.shown
 	n.shown = shownOf(about, p, f.stays())
 	p.again = r.tellAddresses(peering, home, f, &n, p.again)
-	if !f.wanted && f.there == nil && len(f.parts) == 0 && !(want.is && n.minted.early(now) > 0) { // one that goes is seen to be gone
+	if !f.wanted && f.there == nil && !(want.is && n.minted.early(now) > 0) { // one that goes is seen to be gone
 		r.notes.forget(req.NamespacedName)
 	} else {
 		r.notes.put(req.NamespacedName, func(is note) note {
@@ -222,8 +230,11 @@ func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind c
 	case !apierrors.IsNotFound(err):
 		return nil, nil
 	}
-	if kind.Referred && !f.tokens {
-		f.parts = partsOf(ctx, peer, v1alpha1.ShadowObjectName(home))
+	if kind.Long && !f.tokens && f.there != nil {
+		var known bool
+		if f.parts, known = partsOf(ctx, peer, f.there); !known {
+			return nil, nil
+		}
 	}
 	if kind.Name == kindSlice && r.addresses != nil && !r.addresses.Known() {
 		return nil, nil
@@ -270,16 +281,20 @@ func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind c
 	if !n.missing.IsZero() && r.sooner.AllowN(f.now, 1) {
 		f.missing = n.missing
 	}
-	if err != nil || f.there != nil || f.text == "" {
+	if err != nil || f.text == "" {
 		return f, err
 	}
-	if peer.Full(&v1alpha1.ShadowObject{}) {
-		f.text, f.reason, f.wrong = "", v1alpha1.ReasonLimitExceeded, toldFull
+	f.pieces = content.Split(f.text)
+	if f.there != nil && len(f.pieces) <= 1+len(f.parts) {
 		return f, nil
 	}
-	crowded, err := r.crowded(ctx, peer, home.Namespace)
+	if peer.Full(&v1alpha1.ShadowObject{}) {
+		f.text, f.over = "", toldFull
+		return f, nil
+	}
+	crowded, err := r.crowded(ctx, peer, home, len(f.pieces))
 	if crowded {
-		f.text, f.reason, f.wrong = "", v1alpha1.ReasonLimitExceeded, fmt.Sprintf("%d objects of this tenant are there, and no more go onward; so that others have room", r.share)
+		f.text, f.over = "", fmt.Sprintf("%d objects of this tenant are there, or would be, and no more go onward; so that others have room", r.share)
 	}
 	return f, err
 }
@@ -347,8 +362,8 @@ func (r *consumer) encode(ctx context.Context, f *facts, peering string, there v
 	}
 	sent := without(there, told)
 	f.text, f.wrong = kind.Encode(sent)
-	if wrong := tooLong(there, f.text); wrong != "" {
-		f.text, f.wrong, f.reason = "", wrong, v1alpha1.ReasonUnsupported
+	if f.wrong == "" && kind.Long {
+		f.tooLong(there, sent)
 	}
 	f.cut = kind.Cut(sent)
 	return nil
@@ -360,10 +375,8 @@ func (r *consumer) apply(ctx context.Context, peer Peer, home v1alpha1.HomeObjec
 	defer cancel()
 	s := &v1alpha1.ShadowObject{ObjectMeta: objectMeta(peer.TenantNamespace(), v1alpha1.ShadowObjectName(home))}
 	var err error
-	var pieces []string
 	if p.create || p.change {
-		pieces = content.Split(f.text)
-		err = r.writeParts(ctx, peer, home, f.parts, pieces)
+		err = r.writeParts(ctx, peer, home, f)
 	}
 	switch {
 	case err != nil:
@@ -371,17 +384,17 @@ func (r *consumer) apply(ctx context.Context, peer Peer, home v1alpha1.HomeObjec
 		r.meter.calls.WithLabelValues("create").Inc()
 		s.Labels = map[string]string{v1alpha1.LabelManagedBy: manager}
 		s.Annotations = f.annotations()
-		s.Spec = f.spec(home, pieces)
+		s.Spec = f.spec(home)
 		err = peer.Client().Create(ctx, s)
 	case p.change:
 		r.meter.calls.WithLabelValues("patch").Inc()
-		err = peer.Client().Patch(ctx, s, change(f, pieces))
+		err = peer.Client().Patch(ctx, s, change(f))
 	case p.remove:
 		r.meter.calls.WithLabelValues("delete").Inc()
 		err = client.IgnoreNotFound(peer.Client().Delete(ctx, s, client.Preconditions{UID: &f.there.UID}))
 	}
-	if err == nil {
-		err = r.dropParts(ctx, peer, p.drop)
+	if err == nil && (p.change || p.remove) {
+		err = r.dropParts(ctx, peer, f, p.remove)
 	}
 	switch {
 	case err == nil:
@@ -403,13 +416,13 @@ func (r *consumer) apply(ctx context.Context, peer Peer, home v1alpha1.HomeObjec
 }
 
 // change is the patch that gives a ShadowObject another text.
-func change(f *facts, pieces []string) client.Patch {
-	spec := map[string]any{"object": pieces[0]}
-	if parts := f.there.Spec.Parts; parts > 0 {
+func change(f *facts) client.Patch {
+	spec := map[string]any{"object": f.text}
+	switch {
+	case len(f.pieces) > 1:
+		spec["object"], spec["parts"], spec["hash"] = f.pieces[0], len(f.pieces), hash(f.text)
+	case content.Kinds[f.kind].Long: // the mirror may not show yet that it has some
 		spec["parts"], spec["hash"] = nil, nil
-	}
-	if len(pieces) > 1 {
-		spec["parts"], spec["hash"] = len(pieces), hash(f.text)
 	}
 	return patchOf(f.annotations(), spec)
 }
@@ -424,12 +437,11 @@ func patchOf(annotations map[string]string, spec map[string]any) client.Patch {
 }
 
 // spec is that of a new ShadowObject.
-func (f facts) spec(home v1alpha1.HomeObject, pieces []string) v1alpha1.ShadowObjectSpec {
-	s := v1alpha1.ShadowObjectSpec{Home: home, Object: pieces[0]}
-	if len(pieces) > 1 {
-		s.Parts, s.Hash = int32(len(pieces)), hash(f.text)
+func (f facts) spec(home v1alpha1.HomeObject) v1alpha1.ShadowObjectSpec {
+	if len(f.pieces) > 1 {
+		return v1alpha1.ShadowObjectSpec{Home: home, Object: f.pieces[0], Parts: int32(len(f.pieces)), Hash: hash(f.text)}
 	}
-	return s
+	return v1alpha1.ShadowObjectSpec{Home: home, Object: f.text}
 }
 
 // nameOf is what an event about an object needs of it.

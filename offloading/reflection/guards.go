@@ -155,7 +155,7 @@ func (n *note) settle(f *facts, decided, done plan, err error) {
 	case carried && f.text != "" && decided.create == done.create && decided.change == done.change:
 		n.looked, n.sent = f.home.ResourceVersion, hash(f.text)
 		if f.known.version != "" {
-			n.known, n.known.sent = f.known, n.sent
+			n.known, n.known.sent, n.known.shown = f.known, n.sent, shownBy(f.text, f.pieces)
 		}
 	default:
 		return

@@ -43,6 +43,8 @@ type known struct {
 	// was read; the content is not known if it is empty.
 	sent string
 	pods uint64
+	// shown is what its parts there say, see there.
+	shown string
 }
 
 // knownOf is what there is to know of metadata that was read now.
@@ -54,7 +56,7 @@ func knownOf(o metav1.Object, policy v1alpha1.ReflectionPolicy, terms string, no
 func (k known) again(o metav1.Object, policy v1alpha1.ReflectionPolicy, terms string, now time.Time) known {
 	next := knownOf(o, policy, terms, now)
 	if k.uid == next.uid && k.version == next.version && k.terms == terms {
-		next.sent, next.pods = k.sent, k.pods
+		next.sent, next.pods, next.shown = k.sent, k.pods, k.shown
 	}
 	return next
 }
@@ -68,7 +70,7 @@ func (k known) good(terms string, now time.Time, least time.Duration) bool {
 // carried says whether a provider has the object as it is known, so that it need not be read.
 func (k known) carried(f *facts, terms string, pods uint64) bool {
 	return k.sent != "" && k.pods == pods && k.good(terms, f.now, almost) &&
-		f.stays() != nil && f.whole() && f.there.Annotations[v1alpha1.AnnotationApplied] == k.sent
+		f.stays() != nil && f.shown() == k.shown && f.there.Annotations[v1alpha1.AnnotationApplied] == k.sent
 }
 
 // terms are what decides, beside the object, whether and how it travels: the version of the rules of its

@@ -61,11 +61,11 @@ func copied(o client.Object) bool {
 // this cluster have, unless its owner says otherwise. The rest is for its own, and for others.
 const maxOnward = 500
 
-// crowded says whether a tenant has as many objects at a provider as may go onward there, if a
-// namespace is one from where they do.
-func (r *consumer) crowded(ctx context.Context, peer Peer, namespace string) (bool, error) {
+// crowded says whether a tenant has more objects at a provider than may go onward there if one is in so many
+// pieces, and in a namespace from where they do.
+func (r *consumer) crowded(ctx context.Context, peer Peer, home v1alpha1.HomeObject, pieces int) (bool, error) {
 	n := &corev1.Namespace{}
-	if err := r.client.Get(ctx, client.ObjectKey{Name: namespace}, n); err != nil || !onward(n) {
+	if err := r.client.Get(ctx, client.ObjectKey{Name: home.Namespace}, n); err != nil || !onward(n) {
 		return false, client.IgnoreNotFound(err)
 	}
 	list, theirs := &corev1.NamespaceList{}, map[string]bool{}
@@ -80,9 +80,9 @@ func (r *consumer) crowded(ctx context.Context, peer Peer, namespace string) (bo
 		return false, fmt.Errorf("listing shadow objects: %w", err)
 	}
 	for i := range all.Items {
-		if theirs[all.Items[i].Spec.Home.Namespace] {
+		if of := all.Items[i].Spec.Home; theirs[of.Namespace] && of != home {
 			count++
 		}
 	}
-	return count >= r.share, nil
+	return count+pieces > r.share, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,60 +20,121 @@ import (
 // many there are and what hash the whole has, and is written last. So who reads it finds the others, and if they
 // are of an earlier or a later text by then, the hash says so, and what was made before stays.
 
-// tooLong says why a text does not travel to a build that knows no parts; "" if it does.
-func tooLong(there v1alpha1.ClusterInfo, text string) string {
-	if len(text) <= content.MaxText || slices.Contains(there.Features, v1alpha1.FeatureParts) {
-		return ""
+// tooLong keeps home what a provider's build does not take that knows no parts. While nothing is known of that, what
+// is there stays.
+func (f *facts) tooLong(there v1alpha1.ClusterInfo, sent client.Object) {
+	const most = 64 << 10 // bytes of data, of these builds
+	bytes := content.Bytes(sent)
+	switch {
+	case slices.Contains(there.Features, v1alpha1.FeatureParts), len(f.text) <= content.MaxText && bytes <= most:
+	case there.Version == "":
+		f.text, f.found = "", unread
+	default:
+		f.text, f.reason = "", v1alpha1.ReasonUnsupported
+		f.wrong = fmt.Sprintf("its data has %d bytes, and the provider runs Pelago %.64s, which takes at most %d; ask its owner to upgrade, or split it", bytes, there.Version, most)
 	}
-	return fmt.Sprintf("it takes %d bytes as JSON, and the provider runs Pelago %.64s, which knows none of more than %d; ask its owner to upgrade, or split it", len(text), there.Version, content.MaxText)
 }
 
-// partsOf are the parts at a provider beyond the first, up to one that is missing.
-func partsOf(ctx context.Context, peer Peer, name string) (all []*v1alpha1.ShadowObject) {
-	for i := 1; i < v1alpha1.MaxShadowObjectParts; i++ {
+// partsLimit bounds how long a provider may take to show the parts of one object.
+const partsLimit = 5 * time.Second
+
+// partsOf are the parts that a provider shows beyond the first, nil for each that is not there; known is false while
+// it cannot be said of one.
+func partsOf(ctx context.Context, peer Peer, first *v1alpha1.ShadowObject) (all []*v1alpha1.ShadowObject, known bool) {
+	ctx, cancel := context.WithTimeout(ctx, partsLimit)
+	defer cancel()
+	for i := 1; i < min(int(first.Spec.Parts), v1alpha1.MaxShadowObjectParts); i++ {
 		s := &v1alpha1.ShadowObject{}
-		if peer.Reader().Get(ctx, client.ObjectKey{Namespace: peer.TenantNamespace(), Name: v1alpha1.ShadowObjectPart(name, i)}, s) != nil || s.DeletionTimestamp != nil {
-			break
+		switch err := peer.Reader().Get(ctx, client.ObjectKey{Namespace: first.Namespace, Name: v1alpha1.ShadowObjectPart(first.Name, i)}, s); {
+		case apierrors.IsNotFound(err):
+			s = nil
+		case err != nil:
+			return nil, false
 		}
 		all = append(all, s)
 	}
-	return all
+	return all, true
 }
 
-// writeParts writes the pieces of a text beyond the first, but for those that are there.
-func (r *consumer) writeParts(ctx context.Context, peer Peer, home v1alpha1.HomeObject, there []*v1alpha1.ShadowObject, pieces []string) error {
-	for i, piece := range pieces[1:] {
-		applied := map[string]string{v1alpha1.AnnotationApplied: hash(piece)}
-		if i < len(there) && there[i].Annotations[v1alpha1.AnnotationApplied] == applied[v1alpha1.AnnotationApplied] {
+// shown is what is there of a text in parts, as far as it is shown: the hash of the whole, and of each piece beyond the
+// first; empty if there are none.
+func (f facts) shown() string {
+	if f.there.Spec.Parts < 2 {
+		return ""
+	}
+	all := []string{strconv.Itoa(int(f.there.Spec.Parts)), f.there.Spec.Hash}
+	for _, s := range f.parts {
+		if s == nil || s.DeletionTimestamp != nil {
+			return "none" // of no text
+		}
+		all = append(all, s.Annotations[v1alpha1.AnnotationApplied])
+	}
+	return hash(strings.Join(all, "/"))
+}
+
+// shownBy is what is shown of a text.
+func shownBy(text string, pieces []string) string {
+	if len(pieces) < 2 {
+		return ""
+	}
+	all := []string{strconv.Itoa(len(pieces)), hash(text)}
+	for _, piece := range pieces[1:] {
+		all = append(all, hash(piece))
+	}
+	return hash(strings.Join(all, "/"))
+}
+
+// writeParts writes the pieces of a text beyond the first, but for those that are there: first those that are missing, for
+// which there may be no room. Then these are taken away again, and what is there is as it was.
+func (r *consumer) writeParts(ctx context.Context, peer Peer, home v1alpha1.HomeObject, f *facts) error {
+	var made, changed []*v1alpha1.ShadowObject
+	for i := 1; i < len(f.pieces); i++ {
+		s := &v1alpha1.ShadowObject{ObjectMeta: objectMeta(peer.TenantNamespace(), v1alpha1.ShadowObjectPart(v1alpha1.ShadowObjectName(home), i))}
+		s.Labels, s.Annotations = map[string]string{v1alpha1.LabelManagedBy: manager}, map[string]string{v1alpha1.AnnotationApplied: hash(f.pieces[i])}
+		s.Spec = v1alpha1.ShadowObjectSpec{Home: home, Object: f.pieces[i]}
+		if i <= len(f.parts) && f.parts[i-1] != nil {
+			if f.parts[i-1].Annotations[v1alpha1.AnnotationApplied] != s.Annotations[v1alpha1.AnnotationApplied] {
+				changed = append(changed, s)
+			}
 			continue
 		}
-		s := &v1alpha1.ShadowObject{ObjectMeta: objectMeta(peer.TenantNamespace(), v1alpha1.ShadowObjectPart(v1alpha1.ShadowObjectName(home), i+1))}
-		s.Labels, s.Annotations = map[string]string{v1alpha1.LabelManagedBy: manager}, applied
-		s.Spec = v1alpha1.ShadowObjectSpec{Home: home, Object: piece}
-		if i >= len(there) {
-			r.meter.calls.WithLabelValues("create").Inc()
-			err := peer.Client().Create(ctx, s)
-			if err == nil {
-				continue
+		r.meter.calls.WithLabelValues("create").Inc()
+		switch err := peer.Client().Create(ctx, s); {
+		case err == nil:
+			made = append(made, s)
+		case apierrors.IsAlreadyExists(err): // the mirror is behind, or it was left
+			changed = append(changed, s)
+		default:
+			for _, one := range made { // what cannot be deleted now is litter
+				r.meter.calls.WithLabelValues("delete").Inc()
+				_ = peer.Client().Delete(ctx, one)
 			}
-			if !apierrors.IsAlreadyExists(err) {
-				return err
-			}
+			return err
 		}
+	}
+	for _, s := range changed {
 		r.meter.calls.WithLabelValues("patch").Inc()
-		if err := peer.Client().Patch(ctx, s, patchOf(applied, map[string]any{"object": piece})); err != nil {
+		err := peer.Client().Patch(ctx, s, patchOf(s.Annotations, map[string]any{"object": s.Spec.Object}))
+		if apierrors.IsNotFound(err) { // the mirror is behind
+			return apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("shadowobjects").GroupResource(), s.Name, nil)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// dropParts deletes parts.
-func (r *consumer) dropParts(ctx context.Context, peer Peer, parts []*v1alpha1.ShadowObject) error {
-	for _, s := range parts {
+// dropParts deletes the parts that are of no use after the first one has fewer, or is gone.
+func (r *consumer) dropParts(ctx context.Context, peer Peer, f *facts, all bool) error {
+	left := len(f.pieces)
+	if all {
+		left = 1
+	}
+	for i := left; i <= len(f.parts); i++ {
 		r.meter.calls.WithLabelValues("delete").Inc()
-		err := peer.Client().Delete(ctx, s, client.Preconditions{UID: &s.UID})
-		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		s := &v1alpha1.ShadowObject{ObjectMeta: objectMeta(f.there.Namespace, v1alpha1.ShadowObjectPart(f.there.Name, i))}
+		if err := client.IgnoreNotFound(peer.Client().Delete(ctx, s)); err != nil {
 			return err
 		}
 	}
@@ -81,9 +143,6 @@ func (r *consumer) dropParts(ctx context.Context, peer Peer, parts []*v1alpha1.S
 
 // pay is how long the parts of a ShadowObject wait to be read: each costs its tenant as much as a change.
 func (r *provider) pay(tenant string, s *v1alpha1.ShadowObject, n *made) time.Duration {
-	if s.Spec.Parts < 2 {
-		return 0
-	}
 	now := r.clock.Now()
 	if n.paid.IsZero() {
 		n.paid = now.Add(r.pace.delay(tenant, min(int(s.Spec.Parts), v1alpha1.MaxShadowObjectParts)-1))

@@ -5,9 +5,17 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/offloading/content"
@@ -50,6 +58,18 @@ func (w *world) carry(name string) {
 	w.t.Helper()
 	w.clock.Step(v1alpha1.MaxShadowObjectParts * readEvery)
 	w.both(name)
+}
+
+// clean lets home look for parts that belong to nothing, twice.
+func (w *world) clean() {
+	w.t.Helper()
+	r := &litter{fleet: w, clock: w.clock, meter: w.consumer.meter, seen: map[string]map[string]time.Time{}}
+	for range 2 {
+		if _, err := r.Reconcile(ctx, ctrl.Request{NamespacedName: types.NamespacedName{Name: w.name}}); err != nil {
+			w.t.Fatal(err)
+		}
+		w.clock.Step(grace)
+	}
 }
 
 // large is a world with a ConfigMap of some bytes that a pod mounts, at a provider that knows parts.
@@ -146,6 +166,7 @@ func TestPartsCrash(t *testing.T) {
 			t.Fatalf("a crash after %d writes: what is there is neither the old nor the new one", after)
 		}
 		w.carry("big")
+		w.clean()
 		w.carry("big")
 		if w.madeMap("big").Data["a"] != m.Data["a"] || len(strings.Fields(w.parts("big"))) != int(w.shadow("big").Spec.Parts) {
 			t.Fatalf("after a crash after %d writes: not as at home, or in the parts %s", after, w.parts("big"))
@@ -155,7 +176,7 @@ func TestPartsCrash(t *testing.T) {
 		w.remove(m)
 		die(after)
 		w.carry("big")
-		w.carry("big")
+		w.clean()
 		if w.parts("big") != "" || w.madeMap("big") != nil {
 			t.Fatalf("deleted, and a crash after %d writes: the parts %s are there", after, w.parts("big"))
 		}
@@ -200,6 +221,25 @@ func TestPartsOfOthers(t *testing.T) {
 	if w.answer("big") != "False/Waiting" || w.madeMap("big") == nil {
 		t.Errorf("without a part: %s", w.answer("big"))
 	}
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	t.Cleanup(q.ShutDown)
+	h := (&watcher{client: w.raw, pace: newPacer(w.clock)}).shadows(w.provider.notes)
+	h.Create(ctx, event.CreateEvent{Object: &v1alpha1.ShadowObject{ObjectMeta: objectMeta(w.TenantNamespace(), v1alpha1.ShadowObjectPart(w.key("big").Name, 2))}}, q)
+	if q.Len() != 1 {
+		t.Error("the part that it waits for comes, and wakes nobody")
+	}
+	w.deny(kindConfigMap)
+	w.clock.Step(4 * readEvery)
+	w.take("big")
+	if w.answer("big") != "False/Refused" || w.madeMap("big") != nil {
+		t.Errorf("denied while a part is missing: %s, and it stays", w.answer("big"))
+	}
+	w.deny()
+	w.carry("big")
+	w.carry("big")
+	if w.answer("big") != "True/Ready" || w.madeMap("big") == nil {
+		t.Fatalf("whole again: %s", w.answer("big"))
+	}
 	w.remove(w.shadow("big"))
 	w.clock.Step(4 * readEvery)
 	w.take("big")
@@ -219,16 +259,121 @@ func TestPartsUnknown(t *testing.T) {
 	w.readsMaps("web", false, "big", "fits")
 	w.carry("big")
 	w.carry("fits")
-	if w.parts("big") != "" || w.told("which knows none of more than 92160; ask its owner to upgrade") != 2 {
-		t.Errorf("the parts %s travel, or it is not told", w.parts("big"))
-	}
-	if w.madeMap("fits") == nil {
-		t.Error("what fits one does not travel")
+	if w.parts("big") != "" || w.parts("fits") != "" || w.told("which takes at most 65536; ask its owner to upgrade") != 4 {
+		t.Errorf("the parts %s and %s travel, or it is not told", w.parts("big"), w.parts("fits"))
 	}
 	w.build(v1alpha1.FeatureOfKind(kindConfigMap), v1alpha1.FeatureParts)
 	w.carry("big")
 	if w.madeMap("big") == nil {
 		t.Error("the provider was upgraded, and it stays home")
+	}
+	p := get(w, "", w.name, &v1alpha1.Peering{})
+	p.Status.Remote = nil
+	if err := w.raw.Status().Update(ctx, p); err != nil {
+		t.Fatal(err)
+	}
+	w.carry("big")
+	w.carry("big")
+	if w.madeMap("big") == nil {
+		t.Error("nothing is known of the provider's build, and what is there goes")
+	}
+	w.build(v1alpha1.FeatureOfKind(kindConfigMap))
+	w.carry("big")
+	w.carry("big")
+	if w.madeMap("big") != nil || w.parts("big") != "" {
+		t.Errorf("the provider's build is an older one, and the parts %s stay", w.parts("big"))
+	}
+}
+
+// TestPartsBehind: whatever the mirror showed when parts were written, they are the text in the end.
+func TestPartsBehind(t *testing.T) {
+	t.Parallel()
+	for name, texts := range map[string][3]string{
+		"a part that is as it was before the last one": {letters(1, 200<<10), letters(2, 200<<10), letters(1, 100<<10) + letters(3, 100<<10)},
+		"small and large and small":                    {"small", letters(2, 200<<10), "small again"},
+		"large and small and large":                    {letters(1, 200<<10), "small", letters(3, 300<<10)},
+	} {
+		w, m := large(t, 1)
+		put := func(text string) {
+			m.Data["a"] = text
+			w.update(m)
+			w.clock.Step(listedFor)
+			w.send("big")
+		}
+		put(texts[0])
+		w.freeze()
+		put(texts[1])
+		put(texts[2])
+		w.frozen = nil
+		for range 3 {
+			w.carry("big")
+		}
+		w.clean()
+		if made := w.madeMap("big"); made == nil || made.Data["a"] != texts[2] || w.answer("big") != "True/Ready" || len(strings.Fields(w.parts("big"))) != max(1, int(w.shadow("big").Spec.Parts)) {
+			t.Errorf("%s: it is %s, in the parts %s, and not as at home", name, w.answer("big"), w.parts("big"))
+		}
+	}
+}
+
+// TestPartsNoRoom: what the quota has no room for leaves nothing, what was there stays, and it is not tried all the time.
+func TestPartsNoRoom(t *testing.T) {
+	t.Parallel()
+	w, m := large(t, 200<<10)
+	room := 2
+	w.fail = func(verb string, obj client.Object) error {
+		if s, ok := obj.(*v1alpha1.ShadowObject); ok && verb == "create" {
+			if room--; room < 0 {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "shadowobjects"}, s.Name, nil)
+			}
+		}
+		return nil
+	}
+	before := m.Data["a"]
+	m.Data["a"] = letters(2, 600<<10)
+	w.update(m)
+	w.carry("big")
+	if got := w.parts("big"); got != "0 1 2" || w.madeMap("big").Data["a"] != before || w.answer("big") != "True/Ready" || w.told("403") == 0 {
+		t.Fatalf("grown beyond its room: it is %s, in the parts %s, or not as it was, or it is not told", w.answer("big"), got)
+	}
+	w.create(configMap(w.home, "new", map[string]string{"a": letters(3, 400<<10)}))
+	w.readsMaps("other", false, "new")
+	room = 3
+	w.send("new")
+	if got := w.parts("new"); got != "" {
+		t.Fatalf("no room for all of a new one, and its parts %s are there", got)
+	}
+	writes := w.writes
+	if res := w.send("new"); w.writes != writes || res.RequeueAfter < rereadEvery/2 {
+		t.Errorf("tried again at once, with %d writes; again in %s", w.writes-writes, res.RequeueAfter)
+	}
+	room = 100
+	w.clock.Step(rereadEvery)
+	w.carry("new")
+	w.carry("big")
+	if w.madeMap("new") == nil || w.madeMap("big").Data["a"] != m.Data["a"] {
+		t.Error("there is room, and they are not there as at home")
+	}
+}
+
+// TestPartsOnward: parts count for what a tenant may have onward, also of what grows.
+func TestPartsOnward(t *testing.T) {
+	t.Parallel()
+	w, m := large(t, 100<<10)
+	w.label(w.home, map[string]string{v1alpha1.LabelOffloaded: "true", v1alpha1.LabelManagedBy: component, v1alpha1.LabelTenant: "oslo",
+		v1alpha1.LabelHomeNamespace: "shop", v1alpha1.LabelOnward: "true"})
+	w.consumer.share = 3
+	before := m.Data["a"]
+	m.Data["a"] = letters(2, 400<<10)
+	w.update(m)
+	w.carry("big")
+	if w.parts("big") != "0 1" || w.madeMap("big").Data["a"] != before || w.told("no more go onward") == 0 {
+		t.Fatalf("it grows beyond what goes onward: the parts %s are there, or not as it was, or it is not told", w.parts("big"))
+	}
+	m.Data["a"] = letters(3, 200<<10)
+	w.update(m)
+	w.carry("big")
+	if w.parts("big") != "0 1 2" || w.madeMap("big").Data["a"] != m.Data["a"] {
+		t.Errorf("it grows as far as it may: the parts %s are there, or not as at home", w.parts("big"))
 	}
 }
 
@@ -237,8 +382,13 @@ func TestShadowObjectOf(t *testing.T) {
 	name := v1alpha1.ShadowObjectName(v1alpha1.HomeObject{Kind: kindSecret, Namespace: "shop", Name: "x"})
 	for i := range v1alpha1.MaxShadowObjectParts {
 		one := v1alpha1.ShadowObjectPart(name, i)
-		if of, part := v1alpha1.ShadowObjectOf(one); of != name || part != (i > 0) {
-			t.Errorf("%s is of %s, a part: %t", one, of, part)
+		if of, number := v1alpha1.ShadowObjectOf(one); of != name || number != i {
+			t.Errorf("%s is number %d of %s", one, number, of)
+		}
+	}
+	for _, odd := range []string{"", "-", "secret", "secret-7", name + "-", name + "-x", name + "-0"} {
+		if of, number := v1alpha1.ShadowObjectOf(odd); number != 0 || of != odd {
+			t.Errorf("%q is number %d of %q", odd, number, of)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,6 +38,8 @@ type provider struct {
 	meter  *meter
 	notes  *notes[made]
 	pace   *pacer // of the watcher
+	// heavy is held while one in parts is looked at: a whole one takes much memory.
+	heavy sync.Mutex
 }
 
 // made is what is remembered of one ShadowObject.
@@ -70,6 +73,9 @@ const knownAgain = 5 * time.Second
 // defaultServiceCIDR is the one that the API server makes of what it was started with. Others have
 // addresses of the same families.
 const defaultServiceCIDR = "kubernetes"
+
+// heavyAgain is when one in parts is looked at again while another one is.
+const heavyAgain = 100 * time.Millisecond
 
 // longestRetry is the most that is waited after the API server has refused an object.
 const longestRetry = 5 * time.Minute
@@ -138,9 +144,15 @@ func (r *provider) look(ctx, bounded context.Context, req ctrl.Request, tenant, 
 		return ctrl.Result{}, r.gone(bounded, req, tenant, n)
 	}
 	n.looked, n.judged = r.clock.Now(), ""
-	if wait := r.pay(tenant, s, &n); wait > 0 {
-		r.notes.set(req.NamespacedName, n)
-		return ctrl.Result{RequeueAfter: wait}, nil
+	if s.Spec.Parts > 1 {
+		if !r.heavy.TryLock() {
+			return ctrl.Result{RequeueAfter: heavyAgain}, nil
+		}
+		defer r.heavy.Unlock()
+		if wait := r.pay(tenant, s, &n); wait > 0 {
+			r.notes.set(req.NamespacedName, n)
+			return ctrl.Result{RequeueAfter: wait}, nil
+		}
 	}
 	before := status.IsTrue(s.Status.Conditions, v1alpha1.ConditionAccepted)
 	whole, err := r.join(bounded, s) // before its status is written, which is of what was read
@@ -155,16 +167,11 @@ func (r *provider) look(ctx, bounded context.Context, req ctrl.Request, tenant, 
 		r.notes.set(req.NamespacedName, n)
 	}()
 	defer w.Commit(ctx, &res, &err)
-	if !whole {
-		r.report(s, deed{reason: v1alpha1.ReasonWaiting, message: "spec.parts: not all parts are there, or they are of another text; what was made before stays"}, &n, before)
-		n.broken++
-		return ctrl.Result{RequeueAfter: min(soon<<min(n.broken, 20), lookEvery)}, nil
-	}
-	n.broken = 0
 	c, err := r.gather(bounded, s, tenant, &n)
 	if err != nil || c == nil {
 		return ctrl.Result{}, err
 	}
+	c.broken = !whole
 	if c.unknown {
 		return ctrl.Result{RequeueAfter: knownAgain}, nil
 	}
@@ -183,6 +190,12 @@ func (r *provider) look(ctx, bounded context.Context, req ctrl.Request, tenant, 
 	_, tokens := tokensOf(s.Spec.Home) // depend on a pod
 	ready = d.reason == v1alpha1.ReasonReady && c.kind.Referred && !tokens
 	again = r.located(s, c, d, &n, again)
+	if n.broken++; whole {
+		n.broken = 0
+	}
+	if n.broken > 0 {
+		again = min(again, soon<<min(n.broken, 20))
+	}
 	if n.bare > 0 {
 		again = min(again, soon<<min(n.bare, 20))
 	}
@@ -352,7 +365,7 @@ func (r *provider) apply(ctx context.Context, c *claim, d *deed, n *made) (time.
 	}
 	n.left = version{}
 	if d.want == nil {
-		if c.place.name != "" { // it is not ours, or not there any more
+		if c.place.name != "" && !(c.broken && d.reason == v1alpha1.ReasonWaiting) { // it is not ours, or not there any more
 			n.ref = nil
 		}
 		return lookEvery, nil

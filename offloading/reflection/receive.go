@@ -38,6 +38,8 @@ type claim struct {
 	service client.Object
 	// past is where the object was made before, if not in the place.
 	past *v1alpha1.ObjectRef
+	// broken: parts of the text are missing, or of another one.
+	broken bool
 	// unknown: nobody can say yet which addresses are the tenant's.
 	unknown bool
 }
@@ -73,6 +75,18 @@ func judge(c claim) deed {
 			d.remove = nil
 		}
 		d.reason, d.message = v1alpha1.ReasonNamespaceMissing, "the namespace mapped for "+home.Namespace+" is not ready"
+		return d
+	}
+	if c.broken { // what it says is not known, but what it is
+		switch {
+		case slices.Contains(c.rules.Deny, c.kind.Name):
+			return refuse(v1alpha1.ReasonRefused, fmt.Sprintf("the provider takes no %s of this tenant", c.kind.Name))
+		case !c.kind.Long:
+			return refuse(v1alpha1.ReasonRefused, "spec.parts: a "+c.kind.Name+" has none")
+		case c.place.name == "":
+			return missing()
+		}
+		d.reason, d.message = v1alpha1.ReasonWaiting, "spec.parts: not all parts are there, or they are of another text; what was made before stays"
 		return d
 	}
 	if c.kind.Name == kindService && c.place.name == "" {

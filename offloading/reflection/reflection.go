@@ -29,6 +29,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -149,7 +150,15 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 			b = b.WatchesRawSource(o.Tunnels.TunnelSource(w.beyond))
 		}
 	}
-	return b.Complete(r)
+	if err := b.Complete(r); err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("shadow-object-litter").
+		WatchesRawSource(o.Fleet.StateSourceAt(pace, func(peering string) []reconcile.Request {
+			return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: peering}}}
+		})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 1, RateLimiter: newLimiter()}).
+		Complete(&litter{fleet: o.Fleet, clock: o.Clock, meter: m, seen: map[string]map[string]time.Time{}})
 }
 
 // registerLister adds who finds what rules send, and says so by a channel.
@@ -179,7 +188,7 @@ func registerProvider(mgr ctrl.Manager, o Options, m *meter) error {
 	r := &provider{client: mgr.GetClient(), live: mgr.GetAPIReader(), clock: o.Clock, allowed: o.Allowed, nameServers: o.NameServers, domain: o.Domain, tunnels: o.Tunnels, meter: m, notes: newNotes[made](), pace: pace}
 	w := &watcher{client: mgr.GetClient(), pace: pace}
 	b := ctrl.NewControllerManagedBy(mgr).Named("shadow-object-provider").
-		WatchesMetadata(&v1alpha1.ShadowObject{}, w.shadows()).
+		WatchesMetadata(&v1alpha1.ShadowObject{}, w.shadows(r.notes)).
 		WatchesMetadata(&corev1.Service{}, w.services(r.notes)).
 		Watches(&v1alpha1.ShadowPod{}, w.pods()).
 		Watches(&v1alpha1.NamespaceMap{}, w.maps()).

@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
-	"github.com/pelago-dev/pelago/offloading/content"
 )
 
 const (
@@ -57,7 +56,9 @@ type facts struct {
 	home      *metav1.PartialObjectMetadata // a present one, without content
 	there     *v1alpha1.ShadowObject
 	going     bool                     // what is there was deleted
-	parts     []*v1alpha1.ShadowObject // those there beyond the first, from part 1 on, up to one that is missing
+	parts     []*v1alpha1.ShadowObject // of what is there, beyond the first; nil for one that is missing
+	pieces    []string                 // of the text
+	over      string                   // why what is present finds no room there, or what it has grown by
 	unwanted  time.Time                // since when no pod needs it
 	missing   time.Time                // since when one is not there that only who looks for it finds, if it may be looked for soon
 	// known is what to remember of a present one that is in no cache. If that was known already, the object is fresh, and
@@ -74,7 +75,6 @@ type facts struct {
 // plan is what to do at the provider, and what to tell the owner of the object and the pods.
 type plan struct {
 	create, change, remove bool
-	drop                   []*v1alpha1.ShadowObject // parts that are of no use any more
 	verdict
 	again time.Duration
 }
@@ -90,31 +90,6 @@ type verdict struct {
 
 // decide says what to do about one object at one provider.
 func decide(f facts) plan {
-	p := f.decide()
-	p.drop = f.surplus(p)
-	return p
-}
-
-// surplus are the parts that are none of what is there after a plan, the last one first, so that there is no gap among
-// those that are left when not all could be deleted.
-func (f facts) surplus(p plan) (all []*v1alpha1.ShadowObject) {
-	kept := 0
-	switch {
-	case p.create, p.change:
-		kept = len(content.Split(f.text)) - 1
-	case f.stays() != nil && !p.remove:
-		kept = max(int(f.there.Spec.Parts)-1, 0)
-	}
-	for i := len(f.parts) - 1; i >= kept; i-- {
-		all = append(all, f.parts[i])
-	}
-	return all
-}
-
-// whole says whether all parts are there of what is.
-func (f facts) whole() bool { return len(f.parts) >= int(f.there.Spec.Parts)-1 }
-
-func (f facts) decide() plan {
 	switch {
 	case !f.wanted && f.there == nil:
 		return plan{}
@@ -128,6 +103,8 @@ func (f facts) decide() plan {
 		return plan{again: rightsRetry}
 	case f.found == absent:
 		return plan{remove: f.stays() != nil, verdict: verdict{told: "there is no such " + f.kind + " in this namespace"}, again: f.sought()}
+	case f.over != "": // what is there stays
+		return plan{verdict: verdict{f.over, v1alpha1.ReasonLimitExceeded, true}, again: rereadEvery}
 	case f.wrong != "":
 		return plan{remove: f.stays() != nil, verdict: verdict{f.wrong, f.reason, f.reason != ""}, again: rereadEvery}
 	case f.empty:
@@ -137,7 +114,7 @@ func (f facts) decide() plan {
 	case f.going:
 		return plan{again: soon}
 	}
-	change := !f.fresh && (f.there.Annotations[v1alpha1.AnnotationApplied] != hash(f.text) || !f.whole())
+	change := !f.fresh && (f.there.Annotations[v1alpha1.AnnotationApplied] != hash(f.text) || f.shown() != shownBy(f.text, f.pieces))
 	verdict := answer(f.kind, f.there)
 	verdict.told = cmp.Or(verdict.told, f.cut)
 	return plan{change: change, verdict: verdict, again: f.again()}

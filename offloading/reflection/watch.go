@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -44,7 +45,7 @@ func (w *watcher) add(obj client.Object, q queue) { w.addAfter(obj, 0, q) }
 // addAfter asks for a ShadowObject at the pace of its consumer, and not before a time has passed.
 func (w *watcher) addAfter(obj client.Object, after time.Duration, q queue) {
 	tenant, ok := strings.CutPrefix(obj.GetNamespace(), v1alpha1.TenantNamespacePrefix)
-	if _, part := v1alpha1.ShadowObjectOf(obj.GetName()); !ok || part { // a part is read with the first one, which is written after it
+	if _, number := v1alpha1.ShadowObjectOf(obj.GetName()); !ok || number > 0 { // a part is read with the first one, which is written after it
 		return
 	}
 	r := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(obj)}
@@ -55,15 +56,22 @@ func (w *watcher) addAfter(obj client.Object, after time.Duration, q queue) {
 	q.Add(r)
 }
 
-// shadows asks for ShadowObjects that change. Our own writes of the status ask for
-// nothing.
-func (w *watcher) shadows() handler.EventHandler {
+// shadows asks for ShadowObjects that change, and for those that wait for a part which comes. Our own writes of the
+// status ask for nothing.
+func (w *watcher) shadows(of *notes[made]) handler.EventHandler {
+	part := func(obj client.Object, q queue) {
+		whole, number := v1alpha1.ShadowObjectOf(obj.GetName())
+		if number > 0 && of.get(types.NamespacedName{Namespace: obj.GetNamespace(), Name: whole}).broken > 0 {
+			w.add(&v1alpha1.ShadowObject{ObjectMeta: objectMeta(obj.GetNamespace(), whole)}, q)
+		}
+	}
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { w.add(e.Object, q) },
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { w.add(e.Object, q); part(e.Object, q) },
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
 			a, b := e.ObjectOld, e.ObjectNew
 			if a.GetUID() != b.GetUID() || a.GetGeneration() != b.GetGeneration() || (a.GetDeletionTimestamp() == nil) != (b.GetDeletionTimestamp() == nil) {
 				w.add(b, q)
+				part(b, q)
 			}
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { w.add(e.Object, q) },

@@ -72,6 +72,7 @@ type world struct {
 	addresses Addresses
 	allowed   Allowed
 	changing  *changing // of a manager
+	frozen    frozen    // what the mirror shows of ShadowObjects, if it is behind
 	tunnels   *fakeTunnels
 
 	consumer *consumer
@@ -119,6 +120,11 @@ func (m mirror) Get(ctx context.Context, key client.ObjectKey, obj client.Object
 		m.w.meanwhile = nil
 		do()
 	}
+	if m.w.frozen != nil {
+		if s, ok := obj.(*v1alpha1.ShadowObject); ok {
+			return m.w.frozen.of(key, s)
+		}
+	}
 	err := m.w.raw.Get(ctx, key, obj)
 	if s, ok := obj.(*v1alpha1.ShadowObject); ok {
 		s.Spec.Object = ""
@@ -128,6 +134,42 @@ func (m mirror) Get(ctx context.Context, key client.ObjectKey, obj client.Object
 
 func (m mirror) List(ctx context.Context, list client.ObjectList, _ ...client.ListOption) error {
 	return m.w.raw.List(ctx, list, client.InNamespace(m.w.TenantNamespace()))
+}
+
+// frozen are ShadowObjects as they were.
+type frozen map[string]v1alpha1.ShadowObject
+
+func (f frozen) of(key client.ObjectKey, into *v1alpha1.ShadowObject) error {
+	s, ok := f[key.Name]
+	if !ok {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "shadowobjects"}, key.Name)
+	}
+	s.DeepCopyInto(into)
+	into.Spec.Object = ""
+	return nil
+}
+
+// freeze lets the mirror show what is there now, until frozen is nil.
+func (w *world) freeze() {
+	w.t.Helper()
+	list := &v1alpha1.ShadowObjectList{}
+	if err := w.raw.List(ctx, list, client.InNamespace(w.TenantNamespace())); err != nil {
+		w.t.Fatal(err)
+	}
+	w.frozen = frozen{}
+	for _, s := range list.Items {
+		w.frozen[s.Name] = s
+	}
+}
+
+// deny sets the kinds that the provider does not take.
+func (w *world) deny(kinds ...string) {
+	w.t.Helper()
+	tenant := get(w, "", w.name, &v1alpha1.Tenant{})
+	tenant.Spec.Reflection = &v1alpha1.TenantReflection{Deny: kinds}
+	if err := w.raw.Update(ctx, tenant); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 func newWorld(t *testing.T) *world {
