@@ -127,9 +127,9 @@ func (r *consumer) writeParts(ctx context.Context, peer Peer, home v1alpha1.Home
 
 // dropParts deletes the parts that are of no use after the first one has fewer, or is gone.
 func (r *consumer) dropParts(ctx context.Context, peer Peer, f *facts, all bool) error {
-	left := len(f.pieces)
-	if all {
-		left = 1
+	left := 1
+	if !all {
+		left = max(left, len(f.pieces))
 	}
 	for i := left; i <= len(f.parts); i++ {
 		r.meter.calls.WithLabelValues("delete").Inc()
