@@ -78,8 +78,9 @@ type note struct {
 	// removed is the ShadowObject that was deleted last, at removedAt; the mirror may show it still.
 	removed   types.UID
 	removedAt time.Time
-	// held is until when nothing is tried again.
-	held time.Time
+	// held is until when parts are not tried again that were refused as is said.
+	held    time.Time
+	refused verdict
 	// shown is what the NamespaceMap says of it; nothing if it is empty.
 	shown v1alpha1.ReflectedObject
 }
@@ -110,9 +111,6 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	}
 	n := r.notes.get(req.NamespacedName)
 	had, now := n.known, r.clock.Now()
-	if wait := n.held.Sub(now); wait > 0 && wait <= rereadEvery {
-		return ctrl.Result{RequeueAfter: wait}, nil
-	}
 	every := readEvery
 	if r.waits.awaited(req.NamespacedName, n.read) {
 		every, n.known = awaitedEvery, known{} // a pod has come since
@@ -140,15 +138,19 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		p.again = watchedEvery
 	}
 	decided := p
-	p, err = r.apply(ctx, peer, home, f, p)
+	if wait := n.held.Sub(now); wait > 0 && wait <= rereadEvery && len(f.pieces) > 1 && (p.create || p.change) {
+		p = plan{verdict: n.refused, again: wait}
+	} else {
+		p, err = r.apply(ctx, peer, home, f, p)
+	}
 	if err == nil && p.told == "" && (p.create || p.change) {
 		n.renew = f.renew
 	}
 	if err == nil && p.remove {
 		n.removed, n.removedAt = f.there.UID, f.now
 	}
-	if p.reason == v1alpha1.ReasonForbidden && len(f.pieces) > 1 { // as the quota of its parts, which are gone again
-		n.held = f.now.Add(rereadEvery)
+	if p.reason == v1alpha1.ReasonForbidden && len(f.pieces) > 1 && (decided.create || decided.change) && !n.held.After(now) { // as the quota of its parts, which are gone again
+		n.held, n.refused = now.Add(rereadEvery), p.verdict
 	}
 	about := home
 	if f.bereft != "" && p.told == "" && err == nil {
@@ -230,7 +232,7 @@ func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind c
 	case !apierrors.IsNotFound(err):
 		return nil, nil
 	}
-	if kind.Long && !f.tokens && f.there != nil {
+	if kind.Long && !f.tokens && f.wanted && f.there != nil {
 		var known bool
 		if f.parts, known = partsOf(ctx, peer, f.there); !known {
 			return nil, nil
@@ -375,8 +377,9 @@ func (r *consumer) apply(ctx context.Context, peer Peer, home v1alpha1.HomeObjec
 	defer cancel()
 	s := &v1alpha1.ShadowObject{ObjectMeta: objectMeta(peer.TenantNamespace(), v1alpha1.ShadowObjectName(home))}
 	var err error
+	var made []*v1alpha1.ShadowObject
 	if p.create || p.change {
-		err = r.writeParts(ctx, peer, home, f)
+		made, err = r.writeParts(ctx, peer, home, f)
 	}
 	switch {
 	case err != nil:
@@ -402,17 +405,26 @@ func (r *consumer) apply(ctx context.Context, peer Peer, home v1alpha1.HomeObjec
 	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), apierrors.IsNotFound(err) && p.change:
 		p.create, p.change, p.remove, p.again = false, false, false, soon // the mirror is behind
 		return p, nil
+	case takesNot(err):
+		r.takeBack(ctx, peer, home, f, made)
+	}
+	switch {
 	case outgrown(err):
 		p.reason, p.refused = v1alpha1.ReasonUnsupported, true
 		p.told, p.again = "the provider's build does not know all that this one sends of it; ask its owner to upgrade: pelago install", rereadEvery
 		return p, nil
-	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err),
-		apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
+	case takesNot(err):
 		p.reason, p.refused = v1alpha1.ReasonForbidden, true
 		p.told, p.again, p.remove = fmt.Sprintf("the provider's API server does not take the ShadowObject (%s); ask the provider's owner", code(err)), rereadEvery, false
 		return p, nil
 	}
 	return p, plain("writing the shadow object", err)
+}
+
+// takesNot says that an API server does not take a write, whenever it is tried.
+func takesNot(err error) bool {
+	return outgrown(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) ||
+		apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 
 // change is the patch that gives a ShadowObject another text.

@@ -150,7 +150,7 @@ func (n *note) settle(f *facts, decided, done plan, err error) {
 		n.looked, n.sent = "", ""
 	case f.home == nil:
 		return
-	case refused, !carried && (done.told != "" || f.empty):
+	case refused, f.over != "", !carried && (done.told != "" || f.empty):
 		n.looked, n.sent = f.home.ResourceVersion, ""
 	case carried && f.text != "" && decided.create == done.create && decided.change == done.change:
 		n.looked, n.sent = f.home.ResourceVersion, hash(f.text)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,8 +24,8 @@ type litter struct {
 	fleet Fleet
 	clock clock.PassiveClock
 	meter *meter
-	// seen is since when, by peering and name; one worker has it.
-	seen map[string]map[string]time.Time
+	// seen is since when, by peering and UID; one worker has it.
+	seen map[string]map[types.UID]time.Time
 }
 
 // Reconcile looks at all that one provider shows.
@@ -40,15 +41,15 @@ func (r *litter) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	if err := peer.Reader().List(ctx, list); err != nil {
 		return ctrl.Result{RequeueAfter: time.Minute}, nil // not read from the provider yet
 	}
-	now, before, seen := r.clock.Now(), r.seen[req.Name], map[string]time.Time{}
+	now, before, seen := r.clock.Now(), r.seen[req.Name], map[types.UID]time.Time{}
 	deleted := 0
 	for _, s := range litterOf(list.Items) {
-		since, known := before[s.Name]
+		since, known := before[s.UID]
 		if !known || since.After(now) {
 			since = now
 		}
-		seen[s.Name] = since
-		if now.Sub(since) < grace || deleted == litterMost {
+		seen[s.UID] = since
+		if now.Sub(since) < grace || deleted == litterMost || counted(ctx, peer, s) {
 			continue
 		}
 		deleted++
@@ -63,6 +64,15 @@ func (r *litter) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{RequeueAfter: grace}, nil
 	}
 	return ctrl.Result{RequeueAfter: spread(litterEvery)}, nil
+}
+
+// counted says whether a part has a first one that counts it, or that cannot be said: a list may leave out what there
+// is no room for.
+func counted(ctx context.Context, peer Peer, s *v1alpha1.ShadowObject) bool {
+	name, number := v1alpha1.ShadowObjectOf(s.Name)
+	first := &v1alpha1.ShadowObject{}
+	err := peer.Reader().Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: name}, first)
+	return err == nil && number < int(first.Spec.Parts) || client.IgnoreNotFound(err) != nil
 }
 
 // litterOf are the parts that no first one counts.

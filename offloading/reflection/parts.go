@@ -85,9 +85,9 @@ func shownBy(text string, pieces []string) string {
 }
 
 // writeParts writes the pieces of a text beyond the first, but for those that are there: first those that are missing, for
-// which there may be no room. Then these are taken away again, and what is there is as it was.
-func (r *consumer) writeParts(ctx context.Context, peer Peer, home v1alpha1.HomeObject, f *facts) error {
-	var made, changed []*v1alpha1.ShadowObject
+// which there may be no room. It returns what it has made.
+func (r *consumer) writeParts(ctx context.Context, peer Peer, home v1alpha1.HomeObject, f *facts) (made []*v1alpha1.ShadowObject, err error) {
+	var changed []*v1alpha1.ShadowObject
 	for i := 1; i < len(f.pieces); i++ {
 		s := &v1alpha1.ShadowObject{ObjectMeta: objectMeta(peer.TenantNamespace(), v1alpha1.ShadowObjectPart(v1alpha1.ShadowObjectName(home), i))}
 		s.Labels, s.Annotations = map[string]string{v1alpha1.LabelManagedBy: manager}, map[string]string{v1alpha1.AnnotationApplied: hash(f.pieces[i])}
@@ -105,24 +105,35 @@ func (r *consumer) writeParts(ctx context.Context, peer Peer, home v1alpha1.Home
 		case apierrors.IsAlreadyExists(err): // the mirror is behind, or it was left
 			changed = append(changed, s)
 		default:
-			for _, one := range made { // what cannot be deleted now is litter
-				r.meter.calls.WithLabelValues("delete").Inc()
-				_ = peer.Client().Delete(ctx, one)
-			}
-			return err
+			return made, err
 		}
 	}
 	for _, s := range changed {
 		r.meter.calls.WithLabelValues("patch").Inc()
 		err := peer.Client().Patch(ctx, s, patchOf(s.Annotations, map[string]any{"object": s.Spec.Object}))
 		if apierrors.IsNotFound(err) { // the mirror is behind
-			return apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("shadowobjects").GroupResource(), s.Name, nil)
+			err = apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("shadowobjects").GroupResource(), s.Name, nil)
 		}
 		if err != nil {
-			return err
+			return made, err
 		}
 	}
-	return nil
+	return made, nil
+}
+
+// takeBack deletes the parts of a text that was refused: those that were made for it, all if there is nothing
+// that counts them. What is there is as it was then, and what cannot be deleted is litter.
+func (r *consumer) takeBack(ctx context.Context, peer Peer, home v1alpha1.HomeObject, f *facts, made []*v1alpha1.ShadowObject) {
+	if f.there == nil {
+		made = nil
+		for i := 1; i < len(f.pieces); i++ {
+			made = append(made, &v1alpha1.ShadowObject{ObjectMeta: objectMeta(peer.TenantNamespace(), v1alpha1.ShadowObjectPart(v1alpha1.ShadowObjectName(home), i))})
+		}
+	}
+	for _, s := range made {
+		r.meter.calls.WithLabelValues("delete").Inc()
+		_ = peer.Client().Delete(ctx, s)
+	}
 }
 
 // dropParts deletes the parts that are of no use after the first one has fewer, or is gone.
@@ -131,7 +142,7 @@ func (r *consumer) dropParts(ctx context.Context, peer Peer, f *facts, all bool)
 	if !all {
 		left = max(left, len(f.pieces))
 	}
-	for i := left; i <= len(f.parts); i++ {
+	for i := left; i < min(int(f.there.Spec.Parts), v1alpha1.MaxShadowObjectParts); i++ {
 		r.meter.calls.WithLabelValues("delete").Inc()
 		s := &v1alpha1.ShadowObject{ObjectMeta: objectMeta(f.there.Namespace, v1alpha1.ShadowObjectPart(f.there.Name, i))}
 		if err := client.IgnoreNotFound(peer.Client().Delete(ctx, s)); err != nil {

@@ -63,7 +63,7 @@ func (w *world) carry(name string) {
 // clean lets home look for parts that belong to nothing, twice.
 func (w *world) clean() {
 	w.t.Helper()
-	r := &litter{fleet: w, clock: w.clock, meter: w.consumer.meter, seen: map[string]map[string]time.Time{}}
+	r := &litter{fleet: w, clock: w.clock, meter: w.consumer.meter, seen: map[string]map[types.UID]time.Time{}}
 	for range 2 {
 		if _, err := r.Reconcile(ctx, ctrl.Request{NamespacedName: types.NamespacedName{Name: w.name}}); err != nil {
 			w.t.Fatal(err)
@@ -337,15 +337,28 @@ func TestPartsNoRoom(t *testing.T) {
 	}
 	w.create(configMap(w.home, "new", map[string]string{"a": letters(3, 400<<10)}))
 	w.readsMaps("other", false, "new")
-	room = 3
-	w.send("new")
-	if got := w.parts("new"); got != "" {
-		t.Fatalf("no room for all of a new one, and its parts %s are there", got)
+	for room = range 5 { // the fourth is for all but the first one, which is the last to be made
+		free := room
+		w.send("new")
+		if got := w.parts("new"); got != "" {
+			t.Fatalf("room for %d parts of a new one, and %s are there", free, got)
+		}
+		if n := w.consumer.notes.get(at(w.name, w.of("new")).NamespacedName); n.concluded.Before(n.read) {
+			t.Errorf("a pod that comes waits for what is refused")
+		}
+		w.clock.Step(rereadEvery)
 	}
+	room = 0
+	w.send("new")
 	writes := w.writes
 	if res := w.send("new"); w.writes != writes || res.RequeueAfter < rereadEvery/2 {
 		t.Errorf("tried again at once, with %d writes; again in %s", w.writes-writes, res.RequeueAfter)
 	}
+	w.rules(ruleOf(kindConfigMap, v1alpha1.ReflectDeny))
+	if w.carry("big"); w.parts("big") != "" {
+		t.Errorf("denied right after it was refused: the parts %s stay", w.parts("big"))
+	}
+	w.rules(ruleOf(kindConfigMap, v1alpha1.ReflectReferred))
 	room = 100
 	w.clock.Step(rereadEvery)
 	w.carry("new")
@@ -368,6 +381,9 @@ func TestPartsOnward(t *testing.T) {
 	w.carry("big")
 	if w.parts("big") != "0 1" || w.madeMap("big").Data["a"] != before || w.told("no more go onward") == 0 {
 		t.Fatalf("it grows beyond what goes onward: the parts %s are there, or not as it was, or it is not told", w.parts("big"))
+	}
+	if n := w.consumer.notes.get(at(w.name, w.of("big")).NamespacedName); n.concluded.Before(n.read) {
+		t.Error("a pod that comes waits for what finds no room")
 	}
 	m.Data["a"] = letters(3, 200<<10)
 	w.update(m)

@@ -74,9 +74,6 @@ const knownAgain = 5 * time.Second
 // addresses of the same families.
 const defaultServiceCIDR = "kubernetes"
 
-// heavyAgain is when one in parts is looked at again while another one is.
-const heavyAgain = 100 * time.Millisecond
-
 // longestRetry is the most that is waited after the API server has refused an object.
 const longestRetry = 5 * time.Minute
 
@@ -144,11 +141,14 @@ func (r *provider) look(ctx, bounded context.Context, req ctrl.Request, tenant, 
 		return ctrl.Result{}, r.gone(bounded, req, tenant, n)
 	}
 	n.looked, n.judged = r.clock.Now(), ""
+	unlock := func() {}
 	if s.Spec.Parts > 1 {
 		if !r.heavy.TryLock() {
-			return ctrl.Result{RequeueAfter: heavyAgain}, nil
+			r.notes.set(req.NamespacedName, n)
+			return ctrl.Result{RequeueAfter: readEvery}, nil
 		}
-		defer r.heavy.Unlock()
+		unlock = sync.OnceFunc(r.heavy.Unlock)
+		defer unlock()
 		if wait := r.pay(tenant, s, &n); wait > 0 {
 			r.notes.set(req.NamespacedName, n)
 			return ctrl.Result{RequeueAfter: wait}, nil
@@ -167,6 +167,7 @@ func (r *provider) look(ctx, bounded context.Context, req ctrl.Request, tenant, 
 		r.notes.set(req.NamespacedName, n)
 	}()
 	defer w.Commit(ctx, &res, &err)
+	defer func() { unlock() }() // however long that takes
 	c, err := r.gather(bounded, s, tenant, &n)
 	if err != nil || c == nil {
 		return ctrl.Result{}, err

@@ -158,7 +158,7 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 			return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: peering}}}
 		})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1, RateLimiter: newLimiter()}).
-		Complete(&litter{fleet: o.Fleet, clock: o.Clock, meter: m, seen: map[string]map[string]time.Time{}})
+		Complete(&litter{fleet: o.Fleet, clock: o.Clock, meter: m, seen: map[string]map[types.UID]time.Time{}})
 }
 
 // registerLister adds who finds what rules send, and says so by a channel.
