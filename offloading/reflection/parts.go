@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,6 +36,11 @@ func (f *facts) tooLong(there v1alpha1.ClusterInfo, sent client.Object) {
 	}
 }
 
+// countOf is on how many ShadowObjects a text is that begins on one.
+func countOf(s *v1alpha1.ShadowObject) int {
+	return min(max(int(s.Spec.Parts), 1), v1alpha1.MaxShadowObjectParts)
+}
+
 // partsLimit bounds how long a provider may take to show the parts of one object.
 const partsLimit = 5 * time.Second
 
@@ -43,7 +49,7 @@ const partsLimit = 5 * time.Second
 func partsOf(ctx context.Context, peer Peer, first *v1alpha1.ShadowObject) (all []*v1alpha1.ShadowObject, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, partsLimit)
 	defer cancel()
-	for i := 1; i < min(int(first.Spec.Parts), v1alpha1.MaxShadowObjectParts); i++ {
+	for i := 1; i < countOf(first); i++ {
 		s := &v1alpha1.ShadowObject{}
 		switch err := peer.Reader().Get(ctx, client.ObjectKey{Namespace: first.Namespace, Name: v1alpha1.ShadowObjectPart(first.Name, i)}, s); {
 		case apierrors.IsNotFound(err):
@@ -142,7 +148,7 @@ func (r *consumer) dropParts(ctx context.Context, peer Peer, f *facts, all bool)
 	if !all {
 		left = max(left, len(f.pieces))
 	}
-	for i := left; i < min(int(f.there.Spec.Parts), v1alpha1.MaxShadowObjectParts); i++ {
+	for i := left; i < countOf(f.there); i++ {
 		r.meter.calls.WithLabelValues("delete").Inc()
 		s := &v1alpha1.ShadowObject{ObjectMeta: objectMeta(f.there.Namespace, v1alpha1.ShadowObjectPart(f.there.Name, i))}
 		if err := client.IgnoreNotFound(peer.Client().Delete(ctx, s)); err != nil {
@@ -152,17 +158,25 @@ func (r *consumer) dropParts(ctx context.Context, peer Peer, f *facts, all bool)
 	return nil
 }
 
-// pay is how long the parts of a ShadowObject wait to be read: each costs its tenant as much as a change.
-func (r *provider) pay(tenant string, s *v1alpha1.ShadowObject, n *made) time.Duration {
+// turn is how long a ShadowObject waits to be looked at that is in parts: until no other one is, as a whole one takes much
+// memory, and until they are paid for, as each costs its tenant as much as a change. Without a wait it has its turn until done.
+func (r *provider) turn(tenant string, s *v1alpha1.ShadowObject, n *made) (done func(), wait time.Duration) {
+	if s.Spec.Parts < 2 {
+		return func() {}, 0
+	}
+	if !r.heavy.TryLock() {
+		return nil, readEvery
+	}
 	now := r.clock.Now()
 	if n.paid.IsZero() {
-		n.paid = now.Add(r.pace.delay(tenant, min(int(s.Spec.Parts), v1alpha1.MaxShadowObjectParts)-1))
+		n.paid = now.Add(r.pace.delay(tenant, countOf(s)-1))
 	}
 	if wait := n.paid.Sub(now); wait > 0 && wait <= tenantLag {
-		return wait
+		r.heavy.Unlock()
+		return nil, wait
 	}
 	n.paid = time.Time{}
-	return 0
+	return sync.OnceFunc(r.heavy.Unlock), 0
 }
 
 // join puts the other parts into the text of a ShadowObject that has some. It says whether they are all there, and
@@ -173,7 +187,7 @@ func (r *provider) join(ctx context.Context, s *v1alpha1.ShadowObject) (whole bo
 	}
 	var text strings.Builder
 	text.WriteString(s.Spec.Object)
-	for i := 1; i < min(int(s.Spec.Parts), v1alpha1.MaxShadowObjectParts) && text.Len() <= content.MaxWhole; i++ {
+	for i := 1; i < countOf(s) && text.Len() <= content.MaxWhole; i++ {
 		part := &v1alpha1.ShadowObject{}
 		err := r.live.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: v1alpha1.ShadowObjectPart(s.Name, i)}, part)
 		if apierrors.IsNotFound(err) {

@@ -215,6 +215,12 @@ func TestPartsOfOthers(t *testing.T) {
 	if res := w.take("big"); w.shadows != shadows+1 || res.RequeueAfter <= 0 || res.RequeueAfter > soon {
 		t.Errorf("parts of a tenant that has changed a lot: %d reads, and again in %s", w.shadows-shadows, res.RequeueAfter)
 	}
+	shadows = w.shadows
+	w.provider.heavy.Lock()
+	if res := w.take("big"); w.shadows != shadows+1 || res.RequeueAfter != readEvery {
+		t.Errorf("while another one in parts is looked at: %d reads, and again in %s", w.shadows-shadows, res.RequeueAfter)
+	}
+	w.provider.heavy.Unlock()
 	w.remove(w.part("big", 2))
 	w.clock.Step(4 * readEvery)
 	w.take("big")
@@ -390,6 +396,25 @@ func TestPartsOnward(t *testing.T) {
 	w.carry("big")
 	if w.parts("big") != "0 1 2" || w.madeMap("big").Data["a"] != m.Data["a"] {
 		t.Errorf("it grows as far as it may: the parts %s are there, or not as at home", w.parts("big"))
+	}
+}
+
+// TestDeletedOnce: what was deleted is not deleted again while the mirror shows it, nor its parts.
+func TestDeletedOnce(t *testing.T) {
+	t.Parallel()
+	w, m := large(t, 200<<10)
+	w.freeze()
+	w.remove(m)
+	writes := w.writes
+	for range 3 {
+		w.send("big")
+	}
+	if got := w.writes - writes; got != 3 {
+		t.Errorf("%d writes to delete three ShadowObjects", got)
+	}
+	w.frozen = nil
+	if w.send("big"); w.parts("big") != "" {
+		t.Errorf("the parts %s are left", w.parts("big"))
 	}
 }
 

@@ -141,19 +141,12 @@ func (r *provider) look(ctx, bounded context.Context, req ctrl.Request, tenant, 
 		return ctrl.Result{}, r.gone(bounded, req, tenant, n)
 	}
 	n.looked, n.judged = r.clock.Now(), ""
-	unlock := func() {}
-	if s.Spec.Parts > 1 {
-		if !r.heavy.TryLock() {
-			r.notes.set(req.NamespacedName, n)
-			return ctrl.Result{RequeueAfter: readEvery}, nil
-		}
-		unlock = sync.OnceFunc(r.heavy.Unlock)
-		defer unlock()
-		if wait := r.pay(tenant, s, &n); wait > 0 {
-			r.notes.set(req.NamespacedName, n)
-			return ctrl.Result{RequeueAfter: wait}, nil
-		}
+	done, wait := r.turn(tenant, s, &n)
+	if wait > 0 {
+		r.notes.set(req.NamespacedName, n)
+		return ctrl.Result{RequeueAfter: wait}, nil
 	}
+	defer done()
 	before := status.IsTrue(s.Status.Conditions, v1alpha1.ConditionAccepted)
 	whole, err := r.join(bounded, s) // before its status is written, which is of what was read
 	if err != nil {
@@ -167,7 +160,7 @@ func (r *provider) look(ctx, bounded context.Context, req ctrl.Request, tenant, 
 		r.notes.set(req.NamespacedName, n)
 	}()
 	defer w.Commit(ctx, &res, &err)
-	defer func() { unlock() }() // however long that takes
+	defer done() // before that, however long it takes
 	c, err := r.gather(bounded, s, tenant, &n)
 	if err != nil || c == nil {
 		return ctrl.Result{}, err
