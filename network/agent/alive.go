@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,6 +21,10 @@ const (
 	askPatience = time.Second
 	// renewPause is the least time from one renewal to the next.
 	renewPause = 100 * time.Millisecond
+	// earlyBurst renewals come as soon as there is something to say, and from then on one in
+	// earlyEvery: while many pods come each would be one more write and change what is said a little.
+	earlyBurst = 5
+	earlyEvery = 300 * time.Millisecond
 )
 
 // renew keeps this node's Lease, and says in it how the tunnels are.
@@ -28,6 +33,7 @@ func (a *Agent) renew(ctx context.Context) {
 	var networks, applied, mtu *string // said of them
 	var refused time.Time
 	failing := false
+	early := rate.NewLimiter(rate.Every(earlyEvery), earlyBurst)
 	for ctx.Err() == nil {
 		a.mu.Lock()
 		t, connected, carries := termOf(a.gateway), a.networks, a.mtu
@@ -94,7 +100,8 @@ func (a *Agent) renew(ctx context.Context) {
 		case <-ctx.Done():
 		case <-timer.C:
 		case <-a.renewal:
-			pause(ctx, time.Until(began.Add(renewPause)))
+			soon := max(time.Until(began.Add(renewPause)), early.Reserve().Delay())
+			pause(ctx, min(soon, time.Until(began.Add(t.pause(err != nil)))))
 		}
 		timer.Stop()
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -34,6 +35,9 @@ type Kernel struct {
 	gateways   map[string]*space
 	writes     atomic.Int64
 	again      chan struct{} // of Watch, nil while nobody watches
+	// looked is when all namespaces were last looked at as a whole, and looks how often they were.
+	looked time.Time
+	looks  int
 }
 
 var _ Plane = (*Kernel)(nil)
@@ -71,8 +75,14 @@ func (k *Kernel) Set(ctx context.Context, c Config) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	wanted := hostState(c)
+	if err := k.openGateways(c); err != nil {
+		return err
+	}
+	if done, err := k.setTables(ctx, c, wanted); done {
+		return err
+	}
+	k.look()
 	steps := []func() error{
-		func() error { return k.openGateways(c) },
 		func() error { return k.host.applyLinks(wanted.links, k.gateways) },
 		func() error { return k.host.applySettings(wanted.settings) },
 		func() error { return k.applyGateways(ctx, c) },
@@ -99,6 +109,7 @@ func (k *Kernel) Set(ctx context.Context, c Config) error {
 			return err
 		}
 	}
+	k.host.settled(wanted, link{}, false)
 	return nil
 }
 
@@ -184,12 +195,13 @@ func (k *Kernel) applyGateway(c Config, g Gateway) error {
 		return err
 	}
 	tunnel := devices[g.Tunnel]
-	wanted := gatewayState(c, g, tunnel != nil && tunnel.Attrs().Flags&net.FlagUp != 0)
+	up := tunnel != nil && tunnel.Attrs().Flags&net.FlagUp != 0
+	wanted := gatewayState(c, g, up)
 	inside := devices[insideName]
 	if inside == nil {
 		return fmt.Errorf("finding %s in %s: no such device", insideName, s.name)
 	}
-	own := link{name: insideName, peering: g.Peering, hardware: gatewayHardware(g), mtu: g.MTU}
+	own := insideOf(g)
 	steps := []func() error{
 		func() error { return s.correct(inside, own, own.hardware, own.mtu) },
 		func() error { return k.applyPolicy(s, g, wanted.table) },
@@ -206,9 +218,13 @@ func (k *Kernel) applyGateway(c Config, g Gateway) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(
+	err = errors.Join(
 		s.applyAddresses(wanted.addresses, entries), s.addNeighbours(wanted.neighbours, entries), s.addRoutes(wanted.routes),
 		s.removeRules(wanted.rules), s.removeRoutes(wanted.routes), s.removeNeighbours(wanted.neighbours, entries))
+	if err == nil {
+		s.settled(wanted, own, up)
+	}
+	return err
 }
 
 // removeGateways lets go of the namespaces of gateways that are not here any more.

@@ -25,6 +25,8 @@ type space struct {
 	// writes counts what was changed, in all namespaces of a Kernel.
 	writes *atomic.Int64
 	watch  *watcher
+	// laid is what was made here when it was last looked at, nil if that is not known.
+	laid *laid
 }
 
 // openSpace takes over the file.

@@ -82,6 +82,8 @@ type watcher struct {
 	host          bool
 	// touched is set when somebody else has changed our table, or may have.
 	touched atomic.Bool
+	// stirred is set when devices, routes, rules, neighbours or addresses of ours may have changed.
+	stirred atomic.Bool
 	// port is the number of our own socket for nftables.
 	port *atomic.Uint32
 }
@@ -111,7 +113,14 @@ func newWatcher(s *space, again chan<- struct{}, host bool) (*watcher, error) {
 		devices[int32(l.Attrs().Index)] = w.ours(name)
 	}
 	w.touched.Store(true) // what has happened before
-	go w.follow(w.route, func(m syscall.NetlinkMessage) bool { return w.routing(m, devices) })
+	w.stirred.Store(true)
+	go w.follow(w.route, func(m syscall.NetlinkMessage) bool {
+		ours := w.routing(m, devices)
+		if ours {
+			w.stirred.Store(true)
+		}
+		return ours
+	})
 	go w.follow(w.filter, w.filtering)
 	return w, nil
 }
@@ -134,6 +143,7 @@ func (w *watcher) follow(socket *nl.NetlinkSocket, concerns func(syscall.Netlink
 		switch {
 		case errors.Is(err, unix.ENOBUFS): // some are lost
 			w.touched.Store(true)
+			w.stirred.Store(true)
 			said = true
 		case errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN):
 		case err != nil:

@@ -204,7 +204,8 @@ func TestVirtualNodeAway(t *testing.T) {
 	b.want("the shadow pod", b.show(), "gone")
 }
 
-// Status is written once per 200 ms at most, at once if it is urgent, else after a second.
+// Status is written once per 200 ms at most, at once if it is urgent, else after a second, or after
+// three while a pod does nothing but start.
 func TestPace(t *testing.T) {
 	b := newBench(t)
 	b.shadowPod(corev1.RestartPolicyAlways)
@@ -212,10 +213,26 @@ func TestPace(t *testing.T) {
 	b.must(err)
 	again, err := b.once(b.uid)
 	b.must(err)
-	if again != writeLater || b.reason() != "" {
+	if again != writeStarting || b.reason() != "" {
 		t.Fatalf("a new pod was told of at once, or never: %s", again)
 	}
 	b.bind(b.node(corev1.ConditionTrue).Name)
+	creating := func(reason string) func(*corev1.PodStatus) {
+		return func(s *corev1.PodStatus) {
+			s.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}}
+		}
+	}
+	for _, c := range []struct {
+		reason string
+		want   time.Duration
+	}{{"ContainerCreating", writeStarting}, {"ErrImagePull", writeLater}, {"PodInitializing", writeStarting}} {
+		b.status(creating(c.reason))
+		again, err = b.once(b.uid)
+		b.must(err)
+		if again != c.want || b.reason() != "" {
+			t.Errorf("%s is told of after %s, want %s", c.reason, again, c.want)
+		}
+	}
 	b.status(running)
 	_, err = b.once(b.uid)
 	b.must(err)

@@ -22,6 +22,9 @@ const (
 	writeEvery = 200 * time.Millisecond
 	// writeLater is how long a change waits for others that is not urgent.
 	writeLater = time.Second
+	// writeStarting is the same of a pod that starts: on a busy node that takes longer than a second,
+	// and the next thing to say is that it runs.
+	writeStarting = 3 * time.Second
 	// maxMessage is the most bytes of a condition's message.
 	maxMessage = 1024
 )
@@ -218,7 +221,11 @@ func writeIn(f facts, p plan, n *note) (differs bool, wait time.Duration) {
 		n.dirty = f.now
 	}
 	if !urgent(f.shadow, p) {
-		wait = n.dirty.Add(writeLater).Sub(f.now)
+		later := writeLater
+		if c := condition(p.status.Conditions); shadow.Starting(p.pod) && c != nil && c.Status == metav1.ConditionTrue && c.Message == "" {
+			later = writeStarting
+		}
+		wait = n.dirty.Add(later).Sub(f.now)
 	}
 	if pause := n.wrote.Add(writeEvery).Sub(f.now); pause <= writeEvery {
 		wait = max(wait, pause)

@@ -250,6 +250,28 @@ func Urgent(before, now *corev1.PodStatus) bool {
 		urgentContainers(before.EphemeralContainerStatuses, now.EphemeralContainerStatuses)
 }
 
+// Starting says whether all that can be said of a pod is that it gets a node and then its containers:
+// nothing is in the way, and the next thing to hear of is that it runs.
+func Starting(now *corev1.PodStatus) bool {
+	if now == nil || now.Phase != "" && now.Phase != corev1.PodPending || now.Reason != "" {
+		return false
+	}
+	if c := condition(now.Conditions, corev1.PodScheduled); c != nil && c.Status != corev1.ConditionTrue {
+		return false
+	}
+	return starting(now.InitContainerStatuses) && starting(now.ContainerStatuses) && len(now.EphemeralContainerStatuses) == 0
+}
+
+func starting(all []corev1.ContainerStatus) bool {
+	for _, c := range all {
+		w := c.State.Waiting
+		if w == nil || c.RestartCount > 0 || w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
+			return false
+		}
+	}
+	return true
+}
+
 func urgentContainers(before, now []corev1.ContainerStatus) bool {
 	was := map[string]corev1.ContainerStatus{}
 	for _, c := range before {

@@ -99,6 +99,49 @@ func TestUrgent(t *testing.T) {
 	}
 }
 
+// TestStarting holds which pods do nothing but start.
+func TestStarting(t *testing.T) {
+	waiting := func(reason string) corev1.PodStatus {
+		return corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{
+			{Name: "main", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}},
+		}}
+	}
+	with := func(s corev1.PodStatus, change func(*corev1.PodStatus)) *corev1.PodStatus {
+		change(&s)
+		return &s
+	}
+	for _, c := range []struct {
+		reason string
+		status *corev1.PodStatus
+		want   bool
+	}{
+		{"no status", nil, false},
+		{"made", &corev1.PodStatus{}, true},
+		{"seen by no scheduler", &corev1.PodStatus{Phase: corev1.PodPending}, true},
+		{"on a node", with(waiting("ContainerCreating"), func(s *corev1.PodStatus) {
+			s.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}
+		}), true},
+		{"no node has room", with(corev1.PodStatus{Phase: corev1.PodPending}, func(s *corev1.PodStatus) {
+			s.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse}}
+		}), false},
+		{"after its init containers", ptr.To(waiting("PodInitializing")), true},
+		{"no image", ptr.To(waiting("ErrImagePull")), false},
+		{"an error in an init container", with(waiting("PodInitializing"), func(s *corev1.PodStatus) {
+			s.InitContainerStatuses = waiting("CrashLoopBackOff").ContainerStatuses
+		}), false},
+		{"one container runs", with(waiting("ContainerCreating"), func(s *corev1.PodStatus) {
+			s.ContainerStatuses[0].State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+		}), false},
+		{"again", with(waiting("ContainerCreating"), func(s *corev1.PodStatus) { s.ContainerStatuses[0].RestartCount = 1 }), false},
+		{"running", &corev1.PodStatus{Phase: corev1.PodRunning}, false},
+		{"something is the matter", &corev1.PodStatus{Phase: corev1.PodPending, Reason: "UnexpectedAdmissionError"}, false},
+	} {
+		if got := Starting(c.status); got != c.want {
+			t.Errorf("%s: starting is %t", c.reason, got)
+		}
+	}
+}
+
 // reporting is a ShadowPod whose provider reports a status.
 func reporting(t testing.TB, home *corev1.Pod, status corev1.PodStatus) *v1alpha1.ShadowPod {
 	t.Helper()
