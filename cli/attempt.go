@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,6 +30,8 @@ type attempt struct {
 	invitation invitation
 	consume    v1alpha1.Consume
 	timeout    time.Duration
+	// tell tells the provider where its tunnel may call this cluster's; nil where nobody here can.
+	tell func(ctx context.Context, endpoints []string) error
 
 	secret  string // the token's Secret, while it is ours
 	created bool   // the Peering is new
@@ -57,6 +60,13 @@ func (a *attempt) run(ctx context.Context) error {
 	}
 	if already {
 		progress.Note("This cluster uses %s already; the invitation was not needed.", a.invitation.Name)
+	}
+	if a.invitation.inBand() && !already {
+		var calling sync.WaitGroup
+		defer calling.Wait()
+		until, heard := context.WithCancel(ctx)
+		defer heard()
+		calling.Go(func() { a.callBack(until, progress) })
 	}
 	state := ""
 	err = await(ctx, a.e, a.c.Client, &v1alpha1.PeeringList{}, client.ObjectKey{Name: a.invitation.Name}, func(p *v1alpha1.Peering) (bool, error) {

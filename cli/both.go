@@ -81,6 +81,7 @@ func (p *peer) direction(ctx context.Context, e *Env, consumer, provider *Cluste
 	}
 	i.choice = chosen
 	a.invitation = i
+	a.tell = func(ctx context.Context, endpoints []string) error { return i.callTo(ctx, provider, endpoints) }
 	err = i.check()
 	if err == nil {
 		err = a.run(ctx)

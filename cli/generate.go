@@ -39,7 +39,8 @@ objects to apply in the consumer's cluster instead, a Secret and a Peering, for 
 
 With --in-band the consumer needs to reach nothing of this cluster but a UDP port of its
 nodes, or of their load balancer: the API server and pelago-auth are reached through the
-tunnel. It needs the network on both sides.
+tunnel. It needs the network on both sides. If nobody can call this cluster it can call the consumer:
+whoever runs the line is told what to run here.
 
 With --direct-paths pods that the consumer has here may have tunnels to those it has at other
 providers that allow it too, while they talk much; the owners of those learn where the nodes

@@ -104,11 +104,17 @@ func checkTunnel(t v1alpha1.InBand) error {
 		return fmt.Errorf("--tunnel-endpoint is given %d times, and may be %d times", len(t.Endpoints), mostEndpoints)
 	}
 	for _, text := range t.Endpoints {
-		if host, port, err := net.SplitHostPort(text); err != nil || host == "" || len(text) > 261 || !hostPattern.MatchString(text) || badPort(port) {
+		if !isEndpoint(text) {
 			return fmt.Errorf("--tunnel-endpoint %.80q is not of the form HOST:PORT, with a port of 1 to 65535", text)
 		}
 	}
 	return nil
+}
+
+// isEndpoint says whether a text is HOST:PORT, and free of what a shell would act upon.
+func isEndpoint(text string) bool {
+	host, port, err := net.SplitHostPort(text)
+	return err == nil && host != "" && len(text) <= 261 && hostPattern.MatchString(text) && !badPort(port)
 }
 
 func badPort(text string) bool {

@@ -25,6 +25,8 @@ const (
 	caKey = "ca.crt"
 	// tokenBytes is how much randomness a token has.
 	tokenBytes = 32
+	// hashInName is how much of the token's hash is in the name of an Invitation.
+	hashInName = 12
 	// startLimit is how long to wait for what a fresh installation makes by itself.
 	startLimit = 30 * time.Second
 )
@@ -93,9 +95,9 @@ func (e *Env) invite(ctx context.Context, c *Cluster, t terms) (invitation, erro
 		return invitation{}, err
 	}
 	hash := v1alpha1.TokenHash(i.Token)
-	i.object = "invitation-" + hash[:12]
+	i.object = "invitation-" + hash[:hashInName]
 	if t.consumer != "" && (!t.inBand || len(t.consumer) <= maxInBandConsumer) {
-		i.object = t.consumer + "-" + hash[:12]
+		i.object = t.consumer + "-" + hash[:hashInName]
 	}
 	object := &v1alpha1.Invitation{
 		ObjectMeta: metav1.ObjectMeta{Name: i.object, Labels: map[string]string{v1alpha1.LabelManagedBy: managedBy}},

@@ -63,8 +63,8 @@ other Peering has to allow it, and both providers in their Tenants, which with
 With --remote-kubeconfig the invitation is made there first, so that one command does
 both sides; with --bidirectional each cluster uses the other. With --in-band, or a line that
 names a tunnel, all that is said between the two goes through the tunnel from the first word
-on: one UDP port of the provider has to be in reach of this cluster's nodes, and its API server
-need not be. With --bidirectional that holds for both clusters.`,
+on: one UDP port of the provider has to be in reach of this cluster's nodes, or of this cluster in
+that of the provider's, and its API server need not be.`,
 		Example: `  pelago peer milan --cluster-id 8f14e45f-ceea-4e7a-9c1d-0d5f3b6a1c2e --auth-url https://milan.example:30443 --ca-sha256 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae --token tOkEn
   pelago peer milan --reachability full
   pelago peer milan --direct-paths

@@ -223,12 +223,17 @@ func (d *decision) publish(f *facts) {
 		}
 		have = append(have, port)
 	}
-	var hosts []*opening
-	for _, o := range f.openings {
-		if o.consumes {
-			continue // it calls
+	hosts := slices.Clone(f.openings)
+	slices.SortStableFunc(hosts, func(a, b *opening) int { // who consumes calls, and so comes last where ports are scarce
+		switch {
+		case a.consumes == b.consumes:
+			return 0
+		case b.consumes:
+			return -1
 		}
-		hosts = append(hosts, o)
+		return 1
+	})
+	for _, o := range hosts {
 		port := int32(0)
 		if o.have != nil {
 			port = o.have.Spec.Port

@@ -99,7 +99,7 @@ func (d *decision) called(f *facts, p *pair, port int32) []string {
 // said of it, as when keys cannot be read: a Service that is made anew has another address.
 func (f *facts) fronted(name string) bool {
 	return f.settings.Service != "" && (slices.ContainsFunc(f.pairs, func(p *pair) bool { return p.wanted && frontName(p.key) == name }) ||
-		slices.ContainsFunc(f.openings, func(o *opening) bool { return !o.consumes && frontName(o.name) == name }) ||
+		slices.ContainsFunc(f.openings, func(o *opening) bool { return frontName(o.name) == name }) ||
 		slices.ContainsFunc(f.paths, func(p *path) bool { return p.keeps(f.locks[p.key]) && p.front.front == name }))
 }
 

@@ -58,7 +58,7 @@ func (r *decider) gatherOpenings(ctx context.Context, f *facts, peerings []v1alp
 			continue
 		}
 		f.openings = append(f.openings, &opening{
-			name: v1alpha1.InvitationPrefix + n.Name, since: n.CreationTimestamp.Time, public: n.Spec.InBand.PublicKey,
+			name: v1alpha1.InvitationPrefix + n.Name, since: n.CreationTimestamp.Time, public: n.Spec.InBand.PublicKey, endpoints: n.Spec.InBand.Endpoints,
 		})
 	}
 	for i := range peerings {
@@ -222,10 +222,11 @@ func (d *decision) open(f *facts, ports map[*opening]int32) {
 				continue
 			}
 			spec.InBand = by(lines)
-		} else {
-			if spec.Port = ports[o]; spec.Port == 0 {
-				continue
-			}
+		} else if ports[o] == 0 {
+			continue
+		}
+		// A consumer calls, and may be called as well: by a provider that nobody can call.
+		if spec.Port = ports[o]; spec.Port > 0 {
 			spec.Endpoints = d.called(f, &pair{key: o.name, peer: o.name, wanted: true}, spec.Port)
 		}
 		spec.InBand.PublicKey, spec.InBand.Endpoints = o.public, o.endpoints

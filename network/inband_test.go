@@ -120,8 +120,30 @@ func testInBand(t *testing.T, pods, external, called []string) {
 		t.Fatalf("the provider says of its invitation %+v", theirs)
 	}
 	ours := w.rome.opened(introduction)
-	if ours == nil || ours.Spec.PublicKey != public || ours.Spec.Port != 0 {
+	if ours == nil || ours.Spec.PublicKey != public || ours.Spec.Port == 0 || len(ours.Spec.Endpoints) != 2 {
 		t.Fatalf("the consumer says of its introduction %+v", ours)
+	}
+	if len(theirs.Spec.InBand.Endpoints) > 0 {
+		t.Errorf("the provider calls a consumer at %v, of which nobody has told it", theirs.Spec.InBand.Endpoints)
+	}
+	// The provider's owner has it call the consumer.
+	patch := func(spec string) error {
+		return w.raw.Patch(ctx, invitation.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"spec":`+spec+`}`)))
+	}
+	for _, spec := range []string{
+		`{"inBand":null}`, `{"inBand":{"publicKey":"QKrQ6rIlxWRnmhIQbXKXiR5oSSsYIyuOZqdKGvVeVBk="}}`, `{"consumer":"x"}`, `{"tenant":{}}`,
+		`{"expires":"2030-01-01T00:00:00Z"}`, `{"inBand":{"endpoints":["198.18.0.1"]}}`, `{"inBand":{"endpoints":["a/b:1"]}}`,
+	} {
+		if err := patch(spec); !apierrors.IsInvalid(err) {
+			t.Errorf("an invitation is changed by %s: %v", spec, err)
+		}
+	}
+	if err := patch(fmt.Sprintf(`{"inBand":{"endpoints":[%q]}}`, ours.Spec.Endpoints[0])); err != nil {
+		t.Fatal(err)
+	}
+	w.settle()
+	if theirs = w.milan.opened(theirs.Name); !slices.Equal(theirs.Spec.InBand.Endpoints, ours.Spec.Endpoints[:1]) || theirs.Spec.Port == 0 {
+		t.Errorf("the provider calls at %v", theirs.Spec.InBand)
 	}
 	first := by.DeepCopy()
 	first.PublicKey, first.Endpoints = keyOf(77).Public().String(), []string{"198.18.1.1:7100"}

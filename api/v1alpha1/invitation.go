@@ -34,14 +34,17 @@ type Invitation struct {
 
 // InvitationSpec says who is invited, how they prove it, and until when.
 //
-// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec cannot be changed; delete the invitation and make another"
+// +kubebuilder:validation:XValidation:rule="has(self.consumer) == has(oldSelf.consumer) && has(self.tenant) == has(oldSelf.tenant) && has(self.inBand) == has(oldSelf.inBand)",message="spec cannot be changed but for inBand.endpoints; delete the invitation and make another"
 type InvitationSpec struct {
 	// TokenSHA256 is the hash of the token, as TokenHash makes it.
 	//
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec cannot be changed but for inBand.endpoints; delete the invitation and make another"
 	TokenSHA256 string `json:"tokenSHA256"`
 
 	// Expires is when the invitation stops to be accepted.
+	//
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec cannot be changed but for inBand.endpoints; delete the invitation and make another"
 	Expires metav1.Time `json:"expires"`
 
 	// Consumer, if set, is the name the tenant gets, whatever name the consumer has.
@@ -49,10 +52,13 @@ type InvitationSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=40
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec cannot be changed but for inBand.endpoints; delete the invitation and make another"
 	Consumer string `json:"consumer,omitempty"`
 
 	// Tenant is what the new Tenant gets as its terms; defaults if absent.
+	//
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec cannot be changed but for inBand.endpoints; delete the invitation and make another"
 	Tenant *TenantTerms `json:"tenant,omitempty"`
 
 	// InBand has the consumer come through a tunnel, which is there as long as the invitation:
@@ -69,7 +75,20 @@ type InvitationInBand struct {
 	// in base64.
 	//
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw480]=$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec cannot be changed but for inBand.endpoints; delete the invitation and make another"
 	PublicKey string `json:"publicKey"`
+
+	// Endpoints are HOST:PORT, over UDP, where the consumer's gateway may be. This cluster calls them,
+	// which is what a provider needs that nobody can call. They may be changed at any time: the
+	// consumer has them once it has the Peering, in spec.endpoints of its NetworkConfig
+	// introduction-NAME in the namespace pelago-network.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=261
+	// +kubebuilder:validation:items:Pattern=`^[^\s/?#@]+:[0-9]{1,5}$`
+	Endpoints []string `json:"endpoints,omitempty"`
 }
 
 // InvitationStatus says who has used an invitation.

@@ -63,5 +63,5 @@ func wayRemedy(p *v1alpha1.Peering) string {
 	if p.Status.Credential != nil {
 		return udp + "the provider, or from it to here: pelago status " + p.Name + "; if all its addresses have changed: pelago unpeer " + p.Name + " --force, then peer with a new line (pelago generate peer-command --in-band)"
 	}
-	return udp + strings.Join(p.Spec.Consume.InBand.Endpoints, " or ") + ", and that the invitation is not over (pelago status there); else: pelago unpeer " + p.Name + " --force, then peer with a new line (pelago generate peer-command --in-band)"
+	return udp + strings.Join(p.Spec.Consume.InBand.Endpoints, " or ") + ", and that the invitation is not over (pelago status there); if nobody can call the provider, as behind NAT, have it call this cluster (spec.inBand.endpoints of its invitation); else: pelago unpeer " + p.Name + " --force, then peer with a new line (pelago generate peer-command --in-band)"
 }
