@@ -61,11 +61,11 @@ func (a *attempt) run(ctx context.Context) error {
 	if already {
 		progress.Note("This cluster uses %s already; the invitation was not needed.", a.invitation.Name)
 	}
+	var calling sync.WaitGroup
+	until, cancel := context.WithCancel(ctx)
+	heard := func() { cancel(); calling.Wait() }
+	defer heard()
 	if a.invitation.inBand() && !already {
-		var calling sync.WaitGroup
-		defer calling.Wait()
-		until, heard := context.WithCancel(ctx)
-		defer heard()
 		calling.Go(func() { a.callBack(until, progress) })
 	}
 	state := ""
@@ -87,6 +87,7 @@ func (a *attempt) run(ctx context.Context) error {
 	})
 	var r refusal
 	if errors.As(err, &r) {
+		heard()
 		progress.Step("Removing what was made")
 		if undone := a.undo(ctx); undone != nil {
 			return fmt.Errorf("%w; removing what was made failed too: %w; %s", err, undone, a.byHand())

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/cli/chain"
 	"github.com/pelago-dev/pelago/cli/screen"
 )
 
@@ -22,32 +23,52 @@ import (
 const silenceLimit = 10 * time.Second
 
 // callBack has a provider call this cluster as well, as it may be one that nobody can call: whoever
-// has its kubeconfig is told where, and else people are, if nothing is heard of it. It ends with
-// ctx, and what goes wrong is no more than said: as a rule this cluster calls.
+// has its kubeconfig is told where, and again when that changes, and else people are, if nothing is
+// heard of it. It ends with ctx, and what goes wrong is no more than said: as a rule this cluster
+// calls. Who may not see the tunnels of this cluster does without.
 func (a *attempt) callBack(ctx context.Context, progress *screen.Progress) {
-	name := a.invitation.Name
-	at, err := a.endpoints(ctx)
-	if err != nil || ctx.Err() != nil {
-		return
-	}
-	if a.tell != nil {
-		if err := a.tell(ctx, at); err != nil && ctx.Err() == nil {
-			progress.Note("%s could not be told where to call this cluster: %v", name, err)
+	var told []string
+	for silence := a.e.Clock.After(silenceLimit); ctx.Err() == nil; {
+		if a.tell == nil && !a.silent(ctx, silence) {
+			return
 		}
-		return
+		at, err := a.endpoints(ctx, told)
+		if err != nil {
+			return
+		}
+		if told = at; a.tell == nil {
+			a.advise(progress, at)
+			continue
+		}
+		if err := a.tell(ctx, at); err != nil {
+			if a.silent(ctx, silence) {
+				progress.Note("%s could not be told where to call this cluster: %v", a.invitation.Name, err)
+			}
+			return
+		}
 	}
+}
+
+// silent says whether nothing has been heard of the provider for a while.
+func (a *attempt) silent(ctx context.Context, silence <-chan time.Time) bool {
 	select {
 	case <-ctx.Done():
-		return
-	case <-a.e.Clock.After(silenceLimit):
+		return false
+	case <-silence:
 	}
 	p := &v1alpha1.Peering{}
-	if err := a.c.Client.Get(ctx, client.ObjectKey{Name: name}, p); err != nil {
-		return
+	if err := a.c.Client.Get(ctx, client.ObjectKey{Name: a.invitation.Name}, p); err != nil {
+		return false
 	}
-	if way, err := a.c.way(ctx, p, a.e.Clock.Now()); err != nil || way == nil || way.Up {
-		return
-	}
+	down := slices.ContainsFunc(p.Status.Conditions, func(c metav1.Condition) bool {
+		return c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonTunnelDown
+	})
+	way, err := a.c.way(ctx, p, a.e.Clock.Now())
+	return err == nil && way != nil && !way.Up && (down || *way != (chain.Way{}))
+}
+
+// advise says what the provider's owner has to do.
+func (a *attempt) advise(progress *screen.Progress, at []string) {
 	patch, err := calling(at)
 	if err != nil {
 		return
@@ -55,20 +76,21 @@ func (a *attempt) callBack(ctx context.Context, progress *screen.Progress) {
 	progress.Note("Nothing is heard of %s at %s yet. If nobody can call it, as behind NAT, its owner can have it call this cluster:\n"+
 		"  kubectl patch invitation invitation-%s --type=merge -p '%s'\n"+
 		"(CONSUMER-%[3]s, if it was made with --consumer CONSUMER)",
-		name, strings.Join(a.invitation.Tunnel.Endpoints, " or "), v1alpha1.TokenHash(a.invitation.Token)[:hashInName], patch)
+		a.invitation.Name, strings.Join(a.invitation.Tunnel.Endpoints, " or "), v1alpha1.TokenHash(a.invitation.Token)[:hashInName], patch)
 }
 
-// endpoints waits until it is known where the tunnel of the introduction is called here.
-func (a *attempt) endpoints(ctx context.Context) (at []string, err error) {
+// endpoints waits until the tunnel of the introduction is called here at others than these.
+func (a *attempt) endpoints(ctx context.Context, told []string) (at []string, err error) {
 	key := client.ObjectKey{Namespace: v1alpha1.NetworkNamespace, Name: v1alpha1.IntroductionPrefix + a.invitation.Name}
 	err = await(ctx, a.e, a.c.Client, &v1alpha1.NetworkConfigList{}, key, func(n *v1alpha1.NetworkConfig) (bool, error) {
 		if n == nil {
 			return false, nil
 		}
 		at = slices.DeleteFunc(slices.Clone(n.Spec.Endpoints), func(text string) bool { return !isEndpoint(text) })
-		return len(at) > 0, nil
+		at = at[:min(len(at), mostEndpoints)]
+		return len(at) > 0 && !slices.Equal(at, told), nil
 	})
-	return at[:min(len(at), mostEndpoints)], err
+	return at, err
 }
 
 // calling is the patch of an Invitation by which its provider calls the consumer.
@@ -88,8 +110,11 @@ func (i invitation) callTo(ctx context.Context, provider *Cluster, endpoints []s
 	}
 	object := &v1alpha1.Invitation{ObjectMeta: metav1.ObjectMeta{Name: i.object}}
 	err = provider.Client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), fieldOwner)
-	if apierrors.IsNotFound(err) { // it was used, and goes
+	switch {
+	case apierrors.IsNotFound(err): // it was used, and goes
 		return nil
+	case err == nil && (object.Spec.InBand == nil || len(object.Spec.InBand.Endpoints) == 0):
+		return fmt.Errorf("the Pelago in the cluster at %s calls no consumers; upgrade it: pelago install", provider.Server)
 	}
 	return describe(err, provider)
 }

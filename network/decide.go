@@ -233,14 +233,18 @@ func (d *decision) publish(f *facts) {
 		}
 		return 1
 	})
+	must := len(wanted)
 	for _, o := range hosts {
+		if !o.consumes {
+			must++
+		}
 		port := int32(0)
 		if o.have != nil {
 			port = o.have.Spec.Port
 		}
 		have = append(have, port)
 	}
-	given, left := allotPaths(f.settings.Port, have, f.pathPorts())
+	given, left := allotPaths(f.settings.Port, must, have, f.pathPorts())
 	ports := map[*opening]int32{}
 	for i, o := range hosts {
 		ports[o] = given[len(wanted)+i]

@@ -92,10 +92,11 @@ func (p *pair) heard() bool {
 	return own != nil && own.Status.ObservedGeneration == own.Generation
 }
 
-// allotPaths gives ports to peerings, and to direct paths what these leave.
-func allotPaths(first int32, have, paths []int32) (given, left []int32) {
+// allotPaths gives ports to peerings, of which the first ones must have some, and to direct paths what
+// these leave.
+func allotPaths(first int32, must int, have, paths []int32) (given, left []int32) {
 	all := allot(first, slices.Concat(have, paths))
-	if slices.Contains(all[:len(have)], 0) { // they are scarce, and paths have some
+	if slices.Contains(all[:must], 0) { // they are scarce, and paths have some
 		all = allot(first, slices.Concat(allot(first, have), paths))
 	}
 	return all[:len(have)], all[len(have):]

@@ -200,7 +200,7 @@ func TestAllotPaths(t *testing.T) {
 		{"unless a peering has it", []int32{7100}, []int32{7100}, []int32{7100}, []int32{7101}},
 		{"no paths", []int32{0}, nil, []int32{7100}, nil},
 	} {
-		given, left := allotPaths(7100, c.have, c.paths)
+		given, left := allotPaths(7100, len(c.have), c.have, c.paths)
 		if !slices.Equal(given, c.wantHave) || !slices.Equal(left, c.wantLeft) {
 			t.Errorf("%s: got %v and %v", c.reason, given, left)
 		}
@@ -209,7 +209,7 @@ func TestAllotPaths(t *testing.T) {
 	for i := range paths {
 		paths[i] = 7100 + int32(i)
 	}
-	given, left := allotPaths(7100, []int32{0, 0}, paths)
+	given, left := allotPaths(7100, 2, []int32{0, 0}, paths)
 	if given[0] != 7100 || given[1] != 7101 || left[0] != 0 || left[1] != 0 || left[2] != 7102 || left[ports-1] != 7100+ports-1 {
 		t.Errorf("paths have all ports: peerings get %v, and paths %v ...", given, left[:3])
 	}

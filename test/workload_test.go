@@ -273,6 +273,8 @@ func (s shop) dump(t *testing.T) {
 			show(cluster, "get", "shadowpods,namespacemaps", "-A", "-o", "wide")
 			show(cluster, "get", "pods", "-A", "-l", v1alpha1.LabelHomeUID, "-o", "wide")
 		}
+		show(cluster, "get", "leases", "-n", v1alpha1.NetworkNamespace, "-o", "yaml")
+		show(cluster, "logs", "-n", v1alpha1.NetworkNamespace, "-l", "app.kubernetes.io/name=pelago-agent", "--prefix", "--tail=80")
 	}
 	show(s.cluster, "logs", "-n", v1alpha1.SystemNamespace, "-l", "app.kubernetes.io/name=pelago-manager", "--prefix", "--tail=40")
 }

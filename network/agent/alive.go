@@ -102,6 +102,10 @@ func (a *Agent) renew(ctx context.Context) {
 		case <-a.renewal:
 			soon := max(time.Until(began.Add(renewPause)), early.Reserve().Delay())
 			pause(ctx, min(soon, time.Until(began.Add(t.pause(err != nil)))))
+			select { // what came meanwhile is said by the renewal that follows
+			case <-a.renewal:
+			default:
+			}
 		}
 		timer.Stop()
 	}

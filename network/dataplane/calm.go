@@ -6,6 +6,8 @@ import (
 	"net"
 	"reflect"
 	"time"
+
+	"github.com/vishvananda/netlink"
 )
 
 // calmFor is how long what was looked at in a namespace is taken for what is there, while the
@@ -15,15 +17,16 @@ const calmFor = time.Second
 // laid is what was made in a namespace, beside its table.
 type laid struct {
 	state state // without table
-	// inside is a gateway's end of its veth, and up says that its tunnel was there and up.
+	// inside is a gateway's end of its veth, and tunnel the number of its tunnel's device, 0 if that
+	// was not there or not up.
 	inside link
-	up     bool
+	tunnel int
 }
 
 // settled notes what a namespace was made.
-func (s *space) settled(wanted state, inside link, up bool) {
+func (s *space) settled(wanted state, inside link, tunnel int) {
 	wanted.table = nil
-	s.laid = &laid{state: wanted, inside: inside, up: up}
+	s.laid = &laid{state: wanted, inside: inside, tunnel: tunnel}
 }
 
 // is says whether a namespace was made what is wanted, its table aside, and nobody has told of
@@ -68,10 +71,13 @@ func (k *Kernel) setTables(ctx context.Context, c Config, wanted state) (bool, e
 			return false, nil
 		}
 		// Whoever makes a tunnel asks for it at once, maybe before the kernel has told of it.
-		tunnel, err := s.kernel.LinkByName(g.Tunnel)
-		up := err == nil && tunnel.Attrs().Flags&net.FlagUp != 0
-		state := gatewayState(c, g, up)
-		if up != s.laid.up || !s.is(state, insideOf(g)) {
+		device, err := s.kernel.LinkByName(g.Tunnel)
+		if err != nil {
+			device = nil
+		}
+		tunnel := upAs(device)
+		state := gatewayState(c, g, tunnel != 0)
+		if tunnel != s.laid.tunnel || !s.is(state, insideOf(g)) {
 			return false, nil
 		}
 		tables[i] = state.table
@@ -95,4 +101,12 @@ func (k *Kernel) setTables(ctx context.Context, c Config, wanted state) (bool, e
 // insideOf is a gateway's end of its veth.
 func insideOf(g Gateway) link {
 	return link{name: insideName, peering: g.Peering, hardware: gatewayHardware(g), mtu: g.MTU}
+}
+
+// upAs is the number of a device, 0 if it is not there or not up.
+func upAs(device netlink.Link) int {
+	if device == nil || device.Attrs().Flags&net.FlagUp == 0 {
+		return 0
+	}
+	return device.Attrs().Index
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"slices"
 	"sync"
@@ -109,7 +108,7 @@ func (k *Kernel) Set(ctx context.Context, c Config) error {
 			return err
 		}
 	}
-	k.host.settled(wanted, link{}, false)
+	k.host.settled(wanted, link{}, 0)
 	return nil
 }
 
@@ -194,9 +193,8 @@ func (k *Kernel) applyGateway(c Config, g Gateway) error {
 	if err != nil {
 		return err
 	}
-	tunnel := devices[g.Tunnel]
-	up := tunnel != nil && tunnel.Attrs().Flags&net.FlagUp != 0
-	wanted := gatewayState(c, g, up)
+	tunnel := upAs(devices[g.Tunnel])
+	wanted := gatewayState(c, g, tunnel != 0)
 	inside := devices[insideName]
 	if inside == nil {
 		return fmt.Errorf("finding %s in %s: no such device", insideName, s.name)
@@ -222,7 +220,7 @@ func (k *Kernel) applyGateway(c Config, g Gateway) error {
 		s.applyAddresses(wanted.addresses, entries), s.addNeighbours(wanted.neighbours, entries), s.addRoutes(wanted.routes),
 		s.removeRules(wanted.rules), s.removeRoutes(wanted.routes), s.removeNeighbours(wanted.neighbours, entries))
 	if err == nil {
-		s.settled(wanted, own, up)
+		s.settled(wanted, own, tunnel)
 	}
 	return err
 }

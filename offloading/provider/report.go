@@ -222,7 +222,7 @@ func writeIn(f facts, p plan, n *note) (differs bool, wait time.Duration) {
 	}
 	if !urgent(f.shadow, p) {
 		later := writeLater
-		if c := condition(p.status.Conditions); shadow.Starting(p.pod) && c != nil && c.Status == metav1.ConditionTrue && c.Message == "" {
+		if c := condition(p.status.Conditions); shadow.Starting(p.pod) && len(p.status.Warnings) == 0 && c != nil && c.Status == metav1.ConditionTrue && c.Message == "" {
 			later = writeStarting
 		}
 		wait = n.dirty.Add(later).Sub(f.now)
