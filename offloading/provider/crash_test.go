@@ -65,7 +65,7 @@ func (b *bench) crash() {
 					break
 				}
 				b.must(err)
-				if again > 0 && again <= 2*time.Second {
+				if again > 0 && again <= writeStarting {
 					b.clock.SetTime(b.clock.Now().Add(again))
 				}
 			}

@@ -196,7 +196,7 @@ func (b *bench) settle(uids ...string) {
 			if err != nil {
 				b.t.Fatalf("Reconcile: %v", err)
 			}
-			if again > 0 && again <= 2*time.Second {
+			if again > 0 && again <= writeStarting {
 				b.clock.SetTime(b.clock.Now().Add(again))
 			} else if b.picture(uid) == before {
 				break
