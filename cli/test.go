@@ -148,7 +148,11 @@ func (o *testNetwork) run(ctx context.Context, e *Env, args []string) (err error
 	if err != nil {
 		return describe(err, c)
 	}
-	results, err := w.try(ctx, e, progress, o.settle, reach.Paths(w.namespace, headless, pods), pods)
+	domain, err := w.domain(ctx)
+	if err != nil {
+		return describe(err, c)
+	}
+	results, err := w.try(ctx, e, progress, o.settle, reach.Paths(w.namespace, headless, domain, pods), pods)
 	if err != nil {
 		return err
 	}

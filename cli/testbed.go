@@ -294,3 +294,17 @@ func (w *testbed) remove() error {
 	}
 	return nil
 }
+
+// domain is what this cluster is called in its own DNS, as the providers are told.
+func (w *testbed) domain(ctx context.Context) (string, error) {
+	maps, err := w.cluster.namespaceMaps(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, m := range maps {
+		if said := m.Spec.Namespaces[w.namespace].Domain; said != "" && strings.HasPrefix(m.Namespace, v1alpha1.PeeringNamespacePrefix) {
+			return v1alpha1.DomainOf(said), nil
+		}
+	}
+	return v1alpha1.DefaultDomain, nil
+}

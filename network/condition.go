@@ -13,9 +13,6 @@ import (
 	"github.com/pelago-dev/pelago/network/plan"
 )
 
-// homeDomain is what every home is called in the DNS that its pods have at providers.
-const homeDomain = "cluster.local"
-
 // maxSaid bounds what is repeated of a peer's words.
 const maxSaid = 256
 
@@ -64,8 +61,8 @@ func (d *decision) ready(f *facts, p *pair) metav1.Condition {
 		return not(said.Reason, "%s says: %s", p.peer, oneLine(said.Message, maxSaid))
 	}
 	c := tunnelReady(f, p, d.waits[p], not)
-	if p.consumes && c.Status == metav1.ConditionTrue && f.domain != "" && f.domain != homeDomain {
-		c.Message = clean(fmt.Sprintf("pods at %s do not find names that end in %s, this cluster's own domain: there its Services are called db, db.shop or db.shop.svc.%s; use one of the first two, which are good on both sides", p.peer, f.domain, homeDomain))
+	if p.consumes && c.Status == metav1.ConditionTrue && p.unnamed != "" {
+		c.Message = clean(fmt.Sprintf("pods at %s do not find names that end in %s, this cluster's own domain, as %s; there its Services are called db, db.shop or db.shop.svc.%s; use one of the first two, which are good on both sides", p.peer, f.domain, p.unnamed, v1alpha1.DefaultDomain))
 	}
 	if more := unreached(f.agents, p.key); c.Status == metav1.ConditionTrue && more > 0 {
 		c.Message = fmt.Sprintf("%d addresses, the highest, are not reached: of the pods and endpoints on one side of the peering with %s only %d count; let fewer namespaces take part, or divide them between peerings", more, p.peer, maxReached)
@@ -80,6 +77,19 @@ func (d *decision) ready(f *facts, p *pair) metav1.Condition {
 		c.Message = clean(fmt.Sprintf("%s is told of at most %d ranges, so that its pods do not reach all those at %s: let network.pods and those of providers be fewer, larger ranges", p.peer, maxPublished, strings.Join(left, ", ")))
 	}
 	return c
+}
+
+// unnamed says why a provider does not tell pods what home is called in its own DNS; "" if it does.
+func unnamed(domain string, there *v1alpha1.ClusterInfo) string {
+	switch {
+	case domain == "" || strings.EqualFold(strings.TrimSuffix(domain, "."), v1alpha1.DefaultDomain):
+		return ""
+	case v1alpha1.Unusual(domain) == "":
+		return "that is no name of at most 63 characters"
+	case there == nil || slices.Contains(there.Features, v1alpha1.FeatureDomains):
+		return ""
+	}
+	return "the Pelago there is older than this one, until its owner upgrades it"
 }
 
 // detail is what is wrong with pools here, with the names of other peerings: for this side only.

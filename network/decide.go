@@ -48,6 +48,8 @@ type pair struct {
 	// side knows them.
 	direct bool
 	able   ability
+	// unnamed says why pods at the provider do not find what is below home's own domain; empty if they do.
+	unnamed string
 	// ableBehind is the same of paths between a tenant and a provider.
 	ableBehind ability
 	// uid is that of a consumer's Peering, or of the Tenant.

@@ -104,6 +104,27 @@ func TestDecideMoved(t *testing.T) {
 	}
 }
 
+// TestUnnamed is of whom is said that pods there do not find names of this cluster's own domain.
+func TestUnnamed(t *testing.T) {
+	older, current := &v1alpha1.ClusterInfo{Features: []string{v1alpha1.FeaturePeering}}, &v1alpha1.ClusterInfo{Features: []string{v1alpha1.FeatureDomains}}
+	for _, c := range []struct {
+		domain string
+		there  *v1alpha1.ClusterInfo
+		want   string
+	}{
+		{"", older, ""},
+		{"cluster.local.", older, ""},
+		{"rome.example", older, "older"},
+		{"rome.example", nil, ""}, // nothing is known of it yet
+		{"rome.example", current, ""},
+		{strings.Repeat("a", 64), current, "63 characters"},
+	} {
+		if got := unnamed(c.domain, c.there); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%q, %v: %q, want %q", c.domain, c.there, got, c.want)
+		}
+	}
+}
+
 // TestDecideReady is what the condition NetworkReady says, the first thing that is wrong.
 func TestDecideReady(t *testing.T) {
 	alive := func(f *facts, r v1alpha1.TunnelReport) {
@@ -123,12 +144,12 @@ func TestDecideReady(t *testing.T) {
 			f.astray, p.consumes, p.consumer, p.provider = "pods here", true, p.provider, p.consumer
 		}, "True/Ready: pods here"},
 		{"this cluster has another domain than its pods are told there", func(f *facts, p *pair) {
+			f.domain, p.unnamed, p.consumes, p.consumer, p.provider = "rome.example", "it is older", true, p.provider, p.consumer
+		}, "True/Ready: pods at rome do not find names that end in rome.example, this cluster's own domain, as it is older;"},
+		{"they are told of it", func(f *facts, p *pair) {
 			f.domain, p.consumes, p.consumer, p.provider = "rome.example", true, p.provider, p.consumer
-		}, "True/Ready: pods at rome do not find names that end in rome.example,"},
-		{"it has the usual one", func(f *facts, p *pair) {
-			f.domain, p.consumes, p.consumer, p.provider = "cluster.local", true, p.provider, p.consumer
 		}, "True/Ready: $"},
-		{"it has another one, and is a provider only", func(f *facts, _ *pair) { f.domain = "rome.example" }, "True/Ready: $"},
+		{"it has another one, and is a provider only", func(f *facts, p *pair) { f.domain, p.unnamed = "rome.example", "it is older" }, "True/Ready: $"},
 		{"and none is to call", func(f *facts, _ *pair) { f.astray = "pods here" }, "True/Ready: "},
 		{"that and no answer from the tunnel", func(f *facts, p *pair) {
 			f.astray, p.consumes, p.consumer, p.provider = "pods here", true, p.provider, p.consumer

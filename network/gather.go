@@ -136,6 +136,7 @@ func (r *decider) gatherPairs(ctx context.Context, f *facts, g *grounds, have ma
 			spaces: at, shut: overlap(at, shut), reach: p.Spec.Reachability, inBand: inBand, translate: p.Spec.Translate,
 			direct: p.Spec.DirectPaths, able: knowsPaths(p.Status.Remote, v1alpha1.FeatureDirectPaths), uid: p.UID,
 			owners: words[v1alpha1.PeeringNamespace(p.Name)], ableBehind: knowsPaths(p.Status.Remote, v1alpha1.FeaturePathsBehind),
+			unnamed: unnamed(f.domain, p.Status.Remote),
 		})
 	}
 	for i := range tenants.Items {

@@ -86,7 +86,7 @@ func Register(mgr ctrl.Manager, o Options) error {
 	if err := registerServer(mgr, o, authorities); err != nil {
 		return err
 	}
-	if err := namespace.Register(mgr, namespace.Options{Namespace: o.Namespace, Fleet: namespace.Connections(o.Fleet)}); err != nil {
+	if err := namespace.Register(mgr, namespace.Options{Namespace: o.Namespace, Fleet: namespace.Connections(o.Fleet), Domain: o.Domain}); err != nil {
 		return err
 	}
 	if err := provider.Register(mgr, provider.Options{Limits: o.Limits, Addresses: o.Allowed != nil, NameServers: o.NameServers, Homes: o.Homes}); err != nil {

@@ -104,7 +104,7 @@ func (p *passage) kinds(t *testing.T, family string, from, to *spot) (all []call
 	}
 	if !from.pod.Spec.HostNetwork { // whose names are its node's
 		record := map[string]string{"IPv4": "a", "IPv6": "aaaa"}[family]
-		add("headless", fmt.Sprintf("%s/%s.peers.%s.svc.cluster.local/%d", record, to.pod.Name, p.shop.name, webPort), own)
+		add("headless", fmt.Sprintf("%s/%s.peers.%s.svc.%s/%d", record, to.pod.Name, p.shop.name, p.domain, webPort), own)
 	}
 	return all
 }

@@ -35,9 +35,11 @@ const hub = "milan"
 // member is a cluster of a world.
 type member struct {
 	name, cni string
-	v4, v6    relation
-	nat       bool
-	nodes     int
+	// domain is what it is called in its own DNS, cluster.local if empty.
+	domain string
+	v4, v6 relation
+	nat    bool
+	nodes  int
 }
 
 // world is a sandbox: milan, that has pods in 10.42.0.0/16, and its consumers.
@@ -57,7 +59,7 @@ type world struct {
 // provider too.
 var sample = world{name: "sample", cni: "flannel", both: true, pair: true, consumers: []member{
 	{name: "oslo", nodes: 1, cni: "bridge", v4: partly, v6: identical},
-	{name: "rome", nodes: 1, cni: "bridge", v4: identical, v6: partly, nat: true},
+	{name: "rome", nodes: 1, cni: "bridge", domain: "rome.example", v4: identical, v6: partly, nat: true},
 }}
 
 // other has what sample has not. Packets of one family do not care how the other one's addresses
@@ -91,7 +93,7 @@ func worlds() (all []world) {
 					four = absent
 				}
 				w.name = strings.Join([]string{string(r), family, cni}, "-")
-				w.consumers = []member{{name: "rome", nodes: 2, cni: cni, v4: four, v6: six}, {name: "naples", nodes: 2, cni: cni, v4: four, v6: six, nat: true}}
+				w.consumers = []member{{name: "rome", nodes: 2, cni: cni, v4: four, v6: six}, {name: "naples", nodes: 2, cni: cni, domain: "naples.example", v4: four, v6: six, nat: true}}
 				all = append(all, w)
 			}
 		}
@@ -113,8 +115,8 @@ func (w world) file() string {
 			p, s := spans(m.v6, i, "fd%d::/112", "fd42::/57", "fd42:0:0:80::/112")
 			pods, services = append(pods, `"`+strings.Replace(p, "::/112", "::/48", 1)+`"`), append(services, `"`+s+`"`)
 		}
-		fmt.Fprintf(&b, "- {name: %s, nodes: %d, cni: %s, behindNAT: %t, addons: [coredns, load-balancer], podRanges: [%s], serviceRanges: [%s]}\n",
-			m.name, m.nodes, m.cni, m.nat, strings.Join(pods, ", "), strings.Join(services, ", "))
+		fmt.Fprintf(&b, "- {name: %s, nodes: %d, cni: %s, domain: %s, behindNAT: %t, addons: [coredns, load-balancer], podRanges: [%s], serviceRanges: [%s]}\n",
+			m.name, m.nodes, m.cni, v1alpha1.DomainOf(m.domain), m.nat, strings.Join(pods, ", "), strings.Join(services, ", "))
 	}
 	return b.String()
 }
@@ -194,11 +196,11 @@ func (w world) run(t *testing.T, name string) {
 	var all []*passage
 	for _, m := range w.consumers {
 		v4, v6 := w.between(m)
-		all = append(all, &passage{continuum: c, world: w.name, consumer: m.name, provider: hub, v4: v4, v6: v6, inBand: w.pair && m.name == "rome"})
+		all = append(all, &passage{continuum: c, world: w.name, consumer: m.name, provider: hub, v4: v4, v6: v6, inBand: w.pair && m.name == "rome", domain: v1alpha1.DomainOf(m.domain)})
 	}
 	if first := w.consumers[0]; w.both {
 		v4, v6 := w.between(first)
-		all = append(all, &passage{continuum: c, world: w.name, consumer: hub, provider: first.name, v4: v4, v6: v6, second: true})
+		all = append(all, &passage{continuum: c, world: w.name, consumer: hub, provider: first.name, v4: v4, v6: v6, second: true, domain: v1alpha1.DefaultDomain})
 	}
 	together := func(what string, all []*passage, do func(*passage, *testing.T)) {
 		t.Run(what, func(t *testing.T) {

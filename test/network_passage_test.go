@@ -30,6 +30,8 @@ type passage struct {
 	second bool
 	// inBand has the consumer say all that it says through the tunnel.
 	inBand bool
+	// domain is what the consumer is called in its own DNS.
+	domain string
 
 	shop    shop
 	gateway map[string]string // nodes, by cluster

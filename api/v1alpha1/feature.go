@@ -30,6 +30,8 @@ const (
 	FeatureCallers = "callers/v1"
 	// FeatureOnward is that NamespaceMaps say whether pods may go onward, and where they were made.
 	FeatureOnward = "onward/v1"
+	// FeatureDomains is that NamespaceMaps say what home is called in its own DNS.
+	FeatureDomains = "domains/v1"
 	// FeatureServiceFamilies is that Services say which families of addresses they have.
 	FeatureServiceFamilies = featureReflection + "service.ipfamilies/v1"
 	// FeatureParts is that an object may be on several ShadowObjects.

@@ -43,6 +43,9 @@ const (
 	LabelOriginNamespace = "pelago.dev/origin-namespace"
 	// LabelOriginOwner: see LabelOriginNamespace.
 	LabelOriginOwner = "pelago.dev/origin-owner"
+	// LabelHomeDomain is on mapped namespaces, if it is not DefaultDomain: what the cluster where their
+	// pods were made is called in its own DNS.
+	LabelHomeDomain = "pelago.dev/home-domain"
 
 	// TaintVirtualNode keeps pods off virtual nodes that were not admitted there; its
 	// effect is NoExecute.
@@ -67,6 +70,9 @@ const (
 	// separated by spaces, if the pod was given them and home's search domains. When such a pod
 	// goes onward, these stay behind.
 	AnnotationNameServers = "pelago.dev/name-servers"
+	// AnnotationHomeDomain on such pods: the domain that their search domains are of, if it is not
+	// DefaultDomain.
+	AnnotationHomeDomain = "pelago.dev/home-domain"
 
 	// AnnotationReflect on an object of an offloaded namespace keeps it home if it is "false". A
 	// Secret or ConfigMap travels without a pod that refers to it if it is "true", and a Service

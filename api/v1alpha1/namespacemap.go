@@ -66,6 +66,13 @@ type NamespaceMapping struct {
 	// +optional
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{16}$`
 	OriginOwner string `json:"originOwner,omitempty"`
+	// Domain is what the cluster where the namespace's pods were made is called in its own DNS:
+	// names that end in it are names of that cluster, also at the provider. cluster.local if empty.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
+	Domain string `json:"domain,omitempty"`
 }
 
 // MappingPhase is how a namespace is at the provider.

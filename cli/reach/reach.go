@@ -17,9 +17,6 @@ import (
 // Port is where Serve listens in the pods of a test.
 const Port = 8080
 
-// Domain is what cluster names of services end with.
-const Domain = "svc.cluster.local"
-
 // Family is that of addresses.
 type Family string
 
@@ -147,9 +144,9 @@ const (
 	overUDP                              = "UDP to "
 )
 
-// Paths are all ways that there are between pods at home and elsewhere, of a namespace and a
-// headless Service that selects all pods. From one provider to another one they lead through home.
-func Paths(namespace, headless string, pods []Pod) []Path {
+// Paths are all ways that there are between pods at home and elsewhere, of a namespace, a headless
+// Service that selects all pods, and what home is called in its own DNS. From one provider to another one they lead through home.
+func Paths(namespace, headless, domain string, pods []Pod) []Path {
 	var paths []Path
 	for _, from := range pods {
 		for _, to := range pods {
@@ -158,7 +155,7 @@ func Paths(namespace, headless string, pods []Pod) []Path {
 			}
 			families := both(from, to)
 			for _, family := range families {
-				paths = append(paths, between(namespace, headless, from, to, family, len(families) > 1)...)
+				paths = append(paths, between(namespace, headless, domain, from, to, family, len(families) > 1)...)
 			}
 			if len(families) == 0 {
 				paths = append(paths, Path{From: from.Name, To: to.Name, By: byPod, across: true})
@@ -186,7 +183,7 @@ func both(from, to Pod) (all []Family) {
 }
 
 // between are the ways of one family. If there are several, names are asked for addresses of this one.
-func between(namespace, headless string, from, to Pod, family Family, several bool) (paths []Path) {
+func between(namespace, headless, domain string, from, to Pod, family Family, several bool) (paths []Path) {
 	version := "4"
 	if family == IPv6 {
 		version = "6"
@@ -218,7 +215,7 @@ func between(namespace, headless string, from, to Pod, family Family, several bo
 	}
 	if to.Service[family] != "" || len(to.Service) == 0 {
 		add(byName, to.Name, Port, named)
-		add(byFullName, fmt.Sprintf("%s.%s.%s", to.Name, namespace, Domain), Port, named)
+		add(byFullName, fmt.Sprintf("%s.%s.svc.%s", to.Name, namespace, domain), Port, named)
 		if !from.Home {
 			add(overUDP+byName, to.Name, Port, "udp"+version)
 		}

@@ -40,7 +40,7 @@ func wayOf(paths []Path, from, to, by string, family Family) (target string, fou
 }
 
 func TestPaths(t *testing.T) {
-	paths := Paths("shop", "all", three())
+	paths := Paths("shop", "all", "rome.example", three())
 	for _, c := range []struct{ from, to, by, target string }{
 		{"home", "milan", "pod address", "10.82.0.7:8080"},
 		{"home", "milan", "UDP to pod address", "udp4/10.82.0.7:8080"},
@@ -52,7 +52,7 @@ func TestPaths(t *testing.T) {
 		{"home", "milan", "pod name", "milan.all:8080"},
 		{"milan", "home", "pod address", "10.81.0.5:8080"},
 		{"turin", "home", "pod address", ""},
-		{"milan", "home", "full name", "home.shop.svc.cluster.local:8080"},
+		{"milan", "home", "full name", "home.shop.svc.rome.example:8080"},
 		{"milan", "home", "UDP to service name", "udp4/home:8080"},
 		{"milan", "home", "node port", ""},
 		{"milan", API, "home's API", "api/kubernetes.default.svc:443"},
@@ -94,7 +94,7 @@ func TestPathsByFamily(t *testing.T) {
 	home.Addresses, milan.Addresses = Of("10.42.0.5", "fd42::5"), Of("10.82.0.7", "fd82::7")
 	home.Service, milan.Service = Of("10.43.0.1", "fd43::1"), Of("10.43.0.2", "fd43::2")
 	milan.Balancers = Addresses{IPv4: "milan.example.org", IPv6: "milan.example.org"}
-	paths := Paths("shop", "all", pods)
+	paths := Paths("shop", "all", "rome.example", pods)
 	for _, c := range []struct {
 		from, by string
 		family   Family
@@ -125,13 +125,13 @@ func TestPathsByFamily(t *testing.T) {
 		}
 	}
 	milan.Families = []Family{IPv4}
-	for _, p := range Paths("shop", "all", pods) {
+	for _, p := range Paths("shop", "all", "rome.example", pods) {
 		if p.Family == IPv6 {
 			t.Errorf("milan has no IPv6, and there is %+v", p)
 		}
 	}
 	milan.Families = nil
-	if got, found := wayOf(Paths("shop", "all", pods), "home", "milan", "pod address", ""); !found || got != "" {
+	if got, found := wayOf(Paths("shop", "all", "rome.example", pods), "home", "milan", "pod address", ""); !found || got != "" {
 		t.Error("without a family in common no way fails")
 	}
 }

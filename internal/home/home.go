@@ -26,7 +26,7 @@ import (
 
 // features are what this version of Pelago can do with a peer, sorted.
 var features = []string{
-	v1alpha1.FeatureOffers, v1alpha1.FeatureOnward, v1alpha1.FeaturePeering,
+	v1alpha1.FeatureDomains, v1alpha1.FeatureOffers, v1alpha1.FeatureOnward, v1alpha1.FeaturePeering,
 	v1alpha1.FeatureOfKind("ConfigMap"), v1alpha1.FeatureOfKind("EndpointSlice"), v1alpha1.FeatureOfKind("Ingress"), v1alpha1.FeatureOfKind("NetworkPolicy"), v1alpha1.FeatureParts,
 	v1alpha1.FeatureOfKind("PodDisruptionBudget"), v1alpha1.FeatureOfKind("Secret"), v1alpha1.FeatureServiceFamilies, v1alpha1.FeatureOfKind("Service"),
 }

@@ -84,7 +84,7 @@ func TestNew(t *testing.T) {
 	}
 	info.KubernetesVersion = ""
 	want := v1alpha1.ClusterInfo{ID: h.ID(), Name: "milan", Version: "v0.0.1", Features: []string{
-		"offers/v1", "onward/v1", "peering/v1", "reflection.configmap/v1", "reflection.endpointslice/v1", "reflection.ingress/v1", "reflection.networkpolicy/v1", "reflection.parts/v1", "reflection.poddisruptionbudget/v1", "reflection.secret/v1", "reflection.service.ipfamilies/v1", "reflection.service/v1",
+		"domains/v1", "offers/v1", "onward/v1", "peering/v1", "reflection.configmap/v1", "reflection.endpointslice/v1", "reflection.ingress/v1", "reflection.networkpolicy/v1", "reflection.parts/v1", "reflection.poddisruptionbudget/v1", "reflection.secret/v1", "reflection.service.ipfamilies/v1", "reflection.service/v1",
 	}}
 	if diff := cmp.Diff(want, info); diff != "" {
 		t.Error(diff)

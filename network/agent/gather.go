@@ -207,6 +207,9 @@ func trim(obj any) (any, error) {
 	case *corev1.Namespace:
 		return &corev1.Namespace{ObjectMeta: meta}, nil
 	case *corev1.Pod:
+		if text := o.Annotations[v1alpha1.AnnotationHomeDomain]; v1alpha1.Unusual(text) != "" {
+			meta.Annotations = map[string]string{v1alpha1.AnnotationHomeDomain: text}
+		}
 		return &corev1.Pod{
 			ObjectMeta: meta, Spec: corev1.PodSpec{NodeName: o.Spec.NodeName, HostNetwork: o.Spec.HostNetwork},
 			Status: corev1.PodStatus{Phase: o.Status.Phase, PodIPs: o.Status.PodIPs},

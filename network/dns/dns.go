@@ -26,10 +26,12 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
 // defaultDomain is that of nearly all clusters.
-const defaultDomain = "cluster.local"
+const defaultDomain = v1alpha1.DefaultDomain
 
 // Bounds of what clients may ask and get.
 const (

@@ -35,6 +35,7 @@ type podKey struct{ namespace, name string }
 type pod struct {
 	addresses []netip.Addr
 	created   time.Time
+	domain    string // of its search domains; empty if it is the usual one
 }
 
 // namespace is one that is mapped for a tenant.
@@ -82,7 +83,9 @@ func (x *Index) Client(a netip.Addr) (Client, bool) {
 	if !found || !mapped {
 		return Client{}, false
 	}
-	return x.clients[space.whose], true
+	c := x.clients[space.whose]
+	c.Domain = x.pods[latest].domain
+	return c, true
 }
 
 // SetPod takes in a pod as it is now.
@@ -95,7 +98,7 @@ func (x *Index) SetPod(p *corev1.Pod) {
 	if p.Spec.NodeName != x.node || p.Spec.HostNetwork || over {
 		return
 	}
-	next := pod{created: p.CreationTimestamp.Time}
+	next := pod{created: p.CreationTimestamp.Time, domain: v1alpha1.Unusual(p.Annotations[v1alpha1.AnnotationHomeDomain])}
 	for _, text := range p.Status.PodIPs {
 		if a, err := netip.ParseAddr(text.IP); err == nil && !slices.Contains(next.addresses, a.Unmap()) {
 			next.addresses = append(next.addresses, a.Unmap())

@@ -121,3 +121,21 @@ func TestIndexOfOneNamespace(t *testing.T) {
 		x.want(t, c.reason, "10.42.0.5", map[string]string{"shop": c.want})
 	}
 }
+
+// TestIndexOfDomains holds that a pod has the domain that it was given, not that of others of its namespace.
+func TestIndexOfDomains(t *testing.T) {
+	x := NewIndex("milan-1")
+	x.SetNamespace(space("shop-rome", "rome", "shop", 0, false))
+	said := func(domain string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Annotations = map[string]string{v1alpha1.AnnotationHomeDomain: domain} }
+	}
+	x.SetPod(podOf("shop-rome", "old", "milan-1", nil, "10.42.0.5"))
+	x.SetPod(podOf("shop-rome", "new", "milan-1", said("rome.example"), "10.42.0.6"))
+	x.SetPod(podOf("shop-rome", "wrong", "milan-1", said("rome..example"), "10.42.0.7"))
+	for address, want := range map[string]string{"10.42.0.5": "", "10.42.0.6": "rome.example", "10.42.0.7": ""} {
+		c, ok := x.Client(netip.MustParseAddr(address))
+		if !ok || c.Domain != want || c.Namespaces["shop"] != "shop-rome" {
+			t.Errorf("%s: %+v, %v", address, c, ok)
+		}
+	}
+}

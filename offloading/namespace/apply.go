@@ -129,7 +129,7 @@ func (r *offloader) put(ctx context.Context, peering, namespace string, entry v1
 // entryFields are the fields of an entry, the empty ones too.
 func entryFields(m v1alpha1.NamespaceMapping) map[string]string {
 	return map[string]string{"strategy": string(m.Strategy), "remoteName": m.RemoteName,
-		"onward": string(m.Onward), "originNamespace": m.OriginNamespace, "originOwner": m.OriginOwner}
+		"onward": string(m.Onward), "originNamespace": m.OriginNamespace, "originOwner": m.OriginOwner, "domain": m.Domain}
 }
 
 // entryJSON is an entry in which what is empty is taken out.

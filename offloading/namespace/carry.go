@@ -235,6 +235,7 @@ func entryOf(fields map[string]any) v1alpha1.NamespaceMapping {
 	return v1alpha1.NamespaceMapping{
 		Strategy: v1alpha1.NamespaceMappingStrategy(text("strategy")), RemoteName: text("remoteName"), Onward: v1alpha1.OnwardPolicy(text("onward")),
 		OriginNamespace: text("originNamespace"), OriginOwner: text("originOwner"),
+		Domain: text("domain"),
 	}
 }
 

@@ -28,6 +28,7 @@ type facts struct {
 	ending   *metav1.Time  // since when the offloading or its namespace is being deleted
 	refused  string        // why this namespace is not offloaded, now or ever
 	from     origin        // of a namespace that is here for a tenant
+	domain   string        // of this cluster, as it is exchanged
 	wrong    error         // what is wrong with the selector
 	nodes    []corev1.Node // virtual ones
 	clusters []*cluster    // by name
@@ -48,6 +49,7 @@ type cluster struct {
 	selected  bool
 	reachable bool
 	onward    bool                       // its build knows v1alpha1.FeatureOnward
+	domains   bool                       // and v1alpha1.FeatureDomains
 	entry     *v1alpha1.NamespaceMapping // in the NamespaceMap
 	mapped    *v1alpha1.MappedNamespace  // what the provider answered
 	waits     string                     // why the provider has not answered, if it is known
@@ -64,9 +66,14 @@ func (f *facts) mapping(c *cluster) v1alpha1.NamespaceMapping {
 	}
 	switch {
 	case f.from != (origin{}):
-		m.OriginNamespace, m.OriginOwner = f.from.namespace, f.from.owner
+		m.OriginNamespace, m.OriginOwner, m.Domain = f.from.namespace, f.from.owner, f.from.domain
 	case f.spec.Onward == v1alpha1.OnwardAllow && c.onward:
-		m.Onward = v1alpha1.OnwardAllow
+		m.Onward, m.Domain = v1alpha1.OnwardAllow, f.domain
+	default:
+		m.Domain = f.domain
+	}
+	if !c.domains {
+		m.Domain = ""
 	}
 	return m
 }
@@ -78,7 +85,7 @@ func (f *facts) wants(c *cluster) bool {
 
 // gather reads the facts.
 func (r *offloader) gather(ctx context.Context, o *v1alpha1.NamespaceOffloading) (*facts, error) {
-	f := &facts{now: r.clock.Now(), spec: o.Spec, name: o.Namespace, ending: o.DeletionTimestamp}
+	f := &facts{now: r.clock.Now(), spec: o.Spec, name: o.Namespace, ending: o.DeletionTimestamp, domain: r.domain}
 	n, err := read(ctx, r.client, "", o.Namespace, &corev1.Namespace{})
 	if err != nil {
 		return nil, err
@@ -165,6 +172,7 @@ func (r *offloader) gatherClusters(ctx context.Context, f *facts, o *v1alpha1.Na
 		}
 		c.live = peering != nil && peering.DeletionTimestamp == nil && peering.Spec.Consume != nil
 		c.onward = peering != nil && knowsOnward(peering, c.entry)
+		c.domains = peering != nil && knowsDomains(peering, c.entry)
 		if peer, ok := r.fleet.Peer(c.name); ok {
 			c.reachable, _, _ = peer.Reachable()
 		}

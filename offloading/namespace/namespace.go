@@ -33,6 +33,8 @@ type Options struct {
 	Namespace string
 	// Fleet is the connections to providers; see Connections.
 	Fleet Fleet
+	// Domain is what this cluster is called in its own DNS; cluster.local if empty.
+	Domain string
 	// Clock tells the time; the real one if nil.
 	Clock clock.PassiveClock
 }
@@ -70,7 +72,7 @@ func registerLabel(mgr ctrl.Manager) error {
 func registerOffloading(mgr ctrl.Manager, o Options) error {
 	r := &offloader{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), clock: o.Clock, fleet: o.Fleet,
-		events: mgr.GetEventRecorder(component), system: o.Namespace,
+		events: mgr.GetEventRecorder(component), system: o.Namespace, domain: v1alpha1.Unusual(o.Domain),
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("namespace-offloading").
 		For(&v1alpha1.NamespaceOffloading{}, builder.WithPredicates(changedOrEnding())).

@@ -33,7 +33,7 @@ func mappedNamespace(name, home string, entry v1alpha1.NamespaceMapping, tenant 
 		"pod-security.kubernetes.io/warn":            level,
 		"pod-security.kubernetes.io/warn-version":    "latest",
 	}}}
-	maps.Copy(n.Labels, onwardOf(entry))
+	maps.Copy(n.Labels, labelsOf(entry))
 	return n
 }
 

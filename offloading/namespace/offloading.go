@@ -45,6 +45,7 @@ type offloader struct {
 	fleet  Fleet
 	events events.EventRecorder
 	system string
+	domain string // as it is exchanged: v1alpha1.Unusual
 }
 
 // Reconcile looks at one NamespaceOffloading.

@@ -18,9 +18,9 @@ import (
 // A namespace that is here for a tenant goes onward, to a provider of this cluster's, only
 // while the tenant says so, and no further than that one.
 
-// origin is where the pods of a namespace were made, and a word for whose it is; the zero
-// value means here.
-type origin struct{ namespace, owner string }
+// origin is where the pods of a namespace were made, a word for whose it is, and the domain there;
+// the zero value means here.
+type origin struct{ namespace, owner, domain string }
 
 // ownerOf is the word by which a provider knows a tenant of this cluster's: it is the same
 // for all namespaces of that one, and says nothing else.
@@ -31,30 +31,37 @@ func ownerOf(tenant types.UID) string {
 
 // wrongOrigin says what is wrong with the origin that a consumer gives; "" if nothing is.
 func wrongOrigin(m v1alpha1.NamespaceMapping) string {
+	if m.Domain != "" && !v1alpha1.IsDomain(m.Domain) {
+		return "domain is not a name of the DNS of at most 63 characters"
+	}
 	if m.OriginNamespace == "" && m.OriginOwner == "" || v1alpha1.IsOrigin(m.OriginNamespace, m.OriginOwner) {
 		return ""
 	}
 	return "originNamespace and originOwner are not the name of a namespace and a word of 16 hexadecimal digits"
 }
 
-// onwardLabels are the labels of a mapped namespace that an entry decides on: all of them
+// entryLabels are the labels of a mapped namespace that an entry decides on: all of them
 // go when it ceases to ask for them.
-var onwardLabels = []string{v1alpha1.LabelOnward, v1alpha1.LabelOriginNamespace, v1alpha1.LabelOriginOwner}
+var entryLabels = []string{v1alpha1.LabelOnward, v1alpha1.LabelOriginNamespace, v1alpha1.LabelOriginOwner, v1alpha1.LabelHomeDomain}
 
-// onwardOf is what an entry makes of these labels. What was made elsewhere never goes onward.
-func onwardOf(m v1alpha1.NamespaceMapping) map[string]string {
+// labelsOf is what an entry makes of these labels. What was made elsewhere never goes onward.
+func labelsOf(m v1alpha1.NamespaceMapping) map[string]string {
+	labels := map[string]string{}
 	switch {
 	case m.OriginNamespace != "" || m.OriginOwner != "":
-		return map[string]string{v1alpha1.LabelOriginNamespace: m.OriginNamespace, v1alpha1.LabelOriginOwner: m.OriginOwner}
+		labels[v1alpha1.LabelOriginNamespace], labels[v1alpha1.LabelOriginOwner] = m.OriginNamespace, m.OriginOwner
 	case m.Onward == v1alpha1.OnwardAllow:
-		return map[string]string{v1alpha1.LabelOnward: "true"}
+		labels[v1alpha1.LabelOnward] = "true"
 	}
-	return nil
+	if m.Domain != "" {
+		labels[v1alpha1.LabelHomeDomain] = m.Domain
+	}
+	return labels
 }
 
 // stale says whether a namespace has one of these labels that it is not to have.
 func stale(have, want map[string]string) bool {
-	return slices.ContainsFunc(onwardLabels, func(key string) bool {
+	return slices.ContainsFunc(entryLabels, func(key string) bool {
 		_, has := have[key]
 		_, wanted := want[key]
 		return has && !wanted
@@ -64,7 +71,7 @@ func stale(have, want map[string]string) bool {
 // without is the entry that leaves a namespace which is not wanted any more with what it is,
 // and takes the consent away.
 func without(n *corev1.Namespace) v1alpha1.NamespaceMapping {
-	return v1alpha1.NamespaceMapping{OriginNamespace: n.Labels[v1alpha1.LabelOriginNamespace], OriginOwner: n.Labels[v1alpha1.LabelOriginOwner]}
+	return v1alpha1.NamespaceMapping{OriginNamespace: n.Labels[v1alpha1.LabelOriginNamespace], OriginOwner: n.Labels[v1alpha1.LabelOriginOwner], Domain: n.Labels[v1alpha1.LabelHomeDomain]}
 }
 
 // here says whose a namespace of this cluster is, and why it is never offloaded, "" if it may be.
@@ -84,7 +91,7 @@ func (r *offloader) here(ctx context.Context, n *corev1.Namespace) (from origin,
 	case tenant == nil || tenant.DeletionTimestamp != nil:
 		return origin{}, "namespace " + n.Name + " is run here for the tenant " + name + ", which is being removed; delete this object", nil
 	}
-	return origin{n.Labels[v1alpha1.LabelHomeNamespace], ownerOf(tenant.UID)}, "", nil
+	return origin{n.Labels[v1alpha1.LabelHomeNamespace], ownerOf(tenant.UID), n.Labels[v1alpha1.LabelHomeDomain]}, "", nil
 }
 
 // refusedHere says why a namespace of this cluster is never offloaded, "" if it may be, as
@@ -116,6 +123,14 @@ func knowsOnward(p *v1alpha1.Peering, entry *v1alpha1.NamespaceMapping) bool {
 		return entry != nil && (entry.Onward != "" || entry.OriginNamespace != "")
 	}
 	return slices.Contains(p.Status.Remote.Features, v1alpha1.FeatureOnward)
+}
+
+// knowsDomains says the same of what home is called in its own DNS.
+func knowsDomains(p *v1alpha1.Peering, entry *v1alpha1.NamespaceMapping) bool {
+	if p.Status.Remote == nil {
+		return entry != nil && entry.Domain != ""
+	}
+	return slices.Contains(p.Status.Remote.Features, v1alpha1.FeatureDomains)
 }
 
 // lacks says whether a cluster cannot be used that otherwise would be, as its build would take

@@ -95,7 +95,7 @@ func (c *chain) labels(namespace string) map[string]string {
 		return nil
 	}
 	out := map[string]string{}
-	for _, key := range append([]string{v1alpha1.LabelOffloaded}, onwardLabels...) {
+	for _, key := range append([]string{v1alpha1.LabelOffloaded}, entryLabels...) {
 		if value, ok := n.Labels[key]; ok {
 			out[strings.TrimPrefix(key, "pelago.dev/")] = value
 		}
@@ -403,7 +403,7 @@ func TestOnwardLabels(t *testing.T) {
 		var got map[string]string
 		for _, s := range arrange(f).steps {
 			if s.relabel {
-				got = onwardOf(s.entry)
+				got = labelsOf(s.entry)
 				if got == nil {
 					got = map[string]string{}
 				}
@@ -422,7 +422,7 @@ func TestOnwardLabels(t *testing.T) {
 // TestEntryChanges: what an entry does not say any more is taken out at the provider.
 func TestEntryChanges(t *testing.T) {
 	const name = string(v1alpha1.MappingDefaultName)
-	gone := map[string]any{"strategy": name, "remoteName": nil, "onward": nil, "originNamespace": nil, "originOwner": nil}
+	gone := map[string]any{"strategy": name, "remoteName": nil, "onward": nil, "originNamespace": nil, "originOwner": nil, "domain": nil}
 	with := func(pairs ...string) map[string]any {
 		out := maps.Clone(gone)
 		for i := 0; i < len(pairs); i += 2 {
@@ -474,7 +474,7 @@ func TestTenantGone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop-milan", Labels: map[string]string{
-		v1alpha1.LabelManagedBy: component, v1alpha1.LabelTenant: w.home, v1alpha1.LabelHomeNamespace: "shop", v1alpha1.LabelOnward: "true"}}}
+		v1alpha1.LabelManagedBy: component, v1alpha1.LabelTenant: w.home, v1alpha1.LabelHomeNamespace: "shop", v1alpha1.LabelOnward: "true", v1alpha1.LabelHomeDomain: "milan.example"}}}
 	if from, refused, err := w.offloader.here(ctx, n); err != nil || refused == "" || from != (origin{}) {
 		t.Errorf("%+v %q %v", from, refused, err)
 	}
@@ -482,7 +482,7 @@ func TestTenantGone(t *testing.T) {
 		ClusterID: "8c5d9f6e-0000-4000-8000-000000000001", PeeringUID: "8c5d9f6e-0000-4000-8000-000000000002"}}
 	w.create(tenant)
 	from, refused, err := w.offloader.here(ctx, n)
-	if err != nil || refused != "" || from != (origin{"shop", ownerOf(tenant.UID)}) {
+	if err != nil || refused != "" || from != (origin{"shop", ownerOf(tenant.UID), "milan.example"}) {
 		t.Errorf("%+v %q %v", from, refused, err)
 	}
 	if err := w.raw.Delete(ctx, tenant); client.IgnoreNotFound(err) != nil {

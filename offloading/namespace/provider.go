@@ -224,7 +224,7 @@ func (r *provider) step(ctx context.Context, f *estate, s step) error {
 		}
 	case s.relabel:
 		after := n.DeepCopy()
-		for _, key := range onwardLabels {
+		for _, key := range entryLabels {
 			delete(after.Labels, key)
 		}
 		maps.Copy(after.Labels, mappedNamespace(s.name, s.home, s.entry, f.tenant).Labels)

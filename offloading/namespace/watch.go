@@ -76,7 +76,7 @@ func labelledOrEnding() predicate.Predicate {
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			was, is := e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()
-			for _, key := range append([]string{v1alpha1.LabelOffloaded, v1alpha1.LabelTenant, v1alpha1.LabelManagedBy, v1alpha1.LabelHomeNamespace}, onwardLabels...) {
+			for _, key := range append([]string{v1alpha1.LabelOffloaded, v1alpha1.LabelTenant, v1alpha1.LabelManagedBy, v1alpha1.LabelHomeNamespace}, entryLabels...) {
 				if was[key] != is[key] {
 					return true
 				}

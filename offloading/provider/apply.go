@@ -64,9 +64,9 @@ func (r *reconciler) create(ctx context.Context, f facts, p plan, n *note) (plan
 	}
 	pod := f.made.DeepCopy()
 	if r.nameServers != nil {
-		shadow.Resolve(pod, f.place.names, r.nameServers()...)
+		shadow.Resolve(pod, f.place.names, f.place.domain, r.nameServers()...)
 	}
-	shadow.ReachHome(pod, f.shadow.Spec.Home.Namespace, api)
+	shadow.ReachHome(pod, f.shadow.Spec.Home.Namespace, f.place.domain, api)
 	if len(pod.Spec.EphemeralContainers) > 0 { // the API server takes them only later: then the pod has to follow
 		pod.Spec.EphemeralContainers = nil
 		delete(pod.Annotations, v1alpha1.AnnotationApplied)

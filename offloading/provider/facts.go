@@ -52,6 +52,8 @@ type place struct {
 	ready bool
 	why   string // it is not ready
 	names string // the namespace by whose names its pods call each other
+	// domain that these names are of
+	domain string
 }
 
 const (
@@ -146,7 +148,7 @@ func (r *reconciler) gatherTerms(ctx context.Context, f *facts) error {
 	case !ok:
 		f.place.why = "the namespace mapped for " + home + " says wrongly where its pods were made"
 	default:
-		f.place.ready, f.place.names = true, cmp.Or(origin, home)
+		f.place.ready, f.place.names, f.place.domain = true, cmp.Or(origin, home), v1alpha1.DomainOf(n.Labels[v1alpha1.LabelHomeDomain])
 	}
 	return nil
 }

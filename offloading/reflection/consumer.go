@@ -52,6 +52,8 @@ type consumer struct {
 	meter  *meter
 	notes  *notes[note]
 	waits  *waits
+	// domain is what this cluster is called in its own DNS; cluster.local if empty.
+	domain string
 	// show asks for what a peering's NamespaceMap says of objects.
 	show func(context.Context, reconcile.Request)
 }
@@ -362,7 +364,7 @@ func (r *consumer) encode(ctx context.Context, f *facts, peering string, there v
 		f.reason = v1alpha1.ReasonUnsupported
 		return nil
 	}
-	sent := without(there, told)
+	sent := without(there, content.Named(told, r.domain))
 	f.text, f.wrong = kind.Encode(sent)
 	if f.wrong == "" && kind.Long {
 		f.tooLong(there, sent)

@@ -12,17 +12,19 @@ import (
 // apiHost is the name by which pods call the API server, for which its certificate is good.
 const apiHost = "kubernetes.default.svc"
 
-// apiNames are the names of the API server, in all namespaces and, as its own, in default.
-var (
-	apiNames = []string{apiHost, "kubernetes.default", apiHost + "." + homeDomain}
-	apiShort = "kubernetes"
-)
+// apiShort is its name in the namespace default, and apiNames are those in all namespaces of a
+// cluster with that domain.
+const apiShort = "kubernetes"
+
+func apiNames(domain string) []string {
+	return []string{apiHost, "kubernetes.default", apiHost + "." + domain}
+}
 
 // ReachHome makes a pod that is about to be created find the API server of its home at an
 // address, by the names and the environment that it would have at home. What the pod has
 // itself of these stays, and without an address nothing changes. What Compare and Apply are given
 // has to be without this, since a pod that runs keeps what it has.
-func ReachHome(pod *corev1.Pod, home string, at netip.AddrPort) {
+func ReachHome(pod *corev1.Pod, home, domain string, at netip.AddrPort) {
 	if !at.IsValid() {
 		return
 	}
@@ -41,13 +43,14 @@ func ReachHome(pod *corev1.Pod, home string, at netip.AddrPort) {
 			}), own...)
 		}
 	}
-	names := apiNames
+	names := apiNames(domain)
 	if home == metav1.NamespaceDefault {
-		names = append(slices.Clone(names), apiShort)
+		names = append(names, apiShort)
 	}
 	names = without(names, func(name string) bool {
 		return slices.ContainsFunc(pod.Spec.HostAliases, func(a corev1.HostAlias) bool { return slices.Contains(a.Hostnames, name) })
 	})
+	ofDomain(pod, domain)
 	if len(names) > 0 {
 		pod.Spec.HostAliases = append(pod.Spec.HostAliases, corev1.HostAlias{IP: at.Addr().String(), Hostnames: names})
 	}
@@ -55,9 +58,9 @@ func ReachHome(pod *corev1.Pod, home string, at netip.AddrPort) {
 
 // besideHome is the aliases that a pod has without the one by ReachHome, if it has more than
 // were asked for.
-func besideHome(has, asked []corev1.HostAlias) []corev1.HostAlias {
-	last := len(has) - 1
-	if last < len(asked) || slices.ContainsFunc(has[last].Hostnames, func(name string) bool { return name != apiShort && !slices.Contains(apiNames, name) }) {
+func besideHome(has, asked []corev1.HostAlias, domain string) []corev1.HostAlias {
+	last, names := len(has)-1, apiNames(domain)
+	if last < len(asked) || slices.ContainsFunc(has[last].Hostnames, func(name string) bool { return name != apiShort && !slices.Contains(names, name) }) {
 		return has
 	}
 	return has[:last]

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/kubetest"
 )
 
@@ -44,7 +45,7 @@ func TestReachHome(t *testing.T) {
 	} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{HostAliases: slices.Clone(c.aliases),
 			InitContainers: []corev1.Container{{Name: "a", Env: slices.Clone(c.env)}}, Containers: []corev1.Container{{Name: "b", Env: slices.Clone(c.env)}, {Name: "c", Env: slices.Clone(c.env)}}}}
-		ReachHome(pod, c.home, c.at)
+		ReachHome(pod, c.home, v1alpha1.DefaultDomain, c.at)
 		for _, container := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
 			if d := cmp.Diff(c.wantEnv, container.Env); d != "" {
 				t.Errorf("%s: %s (-want +got):\n%s", c.reason, container.Name, d)
@@ -81,7 +82,7 @@ func TestReachHomeIsNoChange(t *testing.T) {
 				return pod
 			}
 			created := makeIt()
-			ReachHome(created, "shop", at)
+			ReachHome(created, "shop", v1alpha1.DefaultDomain, at)
 			now := create(t, c, created)
 			none(t, now, makeIt())
 			home.Spec.Hostname = "other"

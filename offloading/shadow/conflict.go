@@ -5,6 +5,8 @@ import (
 	"reflect"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
 // conflicts names what of want a running pod has otherwise and cannot change. What want
@@ -14,7 +16,7 @@ func conflicts(now, want *corev1.Pod) []string {
 	if clusterNames(asked.DNSPolicy) && has.DNSPolicy == corev1.DNSNone { // by Resolve
 		asked.DNSPolicy, asked.DNSConfig = "", nil
 	}
-	has.HostAliases = besideHome(has.HostAliases, asked.HostAliases)
+	has.HostAliases = besideHome(has.HostAliases, asked.HostAliases, v1alpha1.DomainOf(now.Annotations[v1alpha1.AnnotationHomeDomain]))
 	c := &conflict{}
 	c.value("spec", reflect.ValueOf(*has), reflect.ValueOf(*asked))
 	return c.paths

@@ -17,6 +17,7 @@ import (
 type onward struct {
 	servers   []netip.Addr
 	names     string // the namespace in which the pod was made
+	domain    string // of the cluster where it was made
 	namespace string
 	tenant    string
 	tokens    bool
@@ -33,7 +34,7 @@ func (o onward) made(t *testing.T, of *corev1.Pod) (*corev1.Pod, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	Resolve(pod, o.names, o.servers...)
+	Resolve(pod, o.names, v1alpha1.DomainOf(o.domain), o.servers...)
 	pod.UID = "0a1b2c3d-0000-4000-8000-0000000000ff"
 	return pod, nil
 }
@@ -67,10 +68,11 @@ func TestOnwardNames(t *testing.T) {
 	} {
 		for between, first := range all {
 			for there, second := range all {
+				domain := []string{"", "milan.example"}[len(first)%2]
 				home := homePod()
 				home.Spec.DNSPolicy, home.Spec.DNSConfig = c.policy, c.own
-				rome := onward{servers: first, names: "shop", namespace: "shop-milan", tenant: "milan"}
-				oslo := onward{servers: second, names: "shop", namespace: "shop-milan-rome", tenant: "rome"}
+				rome := onward{servers: first, names: "shop", namespace: "shop-milan", tenant: "milan", domain: domain}
+				oslo := onward{servers: second, names: "shop", namespace: "shop-milan-rome", tenant: "rome", domain: domain}
 				pod, err := rome.made(t, home)
 				if err != nil {
 					t.Fatal(err)
@@ -93,6 +95,9 @@ func TestOnwardNames(t *testing.T) {
 				}
 				if got.Annotations[v1alpha1.AnnotationNameServers] != want.Annotations[v1alpha1.AnnotationNameServers] {
 					t.Errorf("%s, %s and then %s: it says %q", c.reason, between, there, got.Annotations[v1alpha1.AnnotationNameServers])
+				}
+				if got.Annotations[v1alpha1.AnnotationHomeDomain] != want.Annotations[v1alpha1.AnnotationHomeDomain] {
+					t.Errorf("%s, %s and then %s: its domain is %q", c.reason, between, there, got.Annotations[v1alpha1.AnnotationHomeDomain])
 				}
 			}
 		}
@@ -138,7 +143,7 @@ func TestOnwardTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ReachHome(pod, "shop", homeAPI)
+	ReachHome(pod, "shop", v1alpha1.DefaultDomain, homeAPI)
 	for _, tokens := range []bool{false, true} {
 		oslo := onward{names: "shop", namespace: "shop-milan-rome", tenant: "rome", tokens: tokens}
 		if _, err := oslo.made(t, pod); err == nil || !strings.Contains(err.Error(), "tokens of the cluster where the pod was made go no further than here") {

@@ -11,9 +11,6 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
-// homeDomain is what clusters are called in their own DNS.
-const homeDomain = "cluster.local"
-
 // Bounds of kubelets and API servers on what a pod's resolver is told.
 const (
 	maxServers    = 3
@@ -21,24 +18,24 @@ const (
 	maxSearchText = 2048
 )
 
-// homeSearches are the search domains of a pod in that namespace at home.
-func homeSearches(home string) []string {
-	return []string{home + ".svc." + homeDomain, "svc." + homeDomain, homeDomain}
+// homeSearches are the search domains of a pod in that namespace of a cluster with that domain.
+func homeSearches(home, domain string) []string {
+	return []string{home + ".svc." + domain, "svc." + domain, domain}
 }
 
 // homeDots is how many dots make a name a full one that is tried first.
 var homeDots = corev1.PodDNSConfigOption{Name: "ndots", Value: ptr.To("5")}
 
-// Resolve makes a pod that is about to be created find the names of its home's namespace at
-// name servers, if it wants those of its cluster: as a kubelet at home would tell it, with what the
+// Resolve makes a pod that is about to be created find the names of its home's namespace, in home's
+// domain, at name servers, if it wants those of its cluster: as a kubelet at home would tell it, with what the
 // pod itself asks for beside that. Without any, and for all other pods, nothing changes. What
 // Compare and Apply are given has to be without this, since a pod that runs keeps what it has.
-// An annotation says what it was given, by which Forge takes it back.
-func Resolve(pod *corev1.Pod, home string, servers ...netip.Addr) {
+// Annotations say what it was given, by which Forge takes it back and a node knows what it asks for.
+func Resolve(pod *corev1.Pod, home, domain string, servers ...netip.Addr) {
 	if len(servers) == 0 || !clusterNames(pod.Spec.DNSPolicy) {
 		return
 	}
-	next := &corev1.PodDNSConfig{Searches: homeSearches(home), Options: []corev1.PodDNSConfigOption{homeDots}}
+	next := &corev1.PodDNSConfig{Searches: homeSearches(home, domain), Options: []corev1.PodDNSConfigOption{homeDots}}
 	for _, s := range servers {
 		next.Nameservers = append(next.Nameservers, s.String())
 	}
@@ -57,6 +54,15 @@ func Resolve(pod *corev1.Pod, home string, servers ...netip.Addr) {
 	pod.Spec.DNSPolicy, pod.Spec.DNSConfig = corev1.DNSNone, next
 	pod.Annotations = with(pod.Annotations, map[string]string{})
 	pod.Annotations[v1alpha1.AnnotationNameServers] = given
+	ofDomain(pod, domain)
+}
+
+// ofDomain says in the pod what domain it knows names by.
+func ofDomain(pod *corev1.Pod, domain string) {
+	if domain != v1alpha1.DefaultDomain {
+		pod.Annotations = with(pod.Annotations, map[string]string{})
+		pod.Annotations[v1alpha1.AnnotationHomeDomain] = domain
+	}
 }
 
 // unresolve takes back what Resolve gave a pod that goes onward: its name servers are on nodes of
@@ -66,7 +72,7 @@ func unresolve(pod *corev1.Pod, spec *corev1.PodSpec) {
 	if len(given) == 0 || spec.DNSPolicy != corev1.DNSNone || spec.DNSConfig == nil {
 		return
 	}
-	ours := homeSearches(pod.Annotations[v1alpha1.AnnotationHomeNamespace])
+	ours := homeSearches(pod.Annotations[v1alpha1.AnnotationHomeNamespace], v1alpha1.DomainOf(pod.Annotations[v1alpha1.AnnotationHomeDomain]))
 	own := &corev1.PodDNSConfig{
 		Nameservers: without(spec.DNSConfig.Nameservers, func(s string) bool { return slices.Contains(given, s) }),
 		Searches:    without(spec.DNSConfig.Searches, func(s string) bool { return slices.Contains(ours, s) }),

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/kubetest"
 )
 
@@ -70,7 +71,7 @@ func TestResolve(t *testing.T) {
 			&corev1.PodDNSConfig{Nameservers: plain.Nameservers, Searches: append(slices.Clone(homes), many(8, long+long+long+long+"d%d")...), Options: plain.Options}, corev1.DNSNone},
 	} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{DNSPolicy: c.policy, DNSConfig: c.own.DeepCopy()}}
-		Resolve(pod, "shop", servers(c.server)...)
+		Resolve(pod, "shop", v1alpha1.DefaultDomain, servers(c.server)...)
 		if diff := cmp.Diff(c.want, pod.Spec.DNSConfig); diff != "" || pod.Spec.DNSPolicy != c.wantPolicy {
 			t.Errorf("%s: %q (-want +got):\n%s", c.reason, pod.Spec.DNSPolicy, diff)
 		}
@@ -93,7 +94,7 @@ func TestResolveIsNoChange(t *testing.T) {
 				t.Fatal(err)
 			}
 			made := want.DeepCopy()
-			Resolve(made, "shop", servers(server)...)
+			Resolve(made, "shop", v1alpha1.DefaultDomain, servers(server)...)
 			now := create(t, c, made)
 			if (now.Spec.DNSPolicy == corev1.DNSNone) != server.IsValid() {
 				t.Errorf("it has the policy %s", now.Spec.DNSPolicy)
@@ -119,7 +120,7 @@ func TestResolvedOtherwise(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		Resolve(now, "shop", nameServer)
+		Resolve(now, "shop", v1alpha1.DefaultDomain, nameServer)
 		home.Spec.DNSPolicy, home.Spec.DNSConfig = policy, &corev1.PodDNSConfig{Nameservers: []string{"192.0.2.1"}}
 		want, err := Make(forged(t, home), there)
 		if err != nil {
@@ -127,6 +128,31 @@ func TestResolvedOtherwise(t *testing.T) {
 		}
 		if got := Compare(now, want).Impossible; !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "spec.dns") }) {
 			t.Errorf("%s: impossible is %v", policy, got)
+		}
+	}
+}
+
+// TestResolveDomain holds that a pod of a home with a domain of its own has names of that, says so, and is
+// as wanted with them, the API server's names too.
+func TestResolveDomain(t *testing.T) {
+	for _, c := range []struct{ domain, said string }{{v1alpha1.DefaultDomain, ""}, {"rome.example", "rome.example"}} {
+		home := homePod()
+		want, err := Make(forged(t, home), there)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := want.DeepCopy()
+		Resolve(now, "shop", c.domain, nameServer)
+		ReachHome(now, "shop", c.domain, homeAPI)
+		if diff := cmp.Diff([]string{"shop.svc." + c.domain, "svc." + c.domain, c.domain}, now.Spec.DNSConfig.Searches); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.domain, diff)
+		}
+		aliases := now.Spec.HostAliases[len(now.Spec.HostAliases)-1].Hostnames
+		if !slices.Contains(aliases, "kubernetes.default.svc."+c.domain) || now.Annotations[v1alpha1.AnnotationHomeDomain] != c.said {
+			t.Errorf("%s: %v, %v", c.domain, aliases, now.Annotations)
+		}
+		if got := Compare(now, want); len(got.Impossible) > 0 || got.Pod {
+			t.Errorf("%s: it is to change: %+v", c.domain, got)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func TestTwice(t *testing.T) {
 		return pod
 	}
 	between := made(first, Place{Node: "rome", Request: "default", Address: "10.0.0.9"}, Ground{Namespace: "shop-milan", Tenant: "milan"})
-	Resolve(between, "shop", netip.MustParseAddr("169.254.77.53"))
+	Resolve(between, "shop", v1alpha1.DefaultDomain, netip.MustParseAddr("169.254.77.53"))
 	between.UID, between.Spec.NodeName, between.Annotations["pelago.dev/avoids"] = second, "oslo", "rome-inner"
 	if between.Spec.DNSPolicy != corev1.DNSNone {
 		t.Fatalf("it has the policy %q for names", between.Spec.DNSPolicy)

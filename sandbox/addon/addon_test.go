@@ -26,7 +26,7 @@ const pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 // values fills every field, for a cluster of one family or of both.
 func values(families ...string) Values {
 	v := Values{
-		Nodes: 2, MemberlistKey: []byte("0123456789abcdef"),
+		Domain: "cluster.local", Nodes: 2, MemberlistKey: []byte("0123456789abcdef"),
 		MetricsCA: []byte(pem), MetricsCert: []byte(pem), MetricsKey: []byte(pem),
 	}
 	for _, f := range families {

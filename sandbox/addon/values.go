@@ -14,6 +14,8 @@ type Values struct {
 	// DNSAddresses are the addresses of the DNS Service, one per family of the
 	// cluster, the primary family first.
 	DNSAddresses []netip.Addr
+	// Domain is what the cluster is called in its own DNS.
+	Domain string
 	// PodRanges and ServiceRanges are the cluster's, one per family.
 	PodRanges, ServiceRanges []netip.Prefix
 	// LoadBalancer holds ranges of addresses such as 198.18.0.200-198.18.0.250.
@@ -37,6 +39,9 @@ const MetricsName = "metrics-server.kube-system.svc"
 func checkDNS(v Values) error {
 	if len(v.DNSAddresses) < 1 || len(v.DNSAddresses) > 2 {
 		return fmt.Errorf("DNSAddresses has %d addresses; give one per family", len(v.DNSAddresses))
+	}
+	if v.Domain == "" {
+		return errors.New("Domain is empty; give the cluster's domain in its own DNS, such as cluster.local")
 	}
 	if len(v.DNSAddresses) == 2 && v.DNSAddresses[0].Is4() == v.DNSAddresses[1].Is4() {
 		return errors.New("DNSAddresses are both of one family; give one per family")

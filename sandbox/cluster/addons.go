@@ -23,7 +23,7 @@ const startLimit = 4 * time.Minute
 // addonValues is what manifests of add-ons are filled with.
 func (c *Cluster) addonValues() (addon.Values, error) {
 	values := addon.Values{
-		DNSAddresses: c.serviceAddresses(10), PodRanges: c.PodRanges, ServiceRanges: c.ServiceRanges, Nodes: c.Nodes,
+		DNSAddresses: c.serviceAddresses(10), Domain: c.DNSDomain(), PodRanges: c.PodRanges, ServiceRanges: c.ServiceRanges, Nodes: c.Nodes,
 	}
 	balancers := c.Net.LoadBalancers()
 	for _, r := range c.PodRanges {

@@ -38,7 +38,7 @@ func (c *Cluster) credentials() error {
 	}
 	local := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}
 	server := append(append(local, c.Net.Control().Addresses()...), c.serviceAddresses(1)...)
-	names := []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + Domain, c.ControlName()}
+	names := []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + c.DNSDomain(), c.ControlName()}
 	if err := ca.server("apiserver", pkix.Name{CommonName: "kube-apiserver"}, names, server); err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (c *Cluster) apiServerFlags(more ...string) []string {
 		"--kubelet-client-certificate=" + c.pki("apiserver-kubelet.crt"), "--kubelet-client-key=" + c.pki("apiserver-kubelet.key"),
 		"--kubelet-certificate-authority=" + c.pki("ca.crt"),
 		"--kubelet-preferred-address-types=InternalIP",
-		"--service-account-issuer=https://kubernetes.default.svc." + Domain,
+		"--service-account-issuer=https://kubernetes.default.svc." + c.DNSDomain(),
 		"--service-account-key-file=" + c.pki("service-accounts.key"), "--service-account-signing-key-file=" + c.pki("service-accounts.key"),
 		"--service-cluster-ip-range=" + joined(c.ServiceRanges),
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",

@@ -125,7 +125,7 @@ registryPullQPS: 0
 kubeAPIQPS: 100
 kubeAPIBurst: 200
 `, anyAddress(c.families(c.Net.Control())[0]), c.pki("ca.crt"), c.pki("kubelet-"+c.NodeName(i)+".crt"), c.pki("kubelet-"+c.NodeName(i)+".key"),
-		containerdSocket, Domain, quoted(c.serviceAddresses(10)), c.nodeFile(i, "resolv.conf"))
+		containerdSocket, c.DNSDomain(), quoted(c.serviceAddresses(10)), c.nodeFile(i, "resolv.conf"))
 }
 
 func quoted(addresses []netip.Addr) string {

@@ -15,9 +15,6 @@ import (
 	"github.com/pelago-dev/pelago/sandbox/machine"
 )
 
-// Domain is the DNS domain of every cluster.
-const Domain = "cluster.local"
-
 // Cluster is one cluster with everything that follows from its place in the
 // sandbox.
 type Cluster struct {

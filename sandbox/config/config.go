@@ -4,6 +4,7 @@
 package config
 
 import (
+	"cmp"
 	"net/netip"
 	"time"
 )
@@ -17,6 +18,7 @@ const (
 	DefaultServiceRangeV4 = "10.43.0.0/16"
 	DefaultPodRangeV6     = "fd42::/48"
 	DefaultServiceRangeV6 = "fd43::/112"
+	DefaultDomain         = "cluster.local"
 )
 
 // ProfileControlPlane is the profile of sandboxes that have control planes on
@@ -74,6 +76,11 @@ type Cluster struct {
 	BehindNAT bool `json:"behindNAT,omitempty"`
 	// CNI is CNIBridge or CNIFlannel; nothing in ProfileControlPlane.
 	CNI string `json:"cni"`
+	// Domain is what the cluster is called in its own DNS; DefaultDomain if empty.
+	Domain string `json:"domain,omitempty"`
 	// Addons are the add-ons to install.
 	Addons []string `json:"addons"`
 }
+
+// DNSDomain is what the cluster is called in its own DNS.
+func (c Cluster) DNSDomain() string { return cmp.Or(c.Domain, DefaultDomain) }

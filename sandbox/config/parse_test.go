@@ -41,7 +41,7 @@ func TestParseReadsEveryField(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Sandbox{Clusters: []Cluster{{
-		Name: "rome", Version: "v1.35.2", Nodes: 3, BehindNAT: true, CNI: CNIFlannel, Addons: []string{},
+		Name: "rome", Version: "v1.35.2", Nodes: 3, BehindNAT: true, CNI: CNIFlannel, Domain: "rome.example", Addons: []string{},
 		Labels:        map[string]string{"region": "eu-south", "topology.kubernetes.io/zone": "a", "latitude": "41.9"},
 		PodRanges:     prefixes("10.50.0.0/16", "fd50::/56"),
 		ServiceRanges: prefixes("10.51.0.0/20", "fd51::/112"),
@@ -152,7 +152,7 @@ func TestParseMistakes(t *testing.T) {
 		{"a range that is broken says nothing about families", "clusters: [{name: a, podRanges: ['fd::x'], serviceRanges: ['fd43::/112']}]",
 			`f:1: clusters[0].podRanges[0]: "fd::x" is not an address range; write it like 10.42.0.0/16 or fd42::/48`},
 		{"another word altogether lists the fields", "clusters: [{name: a, colour: red}]",
-			`f:1: clusters[0]: "colour" is not a field of sandbox.yaml; use one of name, version, labels, nodes, podRanges, serviceRanges, behindNAT, cni, addons, hollow, hollowStart`},
+			`f:1: clusters[0]: "colour" is not a field of sandbox.yaml; use one of name, version, labels, nodes, podRanges, serviceRanges, behindNAT, cni, domain, addons, hollow, hollowStart`},
 		{"a singular finds its plural", "cluster: []\nclusters: [{name: a}]", `f:1: "cluster" is not a field of sandbox.yaml; did you mean clusters?`},
 		{"a profile that is none", "profile: small\nclusters: [{name: a}]", `f:1: profile: "small" is not a profile of the sandbox; write control-plane or remove the line`},
 		{"an empty profile", "profile: ''\nclusters: [{name: a}]", "f:1: profile: is empty; give a value or remove the line"},

@@ -19,7 +19,7 @@ type reader struct {
 	broken map[string]bool
 }
 
-var clusterFields = []string{"name", "version", "labels", "nodes", "podRanges", "serviceRanges", "behindNAT", "cni", "addons", "hollow", "hollowStart"}
+var clusterFields = []string{"name", "version", "labels", "nodes", "podRanges", "serviceRanges", "behindNAT", "cni", "domain", "addons", "hollow", "hollowStart"}
 
 func (r *reader) sandbox(n *yaml.Node) Sandbox {
 	var s Sandbox
@@ -64,6 +64,9 @@ func (r *reader) cluster(path string, n *yaml.Node, profile string) Cluster {
 		case "cni":
 			c.CNI = r.text(path, v)
 			r.notEmpty(path, c.CNI)
+		case "domain":
+			c.Domain = r.text(path, v)
+			r.notEmpty(path, c.Domain)
 		case "hollow":
 			c.Hollow = r.number(path, v)
 		case "hollowStart":

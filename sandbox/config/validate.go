@@ -19,6 +19,7 @@ const (
 	maxNodes = 50
 
 	maxHollow      = 1000
+	maxDomain      = 63
 	maxHollowStart = 10 * time.Minute
 )
 
@@ -102,6 +103,7 @@ func (c *checker) noMachines(at string, k Cluster) {
 	refuse("nodes", k.Nodes != 0)
 	refuse("behindNAT", k.BehindNAT)
 	refuse("cni", k.CNI != "")
+	refuse("domain", k.Domain != "")
 	refuse("addons", len(k.Addons) > 0)
 }
 
@@ -112,6 +114,9 @@ func (c *checker) machines(at string, k Cluster) {
 	}
 	if plugins := []string{CNIBridge, CNIFlannel}; !slices.Contains(plugins, k.CNI) {
 		c.wrong(at+".cni", quote(k.CNI)+" is not a network plugin of the sandbox", oneOf(k.CNI, plugins))
+	}
+	if k.Domain != "" && (len(k.Domain) > maxDomain || !domainForm.MatchString(k.Domain)) {
+		c.wrong(at+".domain", quote(k.Domain)+" is not a domain of the DNS", fmt.Sprintf("choose labels of small letters, digits and -, with dots between, at most %d characters, such as rome.example", maxDomain))
 	}
 	first := map[string]bool{}
 	for i, a := range k.Addons {
@@ -127,6 +132,7 @@ func (c *checker) machines(at string, k Cluster) {
 
 var (
 	nameForm     = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
+	domainForm   = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 	reservedForm = regexp.MustCompile(`-(control|nat|[0-9]+)$`)
 	versionForm  = regexp.MustCompile(`^v1\.(34|35|36)\.(0|[1-9][0-9]{0,2})$`)
 	looseVersion = regexp.MustCompile(`^v?(\d+\.\d+\.\d+)$`)
