@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 )
 
 const (
@@ -78,7 +79,7 @@ func (c *carrier) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 		*there = err == nil
 	}
 	if err := c.send(ctx, peer, b); err != nil {
-		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsUnauthorized(err) {
+		if apierrors.IsForbidden(err) && !kube.Uncounted(err) || apierrors.IsInvalid(err) || apierrors.IsUnauthorized(err) {
 			c.note(req.Name, req.Name+" refuses what this cluster publishes: "+oneLine(err.Error(), maxSaid))
 			return ctrl.Result{RequeueAfter: retryRefused}, nil
 		}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/fleet"
+	"github.com/pelago-dev/pelago/internal/kube"
 )
 
 const (
@@ -99,7 +100,7 @@ func (r *pather) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	limited, end := context.WithTimeout(ctx, remoteLimit)
 	defer end()
 	switch err := r.write(limited, peer, have, wishes); {
-	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsUnauthorized(err):
+	case apierrors.IsForbidden(err) && !kube.Uncounted(err) || apierrors.IsInvalid(err) || apierrors.IsUnauthorized(err):
 		ctrl.LoggerFrom(ctx).Info("a provider refuses direct paths", "peering", req.Name, "why", oneLine(err.Error(), maxSaid))
 		return ctrl.Result{RequeueAfter: retryRefused}, nil
 	case err != nil:

@@ -25,6 +25,7 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/fleet"
+	"github.com/pelago-dev/pelago/internal/kube"
 	"github.com/pelago-dev/pelago/network/policy"
 )
 
@@ -104,7 +105,7 @@ func (r *ruler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	defer end()
 	err = r.turns.within(req.Name, r.clock.Now, func() error { return there.make(limited, specs) })
 	switch {
-	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsUnauthorized(err):
+	case apierrors.IsForbidden(err) && !kube.Uncounted(err) || apierrors.IsInvalid(err) || apierrors.IsUnauthorized(err):
 		r.tell(ctx, req.NamespacedName, append(problems, req.Name+" refuses the rules of this namespace: "+oneLine(err.Error(), maxSaid)))
 		return ctrl.Result{RequeueAfter: retryRefused}, nil
 	case err != nil:

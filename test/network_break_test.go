@@ -65,7 +65,7 @@ func damages(at sights) []damage {
 
 // familyFile is two clusters of both families, that have the same addresses.
 const familyFile = `clusters:
-- {name: rome, nodes: 1, cni: bridge, addons: [coredns], podRanges: ["10.42.0.0/16", "fd42::/48"], serviceRanges: ["10.43.0.0/16", "fd43::/112"]}
+- {name: rome, nodes: 1, cni: bridge, domain: rome.example, addons: [coredns], podRanges: ["10.42.0.0/16", "fd42::/48"], serviceRanges: ["10.43.0.0/16", "fd43::/112"]}
 - {name: milan, nodes: 2, cni: flannel, addons: [coredns], labels: {region: north}, podRanges: ["10.42.0.0/16", "fd42::/48"], serviceRanges: ["10.43.0.0/16", "fd43::/112"]}
 `
 

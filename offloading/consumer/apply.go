@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 )
 
 const (
@@ -210,7 +211,7 @@ func (r *reconciler) create(ctx, remote context.Context, f *facts, peer Peer, p 
 		return r.turnedDown(ctx, f, p, v1alpha1.ReasonNotAdmitted, err)
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
 		return r.turnedDown(ctx, f, p, v1alpha1.ReasonLimitExceeded, err)
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "status unknown for quota"):
+	case kube.Uncounted(err):
 		return errUncounted
 	case denied(err):
 		told := stays(*f, v1alpha1.ReasonForbidden, "the provider does not let this cluster create shadow pods: "+err.Error())

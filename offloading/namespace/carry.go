@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 	"github.com/pelago-dev/pelago/internal/status"
 )
 
@@ -110,7 +111,7 @@ func (c *carrier) carry(ctx context.Context, m *v1alpha1.NamespaceMap, peering s
 	}
 	sent, res, err := c.send(ctx, m, peer, there, missing, want)
 	switch {
-	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+	case apierrors.IsForbidden(err) && !kube.Uncounted(err), apierrors.IsUnauthorized(err):
 		not(v1alpha1.ReasonForbidden, peering+" refuses the namespace map: "+oneLine(err.Error(), maxMessage))
 		return ctrl.Result{RequeueAfter: retryRefused}, nil
 	case apierrors.IsInvalid(err):

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 	"github.com/pelago-dev/pelago/offloading/content"
 )
 
@@ -411,6 +412,9 @@ func (r *consumer) apply(ctx context.Context, peer Peer, home v1alpha1.HomeObjec
 		r.takeBack(ctx, peer, home, f, made)
 	}
 	switch {
+	case kube.Uncounted(err): // its quota is new there
+		p.create, p.change, p.remove, p.again = false, false, false, soon
+		return p, nil
 	case outgrown(err):
 		p.reason, p.refused = v1alpha1.ReasonUnsupported, true
 		p.told, p.again = "the provider's build does not know all that this one sends of it; ask its owner to upgrade: pelago install", rereadEvery

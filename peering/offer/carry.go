@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 	"github.com/pelago-dev/pelago/internal/status"
 )
 
@@ -103,7 +104,7 @@ func (c *consumer) notSent(request *v1alpha1.ResourceRequest, peering string, er
 	conditions, generation := &request.Status.Conditions, request.Generation
 	said := plainText(err.Error())
 	switch {
-	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+	case apierrors.IsForbidden(err) && !kube.Uncounted(err), apierrors.IsUnauthorized(err):
 		status.False(conditions, generation, v1alpha1.ConditionSent, v1alpha1.ReasonForbidden, peering+" refuses the request: "+said)
 		return ctrl.Result{RequeueAfter: refusedRetry}, nil
 	case apierrors.IsInvalid(err):
