@@ -41,7 +41,7 @@ func checkDNS(v Values) error {
 		return fmt.Errorf("DNSAddresses has %d addresses; give one per family", len(v.DNSAddresses))
 	}
 	if v.Domain == "" {
-		return errors.New("Domain is empty; give the cluster's domain in its own DNS, such as cluster.local")
+		return errors.New("no Domain; give the cluster's domain in its own DNS, such as cluster.local")
 	}
 	if len(v.DNSAddresses) == 2 && v.DNSAddresses[0].Is4() == v.DNSAddresses[1].Is4() {
 		return errors.New("DNSAddresses are both of one family; give one per family")
