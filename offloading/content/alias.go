@@ -22,7 +22,7 @@ func Named(obj client.Object, domain string) client.Object {
 		return obj
 	}
 	rest, home := below(strings.TrimSuffix(s.Spec.ExternalName, "."), v1alpha1.Unusual(domain))
-	if !home || rest == "" {
+	if !home || !strings.HasSuffix(rest, ".svc") { // a host beside the cluster's own names stays one of the world
 		return obj
 	}
 	s = s.DeepCopy()

@@ -13,7 +13,8 @@ func TestNamed(t *testing.T) {
 	for _, c := range []struct{ domain, name, sent, here string }{
 		{"rome.example", "db.shop.svc.rome.example", "db.shop.svc.cluster.local", "db.shop-rome.svc.milan.example"},
 		{"Rome.Example.", "db.shop.svc.rome.example.", "db.shop.svc.cluster.local", "db.shop-rome.svc.milan.example"},
-		{"rome.example", "rome.example", "rome.example", "rome.example"}, // no Service has it, and the world may
+		{"rome.example", "rome.example", "rome.example", "rome.example"},             // no Service has it, and the world may
+		{"rome.example", "db1.rome.example", "db1.rome.example", "db1.rome.example"}, // a host in the same zone
 		{"rome.example", "db.other.example", "db.other.example", "db.other.example"},
 		{"rome.example", "chrome.example", "chrome.example", "chrome.example"},
 		{"cluster.local", "db.shop.svc.cluster.local", "db.shop.svc.cluster.local", "db.shop-rome.svc.milan.example"},

@@ -71,7 +71,7 @@ func stale(have, want map[string]string) bool {
 // without is the entry that leaves a namespace which is not wanted any more with what it is,
 // and takes the consent away.
 func without(n *corev1.Namespace) v1alpha1.NamespaceMapping {
-	return v1alpha1.NamespaceMapping{OriginNamespace: n.Labels[v1alpha1.LabelOriginNamespace], OriginOwner: n.Labels[v1alpha1.LabelOriginOwner], Domain: n.Labels[v1alpha1.LabelHomeDomain]}
+	return v1alpha1.NamespaceMapping{OriginNamespace: n.Labels[v1alpha1.LabelOriginNamespace], OriginOwner: n.Labels[v1alpha1.LabelOriginOwner], Domain: v1alpha1.Unusual(n.Labels[v1alpha1.LabelHomeDomain])}
 }
 
 // here says whose a namespace of this cluster is, and why it is never offloaded, "" if it may be.
@@ -91,7 +91,7 @@ func (r *offloader) here(ctx context.Context, n *corev1.Namespace) (from origin,
 	case tenant == nil || tenant.DeletionTimestamp != nil:
 		return origin{}, "namespace " + n.Name + " is run here for the tenant " + name + ", which is being removed; delete this object", nil
 	}
-	return origin{n.Labels[v1alpha1.LabelHomeNamespace], ownerOf(tenant.UID), n.Labels[v1alpha1.LabelHomeDomain]}, "", nil
+	return origin{n.Labels[v1alpha1.LabelHomeNamespace], ownerOf(tenant.UID), v1alpha1.Unusual(n.Labels[v1alpha1.LabelHomeDomain])}, "", nil
 }
 
 // refusedHere says why a namespace of this cluster is never offloaded, "" if it may be, as

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 	"github.com/pelago-dev/pelago/offloading/shadow"
 )
 
@@ -118,8 +119,8 @@ func (r *reconciler) notCreated(ctx context.Context, f facts, p plan, n *note, e
 		p.refuse(f, v1alpha1.ReasonNamespaceMissing, "the namespace mapped for "+f.shadow.Spec.Home.Namespace+" is ending")
 		p.in(r.spread(busyAgain))
 		return p, nil
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "error looking up service account"):
-		// A new namespace gets its service account a moment later.
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "error looking up service account"), kube.Uncounted(err):
+		// A new namespace gets its service account, and a quota of the owner's its count, a moment later.
 		p.refuse(f, v1alpha1.ReasonNamespaceMissing, "the namespace mapped for "+f.shadow.Spec.Home.Namespace+" is being prepared")
 		p.in(r.spread(soon))
 		return p, nil

@@ -94,7 +94,7 @@ func (b *bench) settleTo(reason string) {
 	}
 }
 
-// A new namespace has no service account for a moment: that is no refusal. Nor is one
+// A new namespace has no service account for a moment, or a quota that has not counted: that is no refusal. Nor is one
 // that is ending. (The test's API server does not look at service accounts.)
 func TestNamespaceBeingPrepared(t *testing.T) {
 	b := newBench(t)
@@ -102,6 +102,7 @@ func TestNamespaceBeingPrepared(t *testing.T) {
 	pods := corev1.Resource("pods")
 	for _, refusal := range []error{
 		apierrors.NewForbidden(pods, "web-0", errors.New(`error looking up service account shop/default: serviceaccount "default" not found`)),
+		apierrors.NewForbidden(pods, "web-0", errors.New("status unknown for quota: team, resources: pods")),
 		apierrors.NewNotFound(corev1.Resource("namespaces"), b.space),
 		&apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonForbidden, Code: 403,
 			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}}}},

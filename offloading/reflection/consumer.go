@@ -408,13 +408,13 @@ func (r *consumer) apply(ctx context.Context, peer Peer, home v1alpha1.HomeObjec
 	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), apierrors.IsNotFound(err) && p.change:
 		p.create, p.change, p.remove, p.again = false, false, false, soon // the mirror is behind
 		return p, nil
+	case kube.Uncounted(err): // its quota is new there; parts that are made already are found by the next try
+		p.create, p.change, p.remove, p.again = false, false, false, soon
+		return p, nil
 	case takesNot(err):
 		r.takeBack(ctx, peer, home, f, made)
 	}
 	switch {
-	case kube.Uncounted(err): // its quota is new there
-		p.create, p.change, p.remove, p.again = false, false, false, soon
-		return p, nil
 	case outgrown(err):
 		p.reason, p.refused = v1alpha1.ReasonUnsupported, true
 		p.told, p.again = "the provider's build does not know all that this one sends of it; ask its owner to upgrade: pelago install", rereadEvery

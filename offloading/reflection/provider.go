@@ -18,12 +18,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 	"github.com/pelago-dev/pelago/internal/status"
 	"github.com/pelago-dev/pelago/offloading/content"
 )
 
-// provider makes the objects that consumers want. Its requests are ShadowObjects, which
-// it reads one at a time: no cache holds their content.
+// provider makes the objects that consumers want. Its requests are ShadowObjects, read one at a time: no cache holds their content.
 type provider struct {
 	client client.Client
 	live   client.Reader
@@ -381,7 +381,7 @@ func (r *provider) apply(ctx context.Context, c *claim, d *deed, n *made) (time.
 			n.left = versionOf(is)
 		}
 		return lookEvery, nil
-	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), apierrors.IsNotFound(err):
+	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), apierrors.IsNotFound(err), kube.Uncounted(err):
 		d.reason, d.message = v1alpha1.ReasonPending, "the object is changing at the provider"
 		return soon, nil
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):

@@ -107,6 +107,8 @@ func (c *consumer) notSent(request *v1alpha1.ResourceRequest, peering string, er
 	case apierrors.IsForbidden(err) && !kube.Uncounted(err), apierrors.IsUnauthorized(err):
 		status.False(conditions, generation, v1alpha1.ConditionSent, v1alpha1.ReasonForbidden, peering+" refuses the request: "+said)
 		return ctrl.Result{RequeueAfter: refusedRetry}, nil
+	case kube.Uncounted(err):
+		status.False(conditions, generation, v1alpha1.ConditionSent, v1alpha1.ReasonPending, peering+" has not counted yet what its quota counts")
 	case apierrors.IsInvalid(err):
 		stall(request, peering+" finds the request invalid: "+said)
 		return ctrl.Result{}, nil
