@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,10 +26,26 @@ const silenceLimit = 10 * time.Second
 // callBack has a provider call this cluster as well, as it may be one that nobody can call: whoever
 // has its kubeconfig is told where, and again when that changes, and else people are, if nothing is
 // heard of it. It ends with ctx, and what goes wrong is no more than said: as a rule this cluster
-// calls. Who may not see the tunnels of this cluster does without.
+// calls.
 func (a *attempt) callBack(ctx context.Context, progress *screen.Progress) {
+	silence := make(chan struct{})
+	limit := a.e.Clock.After(silenceLimit)
+	var aside sync.WaitGroup
+	defer aside.Wait()
+	aside.Go(func() {
+		select {
+		case <-limit:
+			close(silence)
+		case <-ctx.Done():
+		}
+	})
+	aside.Go(func() {
+		if a.silent(ctx, silence) {
+			a.addressed(ctx, progress)
+		}
+	})
 	var told []string
-	for silence := a.e.Clock.After(silenceLimit); ctx.Err() == nil; {
+	for ctx.Err() == nil {
 		if a.tell == nil && !a.silent(ctx, silence) {
 			return
 		}
@@ -49,8 +66,31 @@ func (a *attempt) callBack(ctx context.Context, progress *screen.Progress) {
 	}
 }
 
+// addressed says why nobody could tell the provider where to call this cluster, if that is so.
+func (a *attempt) addressed(ctx context.Context, progress *screen.Progress) {
+	name := v1alpha1.IntroductionPrefix + a.invitation.Name
+	n := &v1alpha1.NetworkConfig{}
+	err := a.c.Client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NetworkNamespace, Name: name}, n)
+	switch {
+	case ctx.Err() != nil, err == nil && len(n.Spec.Endpoints) > 0:
+		return
+	case apierrors.IsForbidden(err):
+		progress.Note("Nothing is heard of %s yet. If nobody can call it, as behind NAT, it has to call this cluster, and you may not see where: have somebody run this who may get, list and watch networkconfigs in the namespace %s.",
+			a.invitation.Name, v1alpha1.NetworkNamespace)
+		return
+	case client.IgnoreNotFound(err) != nil:
+		return
+	}
+	settings, err := a.c.settings(ctx)
+	if err != nil {
+		return
+	}
+	state, remedy := a.c.uncalled(ctx, name, n.Name != "", settings.Network)
+	progress.Note("Nothing is heard of %s yet. If nobody can call it, as behind NAT, it has to call this cluster, which nobody can yet: %s; %s", a.invitation.Name, state, remedy)
+}
+
 // silent says whether nothing has been heard of the provider for a while.
-func (a *attempt) silent(ctx context.Context, silence <-chan time.Time) bool {
+func (a *attempt) silent(ctx context.Context, silence <-chan struct{}) bool {
 	select {
 	case <-ctx.Done():
 		return false

@@ -52,7 +52,7 @@ func TestCallBack(t *testing.T) {
 	t.Run("both", func(t *testing.T) {
 		work := func(*v1alpha1.Peering) []metav1.Condition {
 			if len(called()) == 0 {
-				return down
+				return nil
 			}
 			return well()
 		}
@@ -62,6 +62,34 @@ func TestCallBack(t *testing.T) {
 		}
 		if got := strings.Join(called(), " "); got != "192.0.2.1:7100 rome.example:7100" {
 			t.Errorf("it calls at %q", got)
+		}
+		for _, stop := range stops {
+			stop()
+		}
+		for _, s := range []*stage{rome, milan} {
+			s.forget()
+			s.swept()
+		}
+	})
+	t.Run("moved", func(t *testing.T) {
+		moved := false
+		work := func(p *v1alpha1.Peering) []metav1.Condition {
+			switch at := strings.Join(called(), " "); {
+			case at == "192.0.2.9:7100":
+				return well()
+			case at == "192.0.2.1:7100" && !moved: // after the program knows the first one
+				key := client.ObjectKey{Namespace: v1alpha1.NetworkNamespace, Name: v1alpha1.IntroductionPrefix + p.Name}
+				n := &v1alpha1.NetworkConfig{}
+				if rome.c.Get(context.Background(), key, n) == nil {
+					n.Spec.Endpoints = []string{"192.0.2.9:7100"}
+					moved = rome.c.Update(context.Background(), n) == nil
+				}
+			}
+			return nil
+		}
+		stops := []func(){rome.manager(work), milan.tunnels("192.0.2.2:7100"), rome.introductions("192.0.2.1:7100")}
+		if got := rome.run("peer", "--remote-kubeconfig", milan.access.Kubeconfig, "--in-band", "--timeout", "1m"); got.code != 0 {
+			t.Errorf("a cluster that is called elsewhere meanwhile: %+v; the provider was told %v", got, called())
 		}
 		for _, stop := range stops {
 			stop()
@@ -86,5 +114,27 @@ func TestCallBack(t *testing.T) {
 		}
 		rome.forget()
 		rome.swept()
+	})
+	t.Run("nowhere", func(t *testing.T) {
+		for _, both := range []bool{false, true} {
+			stops := []func(){rome.manager(func(*v1alpha1.Peering) []metav1.Condition { return down }), milan.tunnels("192.0.2.2:7100"), rome.introductions()}
+			args := tunnelArgs(whole, "--timeout", "14s")
+			if both {
+				args = []string{"peer", "--remote-kubeconfig", milan.access.Kubeconfig, "--in-band", "--timeout", "14s"}
+			}
+			if got := rome.run(args...); got.code != 1 || !strings.Contains(got.err, "which nobody can yet: no node that may be gateway has an address; see the agents:") || strings.Contains(got.err, "kubectl patch") {
+				t.Errorf("a cluster that has no address: %+v", got)
+			}
+			for _, stop := range stops {
+				stop()
+			}
+			if err := rome.c.DeleteAllOf(t.Context(), &v1alpha1.NetworkConfig{}, client.InNamespace(v1alpha1.NetworkNamespace)); err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range []*stage{rome, milan} {
+				s.forget()
+				s.swept()
+			}
+		}
 	})
 }

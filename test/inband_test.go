@@ -60,6 +60,7 @@ func TestInBand(t *testing.T) {
 		{"Unpeer", b.unpeer},
 		{"Line", b.line},
 		{"YAML", b.objectsAlone},
+		{"Both", b.both},
 		{"Rights", b.rights},
 		{"Numbers", b.numbers},
 		{"Faults", b.faults},
@@ -346,15 +347,23 @@ func (b *inBand) otherNode(t *testing.T) {
 	}
 }
 
-// works holds that rome and milan speak with each other: a pod that is made at rome runs at milan,
-// and its log comes back.
+// works holds that rome can use milan.
 func (b *inBand) works(t *testing.T) {
 	t.Helper()
-	b.nodeReady(t, "rome", "milan")
-	s := b.offloaded(t, "rome", "--pod-offloading-strategy", "Remote")
+	b.uses(t, "rome", "milan")
+}
+
+// uses holds that a pod which is made at the consumer runs at the provider, and that its log comes
+// back.
+func (c *continuum) uses(t *testing.T, consumer, provider string) {
+	t.Helper()
+	c.nodeReady(t, consumer, provider)
+	s := c.offloaded(t, consumer, "--pod-offloading-strategy", "Remote")
 	s.create(t, s.sleeper("once"))
-	s.running(t, "once")
-	s.eventually(t, offloadLimit, "the log of a pod at milan is read at rome", func() error {
+	if pod := s.running(t, "once"); pod.Spec.NodeName != provider {
+		t.Errorf("the pod is on %s", pod.Spec.NodeName)
+	}
+	s.eventually(t, offloadLimit, "the log of a pod at "+provider+" is read at "+consumer, func() error {
 		out, err := s.kubectl(t, "logs", "once")
 		if err == nil && !strings.Contains(out, "started") {
 			err = fmt.Errorf("it is %q", out)
