@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 )
 
 // make makes the Service and the slice of a mapping what they should be. It says why not, if that
@@ -36,13 +37,13 @@ func (m *mapper) make(ctx context.Context, o *v1alpha1.IPMapping, to netip.Addr)
 		}
 	}
 	if err := m.makeService(ctx, haveService, service); err != nil {
-		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
+		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) && !kube.Uncounted(err) {
 			return v1alpha1.ReasonInvalid, "this cluster refuses its Service: " + err.Error(), nil
 		}
 		return "", "", err
 	}
 	if err := m.makeSlice(ctx, haveSlice, slice); err != nil {
-		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
+		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) && !kube.Uncounted(err) {
 			return v1alpha1.ReasonInvalid, "this cluster refuses its EndpointSlice: " + err.Error(), nil
 		}
 		return "", "", err

@@ -381,16 +381,24 @@ func (r *provider) apply(ctx context.Context, c *claim, d *deed, n *made) (time.
 			n.left = versionOf(is)
 		}
 		return lookEvery, nil
-	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), apierrors.IsNotFound(err), kube.Uncounted(err):
+	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		d.reason, d.message = v1alpha1.ReasonPending, "the object is changing at the provider"
 		return soon, nil
+	case kube.Uncounted(err): // which passes within seconds, as a rule
+		d.reason, d.message = v1alpha1.ReasonPending, "the provider has not counted yet what its quota counts"
+		return n.later(), nil
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
 		d.reason, d.message = v1alpha1.ReasonNotAdmitted, "the provider's API server does not take the object: "+code(err)
-		wait := min(soon<<min(n.refused, 20), longestRetry)
-		n.refused++
-		return wait, nil
+		return n.later(), nil
 	}
 	return 0, plain("writing the object", err)
+}
+
+// later is when to try again what the API server did not take, the later the more often that was so.
+func (n *made) later() time.Duration {
+	wait := min(soon<<min(n.refused, 20), longestRetry)
+	n.refused++
+	return wait
 }
 
 // refused says that the API server does not make an object, which may be because there is one.
