@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 )
 
 // NodeFacts is what is known of a virtual node.
@@ -58,6 +59,9 @@ type verdict struct {
 // judge says whether a virtual node could take a pod of an offloading. It goes from what
 // lasts to what passes.
 func judge(pod *corev1.Pod, o *v1alpha1.NamespaceOffloading, n NodeFacts, now time.Time) verdict {
+	if kube.Claim(pod) != "" {
+		return verdict{strict: true, words: "volume claims do not travel yet"}
+	}
 	if selector := nodeSelector(o.Spec.ClusterSelector); selector != nil {
 		if matcher, err := nodeaffinity.NewNodeSelector(selector); err != nil || !matcher.Match(&n.Node) {
 			return verdict{words: "the namespace's selector leaves it out: " + SelectorText(o.Spec.ClusterSelector),

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 )
 
 // PodFacts is what is known of a pod at home.
@@ -125,6 +126,9 @@ func termsStep(f PodFacts) Step {
 			}
 		case v1alpha1.PodsLocal:
 			s.Evidence = "it may run in this cluster only"
+			if field := kube.Claim(f.Pod); field != "" {
+				s.Evidence += ": volume claims do not travel yet, and it has " + field
+			}
 		default:
 			s.Evidence = "it may run here or at other clusters"
 		}
@@ -185,6 +189,9 @@ func OwnNamespace(name string) bool {
 // nodes if it may go there.
 func unboundRemedy(f PodFacts) string {
 	o := f.Offloading
+	if field := kube.Claim(f.Pod); field != "" {
+		return "make room in this cluster: volume claims do not travel yet, and it has " + field
+	}
 	if o == nil || strategyOf(f.Pod, o) == v1alpha1.PodsLocal {
 		if OwnNamespace(f.Pod.Namespace) {
 			return "make room in this cluster, or make the pod in a namespace of its own, which may be offloaded: " + f.Pod.Namespace + " may not"

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 )
 
 // Strategy is where the pods of an offloading may run; the default if it says nothing.
@@ -17,10 +18,14 @@ func Strategy(o *v1alpha1.NamespaceOffloading) v1alpha1.PodOffloadingStrategy {
 	return o.Spec.PodOffloadingStrategy
 }
 
-// strategyOf is where one pod may run: its RuntimeClass counts for more than the strategy.
+// strategyOf is where one pod may run: its RuntimeClass counts for more than the strategy, and so does a
+// claim of a volume if it may run here at all.
 func strategyOf(pod *corev1.Pod, o *v1alpha1.NamespaceOffloading) v1alpha1.PodOffloadingStrategy {
 	if class := pod.Spec.RuntimeClassName; class != nil && *class == v1alpha1.RuntimeClass {
 		return v1alpha1.PodsRemote
+	}
+	if Strategy(o) != v1alpha1.PodsRemote && kube.Claim(pod) != "" {
+		return v1alpha1.PodsLocal
 	}
 	return Strategy(o)
 }

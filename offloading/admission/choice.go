@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 	"github.com/pelago-dev/pelago/offloading/shadow"
 )
 
@@ -76,18 +77,21 @@ func Excluded(pod *corev1.Pod) []string {
 	})
 }
 
-// where is what a pod's namespace, or its RuntimeClass, says of where it may run. A tenant's pod
-// with tokens of its home runs here if it may.
+// where is what a pod's namespace, or its RuntimeClass, says of where it may run. A pod that claims
+// volumes, and a tenant's pod with tokens of its home, run here if they may.
 func where(f facts) (outcome, []side) {
 	asks := f.pod.Spec.RuntimeClassName != nil && *f.pod.Spec.RuntimeClassName == v1alpha1.RuntimeClass
 	switch {
 	case asks || f.offloading.PodOffloadingStrategy == v1alpha1.PodsRemote:
 		return outcomeRemote, remote(f.offloading.ClusterSelector, f.barred)
-	case f.offloading.PodOffloadingStrategy == v1alpha1.PodsLocal || shadow.HasHomeTokens(f.pod):
+	case f.offloading.PodOffloadingStrategy == v1alpha1.PodsLocal || stays(f.pod):
 		return outcomeLocal, []side{home()}
 	}
 	return outcomeEither, append(remote(f.offloading.ClusterSelector, f.barred), home())
 }
+
+// stays says whether a pod has what no provider runs.
+func stays(pod *corev1.Pod) bool { return kube.Claim(pod) != "" || shadow.HasHomeTokens(pod) }
 
 // choose decides which virtual nodes a pod is kept off: those without room for it and
 // those that have refused its like, but never all that there are. A pod that could go
@@ -103,7 +107,7 @@ func choose(f facts, what outcome, sides []side) Choice {
 		if n.refused > 0 && (c.Until.IsZero() || n.until.Before(c.Until)) {
 			c.Until = n.until
 		}
-		if !n.closed && n.refused == 0 && !small[n.name] && !shadow.HasHomeTokens(f.pod) { // no provider runs these
+		if !n.closed && n.refused == 0 && !small[n.name] && !stays(f.pod) {
 			c.Open = append(c.Open, n.name)
 		}
 	}

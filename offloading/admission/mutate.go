@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 )
 
 // usualTolerance is what Kubernetes gives every pod for nodes that are not ready or
@@ -77,6 +78,10 @@ func mutate(f facts) (terms, error) {
 	t := terms{outcome: what}
 	switch what {
 	case outcomeRemote:
+		if field := kube.Claim(pod); field != "" {
+			return terms{}, fmt.Errorf("%s: volume claims do not travel yet, and this pod may run at other clusters only; use an emptyDir, or let its namespace's pods run here as well: podOffloadingStrategy LocalAndRemote, and not runtimeClassName %s",
+				field, v1alpha1.RuntimeClass)
+		}
 		t.add, t.unlimited = patience(pod.Spec.Tolerations)
 	case outcomeLocal:
 		if !toleratesAll(pod.Spec.Tolerations) { // our taint keeps it home

@@ -40,9 +40,11 @@ type view struct {
 	} `json:"spec"`
 }
 
-// volumeView is what tokens of a tenant's home are told by.
+// volumeView is what claims, and tokens of a tenant's home, are told by.
 type volumeView struct {
-	Projected *struct {
+	PersistentVolumeClaim *struct{} `json:"persistentVolumeClaim"`
+	Ephemeral             *struct{} `json:"ephemeral"`
+	Projected             *struct {
 		Sources []struct {
 			Secret *struct {
 				Name string `json:"name"`
@@ -51,21 +53,24 @@ type volumeView struct {
 	} `json:"projected"`
 }
 
-// volumes are those that are projected of Secrets.
+// volumes have what they are made of, as far as it is looked at.
 func volumes(views []volumeView) []corev1.Volume {
-	var all []corev1.Volume
-	for _, v := range views {
-		if v.Projected == nil {
-			continue
-		}
-		p := &corev1.ProjectedVolumeSource{}
-		for _, s := range v.Projected.Sources {
-			if s.Secret != nil {
-				p.Sources = append(p.Sources, corev1.VolumeProjection{Secret: &corev1.SecretProjection{
-					LocalObjectReference: corev1.LocalObjectReference{Name: s.Secret.Name}}})
+	all := make([]corev1.Volume, len(views))
+	for i, v := range views {
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			all[i].PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{}
+		case v.Ephemeral != nil:
+			all[i].Ephemeral = &corev1.EphemeralVolumeSource{}
+		case v.Projected != nil:
+			all[i].Projected = &corev1.ProjectedVolumeSource{}
+			for _, s := range v.Projected.Sources {
+				if s.Secret != nil {
+					all[i].Projected.Sources = append(all[i].Projected.Sources, corev1.VolumeProjection{Secret: &corev1.SecretProjection{
+						LocalObjectReference: corev1.LocalObjectReference{Name: s.Secret.Name}}})
+				}
 			}
 		}
-		all = append(all, corev1.Volume{VolumeSource: corev1.VolumeSource{Projected: p}})
 	}
 	return all
 }
