@@ -204,6 +204,10 @@ func (c *Cluster) virtualNodes(ctx context.Context, refusals []v1alpha1.Refusal)
 	if err := c.Client.List(ctx, &offers); err != nil && !notServed(err) {
 		return nil, describe(fmt.Errorf("listing offers: %w", err), c)
 	}
+	var requests v1alpha1.ResourceRequestList
+	if err := c.Client.List(ctx, &requests); err != nil && !notServed(err) {
+		return nil, describe(fmt.Errorf("listing requests: %w", err), c)
+	}
 	tenants := c.tenantNames(ctx)
 	facts := make([]chain.NodeFacts, 0, len(nodes.Items))
 	for _, n := range nodes.Items {
@@ -211,6 +215,11 @@ func (c *Cluster) virtualNodes(ctx context.Context, refusals []v1alpha1.Refusal)
 		for _, offer := range offers.Items {
 			if offer.Namespace == v1alpha1.PeeringNamespace(n.Labels[v1alpha1.LabelPeering]) && offer.Name == n.Labels[v1alpha1.LabelRequest] {
 				fact.Shapes = offer.Spec.Shapes
+			}
+		}
+		for _, request := range requests.Items {
+			if request.Namespace == v1alpha1.PeeringNamespace(n.Labels[v1alpha1.LabelPeering]) && request.Name == n.Labels[v1alpha1.LabelRequest] {
+				fact.Withheld = hindrance(request)
 			}
 		}
 		for i := range refusals {
@@ -222,6 +231,25 @@ func (c *Cluster) virtualNodes(ctx context.Context, refusals []v1alpha1.Refusal)
 	}
 	slices.SortFunc(facts, func(a, b chain.NodeFacts) int { return strings.Compare(a.Node.Name, b.Node.Name) })
 	return facts, nil
+}
+
+// used is what the pods on a node ask for beside one; nil if they cannot be read, which is beside the point.
+func (c *Cluster) used(ctx context.Context, node string, beside *corev1.Pod) v1alpha1.ResourceList {
+	var pods corev1.PodList
+	if err := c.Client.List(ctx, &pods, &client.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node)}); err != nil {
+		return nil
+	}
+	all := v1alpha1.ResourceList{}
+	for i := range pods.Items {
+		if p := &pods.Items[i]; p.UID != beside.UID && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+			for name, quantity := range chain.Requests(p) {
+				sum := all[name]
+				sum.Add(quantity)
+				all[name] = sum
+			}
+		}
+	}
+	return all
 }
 
 // refusedOwner are the refusals of pods of one controller.

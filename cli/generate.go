@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -95,5 +96,23 @@ func (g *generate) run(ctx context.Context, e *Env, _ []string) error {
 	e.note("Keep this secret: whoever has it first becomes a consumer of %s. It works once, until %s.",
 		i.Name, i.until.UTC().Format("2006-01-02 15:04 MST"))
 	e.note("To take it back: kubectl delete invitation %s", i.object)
+	if used := c.usedAlone(ctx); g.terms.consumer == "" && len(used) > 0 {
+		e.note("This line is not for a cluster that this one uses already; name it for that: --consumer %s", strings.Join(used, " or "))
+	}
 	return nil
+}
+
+// usedAlone are the clusters that this one uses and that do not use it: their invitations have to name them, as
+// anybody could claim to be one of them. It is beside the point when peerings cannot be read.
+func (c *Cluster) usedAlone(ctx context.Context) (names []string) {
+	var list v1alpha1.PeeringList
+	if err := c.Client.List(ctx, &list); err != nil {
+		return nil
+	}
+	for _, p := range list.Items {
+		if p.Spec.Consume != nil && p.Spec.Provide == nil && p.DeletionTimestamp.IsZero() {
+			names = append(names, p.Name)
+		}
+	}
+	return names[:min(len(names), 5)]
 }

@@ -139,6 +139,9 @@ func (s *snapshot) judgeTenant(r *Report, t v1alpha1.Tenant, now time.Time) {
 		r.Pending = append(r.Pending, pending)
 	}
 	if problem := conditionProblem("tenant "+t.Name, t.Name, t.Status.Conditions); problem != nil {
+		if problem.Reason == v1alpha1.ReasonNameRefused { // what is said to do of it otherwise is for consumers
+			problem.Remedy = "it goes by itself within a minute or so; at once: kubectl delete tenant " + t.Name
+		}
 		r.Problems = append(r.Problems, *problem)
 	}
 	if c := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionReaderAnswering); c != nil && c.Reason != v1alpha1.ReasonReady {

@@ -176,6 +176,16 @@ func (s *snapshot) judgeOffloadings(r *Report) {
 	}
 }
 
+// providers are the peerings by which this cluster uses others.
+func (s *snapshot) providers() (names []string) {
+	for _, p := range s.peerings {
+		if p.Spec.Consume != nil {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
 func (s *snapshot) judgeOffloading(r *Report, o *v1alpha1.NamespaceOffloading, outdated int) {
 	line := Problem{Object: "namespace " + o.Namespace, Remedy: "see: pelago explain namespace " + o.Namespace}
 	ready := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady)
@@ -208,6 +218,9 @@ func (s *snapshot) judgeOffloading(r *Report, o *v1alpha1.NamespaceOffloading, o
 			line.Message = chain.NoMatch(o.Spec.ClusterSelector)
 		}
 		line.Reason, line.Remedy = v1alpha1.ReasonNoClusterSelected, chain.Remedy(v1alpha1.ReasonNoClusterSelected, "")
+		if from := s.providers(); len(s.nodes) == 0 && len(from) > 0 {
+			line.Message, line.Remedy = "there is no virtual node, as nothing is offered by "+strings.Join(from, ", "), "see: pelago explain peering "+from[0]
+		}
 		r.Pending = append(r.Pending, line)
 	case o.Status.Phase != v1alpha1.OffloadingPhaseReady || o.Status.ObservedGeneration < o.Generation:
 		_, line.Message = settled(o)

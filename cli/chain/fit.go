@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/resource"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
@@ -28,6 +29,10 @@ type NodeFacts struct {
 	Shapes []v1alpha1.NodeShape
 	// Refused is that the provider sent pods of the same owner home; nil if it did not.
 	Refused *v1alpha1.Refusal
+	// Withheld is why the provider gives the request behind it no more; nil if it gives what it can.
+	Withheld *metav1.Condition
+	// Used is what pods that are bound to it ask for; nil if that is not known.
+	Used v1alpha1.ResourceList
 }
 
 // peering is the name of the peering behind the node.
@@ -68,10 +73,17 @@ func judge(pod *corev1.Pod, o *v1alpha1.NamespaceOffloading, n NodeFacts, now ti
 				remedy: fmt.Sprintf("to change it: pelago offload namespace %s --cluster-selector …", o.Namespace)}
 		}
 	}
-	if n.Refused != nil && now.Before(n.Refused.Until.Time) {
+	if n.Refused != nil && n.Refused.Holds(n.Node.CreationTimestamp, now) {
 		return verdict{passes: true, words: refusedWords(n, now), remedy: n.at(pod.Namespace).Remedy(n.Refused.Reason)}
 	}
-	if words := tooSmall(pod, n); words != "" {
+	small := tooSmall(pod, n)
+	if words := cmp.Or(small, full(pod, n)); words != "" {
+		switch why := n.Withheld; {
+		case why != nil:
+			return verdict{passes: true, words: fmt.Sprintf("%s; its provider says %s: %s", words, why.Reason, Plain(why.Reason, why.Message)), remedy: n.at(pod.Namespace).Remedy(why.Reason)}
+		case small == "":
+			return verdict{passes: true, words: words, remedy: "wait until pods there end, or ask its owner for more (spec.limits of its Tenant); what it has: pelago status " + n.peering()}
+		}
 		return verdict{words: words, remedy: "ask for less in the pod, or see what the provider has: pelago status " + n.peering()}
 	}
 	if matches, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(&n.Node); err != nil || !matches {
@@ -125,6 +137,29 @@ func tooSmall(pod *corev1.Pod, n NodeFacts) string {
 		return ""
 	}
 	return "no node behind it has room for this pod: " + lackText(best, asked, largest, "the largest place has")
+}
+
+// full says what a pod asks for and other pods on a virtual node have taken; it is empty if there is room or
+// nothing is known.
+func full(pod *corev1.Pod, n NodeFacts) string {
+	if n.Used == nil || len(n.Node.Status.Allocatable) == 0 {
+		return ""
+	}
+	free := v1alpha1.ResourceList{}
+	for name, quantity := range n.Node.Status.Allocatable {
+		left := quantity.DeepCopy()
+		left.Sub(n.Used[string(name)])
+		if left.Sign() < 0 {
+			left.Set(0)
+		}
+		free[string(name)] = left
+	}
+	asked := Requests(pod)
+	lacking := lacks(asked, free)
+	if len(lacking) == 0 {
+		return ""
+	}
+	return "it is full: " + lackText(lacking, asked, free, "free there is")
 }
 
 // lacks are the resources of which less is there than asked for.

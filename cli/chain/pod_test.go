@@ -103,6 +103,12 @@ func TestOutdated(t *testing.T) {
 		{"a pod of a DaemonSet", with(plain(), func(p *corev1.Pod) {
 			p.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", Controller: &yes}}
 		}), v1alpha1.PodsRemote, nil, ""},
+		{"a claim of a volume keeps it here", with(plain(), func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}}}
+		}), "", nil, ""},
+		{"a claim, and terms of an older build", with(admitted(all{virtual}, all{local}), func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}
+		}), "", nil, "it may run at other clusters"},
 		{"it has ended", with(plain(), func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), v1alpha1.PodsRemote, nil, ""},
 		{"it is ending", with(plain(), func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: now} }), v1alpha1.PodsRemote, nil, ""},
 	}
@@ -151,6 +157,23 @@ func TestJudge(t *testing.T) {
 			n.Refused, n.Tenant = &v1alpha1.Refusal{Until: at(90 * time.Second), Reason: v1alpha1.ReasonCordoned}, "rome-2"
 		}, "(Cordoned)", "pelago uncordon tenant rome-2"},
 		{"sent home long ago", anywhere, nil, func(n *NodeFacts) { n.Refused = &v1alpha1.Refusal{Until: at(-time.Second)} }, "it could take the pod", ""},
+		{"sent home before the node was made anew", anywhere, nil, func(n *NodeFacts) {
+			n.Refused, n.Node.CreationTimestamp = &v1alpha1.Refusal{Until: at(50 * time.Second), Count: 1, Reason: v1alpha1.ReasonDrained}, at(-5*time.Second)
+		}, "it could take the pod", ""},
+		{"sent home since then", anywhere, nil, func(n *NodeFacts) {
+			n.Refused, n.Node.CreationTimestamp = &v1alpha1.Refusal{Until: at(50 * time.Second), Count: 1, Reason: v1alpha1.ReasonDrained}, at(-15*time.Second)
+		}, "avoid it for 50s (Drained)", ""},
+		{"it claims a volume", with(anywhere.DeepCopy(), func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}}}
+		}), nil, nil, "volume claims do not travel yet", ""},
+		{"the provider gives no more", anywhere, nil, func(n *NodeFacts) {
+			n.Node.Status.Allocatable["pods"] = resource.MustParse("0")
+			n.Withheld, n.Tenant = &metav1.Condition{Reason: v1alpha1.ReasonCordoned, Message: "it accepts nothing new now"}, "rome"
+		}, "it asks for 1 pods, it has 0; its provider says Cordoned: it accepts nothing new now", "pelago uncordon tenant rome"},
+		{"others have taken it", anywhere, nil, func(n *NodeFacts) {
+			n.Used = v1alpha1.ResourceList{"pods": resource.MustParse("100"), "cpu": resource.MustParse("7")}
+		}, "it is full: it asks for 2 cpu, free there is 1; it asks for 1 pods, free there is 0", "spec.limits of its Tenant"},
+		{"others have left enough", anywhere, nil, func(n *NodeFacts) { n.Used = v1alpha1.ResourceList{"cpu": resource.MustParse("6")} }, "it could take the pod", ""},
 		{"the sum is too small", anywhere, nil, func(n *NodeFacts) { n.Node.Status.Allocatable["cpu"] = resource.MustParse("1") }, "it is too small: it asks for 2 cpu, it has 1", "ask for less"},
 		{"the sum hides that nothing big fits", anywhere, nil, func(n *NodeFacts) { n.Shapes[0].Largest[0]["cpu"] = resource.MustParse("1500m") },
 			"no node behind it has room for this pod: it asks for 2 cpu, the largest place has 1500m", "pelago status milan"},

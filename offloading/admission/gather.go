@@ -167,6 +167,10 @@ func (g *gatherer) refusals(ctx context.Context, owner string, nodes []corev1.No
 	}
 	now := g.clock.Now()
 	refused, seen := map[string]v1alpha1.Refusal{}, map[string]bool{}
+	made := map[string]metav1.Time{}
+	for i := range nodes {
+		made[nodes[i].Name] = nodes[i].CreationTimestamp
+	}
 	for i := range nodes {
 		peering := nodes[i].Labels[v1alpha1.LabelPeering]
 		if peering == "" || seen[peering] {
@@ -179,7 +183,7 @@ func (g *gatherer) refusals(ctx context.Context, owner string, nodes []corev1.No
 		}
 		for m := range maps.Items {
 			for _, r := range maps.Items[m].Status.Refusals {
-				if r.Owner == owner && now.Before(r.Until.Time) && r.Until.After(refused[r.Node].Until.Time) {
+				if r.Owner == owner && r.Holds(made[r.Node], now) && r.Until.After(refused[r.Node].Until.Time) {
 					r.Count = max(r.Count, refused[r.Node].Count, 1)
 					refused[r.Node] = r
 				}

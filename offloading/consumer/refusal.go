@@ -21,9 +21,6 @@ const (
 	maxRefusals = 256
 	// maxOfTenant is how many of them are of one tenant, each pod of which is an owner.
 	maxOfTenant = 32
-	// avoidMin doubles with each refusal in a row, up to avoidMax.
-	avoidMin = 30 * time.Second
-	avoidMax = time.Hour
 	// remembered is how long a refusal counts after it has ended.
 	remembered = 2 * time.Hour
 	// budgetRetry is when an eviction is tried again that a PodDisruptionBudget held up.
@@ -109,7 +106,7 @@ func note(list []v1alpha1.Refusal, one v1alpha1.Refusal, made, now time.Time) ([
 	for _, old := range list {
 		switch {
 		case old.Owner == one.Owner && old.Node == one.Node:
-			same := !made.After(old.Until.Add(-avoid(old.Count)))
+			same := !made.After(old.Until.Add(-v1alpha1.AvoidFor(old.Count)))
 			switch {
 			case same && now.Before(old.Until.Time):
 				return list, false
@@ -127,17 +124,9 @@ func note(list []v1alpha1.Refusal, one v1alpha1.Refusal, made, now time.Time) ([
 			kept = append(kept, old)
 		}
 	}
-	one.Until = metav1.NewTime(now.Add(avoid(one.Count)))
+	one.Until = metav1.NewTime(now.Add(v1alpha1.AvoidFor(one.Count)))
 	kept[0] = one
 	return kept[:min(len(kept), maxRefusals)], true
-}
-
-// avoid is how long pods avoid a node after so many refusals in a row.
-func avoid(count int32) time.Duration {
-	if count > 10 {
-		return avoidMax
-	}
-	return min(avoidMin<<max(count, 0), avoidMax)
 }
 
 // send remembers why a pod was sent home, and evicts it. Pods of Jobs are evicted only

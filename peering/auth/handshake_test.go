@@ -412,6 +412,11 @@ func TestManagerRefusesName(t *testing.T) {
 	if err := w.client.Get(w.ctx, client.ObjectKeyFromObject(i), i); err != nil || i.Status.BoundTo != nil || i.Status.TenantUID != "" {
 		t.Errorf("the invitation is spent: %+v, %v", i.Status, err)
 	}
+	second, _ := w.invite(func(i *v1alpha1.Invitation) { i.Spec.Consumer = w.name("genoa") })
+	again := rome.with(t, func(s *v1alpha1.IdentitySpec) { s.PeeringUID = newUUID() })
+	if _, err := w.shake.run(w.ctx, again.applicant(t, second)); reasonOf(err) != v1alpha1.ReasonWaiting || !strings.Contains(err.Error(), "kubectl delete tenant "+w.name("rome")) {
+		t.Errorf("by another invitation: got %v, want a wait for the refused tenant to go, and what hastens that", err)
+	}
 	pisa := rome.with(t, func(s *v1alpha1.IdentitySpec) { s.Cluster.Name, s.PeeringUID = w.name("pisa"), newUUID() })
 	if _, err := w.shake.run(w.ctx, pisa.applicant(t, token)); reasonOf(err) != v1alpha1.ReasonWaiting {
 		t.Errorf("got %v, want a wait for the refused tenant to go", err)

@@ -116,7 +116,7 @@ func planPeering(t *v1alpha1.Tenant, have []v1alpha1.Peering, invitation *v1alph
 			return peeringPlan{}
 		case !welcome(t, p.Name, invitation):
 			return peeringPlan{unnamed: true, conflict: fmt.Sprintf(
-				"peering %[1]s is with the cluster this one claims to be; if it is, delete this tenant and invite it by name: pelago generate peer-command --consumer %[1]s", p.Name)}
+				"peering %[1]s is with the cluster this one claims to be; if it is, a line has to name it, made by the provider's owner: pelago generate peer-command --consumer %[1]s", p.Name)}
 		}
 		return peeringPlan{add: p}
 	}
