@@ -20,6 +20,10 @@ import (
 	"github.com/pelago-dev/pelago/cli/screen"
 )
 
+// quietFor is how long nothing is said of what goes wrong in band: a tunnel takes a moment, and until then
+// nobody answers.
+const quietFor = 5 * time.Second
+
 // undoLimit bounds the removal of what a refused attempt has made.
 const undoLimit = 30 * time.Second
 
@@ -68,7 +72,7 @@ func (a *attempt) run(ctx context.Context) error {
 	if a.invitation.inBand() && !already {
 		calling.Go(func() { a.callBack(until, progress) })
 	}
-	state := ""
+	state, begun := "", a.e.Clock.Now()
 	err = await(ctx, a.e, a.c.Client, &v1alpha1.PeeringList{}, client.ObjectKey{Name: a.invitation.Name}, func(p *v1alpha1.Peering) (bool, error) {
 		if p == nil || !p.DeletionTimestamp.IsZero() {
 			return true, fmt.Errorf("somebody has removed Peering %s meanwhile; run the line again, or with a new one of the provider (pelago generate peer-command) if it is used up", a.invitation.Name)
@@ -80,9 +84,13 @@ func (a *attempt) run(ctx context.Context) error {
 			return true, err
 		}
 		ready, step := milestone(p, a.asks())
-		if state = step; !ready {
-			progress.Step("%s: %s", a.invitation.Name, step)
+		if state = step; ready {
+			return true, nil
 		}
+		if a.invitation.inBand() && a.e.Clock.Since(begun) < quietFor {
+			step, _, _ = strings.Cut(step, " (")
+		}
+		progress.Step("%s: %s", a.invitation.Name, step)
 		return ready, nil
 	})
 	var r refusal

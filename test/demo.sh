@@ -90,19 +90,24 @@ for part in redis api web; do
 done
 at rome pelago-sandbox kubectl rome -- get pods -n store -o wide
 page=$(pelago-sandbox kubectl rome -- get service web -n store -o 'jsonpath={.status.loadBalancer.ingress[0].ip}')
+# A Service has a new pod behind it a moment after that is ready.
+quietly() { pelago-sandbox run rome -- curl -sf --max-time 5 --retry 30 --retry-all-errors --retry-delay 1 -o /dev/null "http://$page/visit" 2>/dev/null || true; }
+quietly
 visit() { show pelago-sandbox run rome -- curl -sS --max-time 5 --retry 10 --retry-all-errors --retry-delay 1 "http://$page/visit"; printf '\n'; }
 visit
 at rome pelago status milan
 at rome pelago explain connection "$(pelago-sandbox kubectl rome -- get pods -n store -l app=web -o 'jsonpath={.items[0].metadata.name}')" \
   "$(pelago-sandbox kubectl rome -- get pods -n store -l app=api -o 'jsonpath={.items[0].metadata.name}')" -n store
 
-say "The link breaks: milan's pods run on, and the page says what it cannot reach. It heals: so does the shop."
+say "The link breaks: milan's pods run on, and rome's page says that it cannot reach them. It heals: so does the shop."
 show pelago-sandbox link cut rome milan
 show pelago-sandbox run rome -- curl -sS --max-time 5 -o /dev/null -w 'HTTP %{http_code}\n' "http://$page/visit" || true
+at milan pelago-sandbox kubectl milan -- get pods -n store-rome
 show pelago-sandbox link heal rome milan
+quietly
 visit
 
-say "Milan's owner stays master in his house: he drains the tenant, and its pods leave. What rome has no room for waits."
+say "Milan's owner stays master in his house: he drains the tenant, and its pods leave. What rome has no room for waits, and goes to milan again some seconds after that is lifted."
 at milan pelago drain tenant rome
 at rome pelago-sandbox kubectl rome -- get pods -n shop -o wide
 at milan pelago uncordon tenant rome
