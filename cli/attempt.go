@@ -91,7 +91,7 @@ func (a *attempt) run(ctx context.Context) error {
 			step, _, _ = strings.Cut(step, " (")
 		}
 		progress.Step("%s: %s", a.invitation.Name, step)
-		return ready, nil
+		return false, nil
 	})
 	var r refusal
 	if errors.As(err, &r) {

@@ -61,8 +61,9 @@ type way struct {
 func Connection(f ConnectionFacts) Chain {
 	from, to := f.At[f.From.Spec.NodeName], f.At[f.To.Spec.NodeName]
 	c := Chain{Title: fmt.Sprintf("From pod %s to pod %s", f.From.Name, f.To.Name)}
-	c.add(runs(f.From, from))
-	c.add(runs(f.To, to))
+	crosses := from != to
+	c.add(runs(f.From, from, crosses))
+	c.add(runs(f.To, to, crosses))
 	if from == to {
 		where := "here"
 		if from != "" {
@@ -83,6 +84,15 @@ func Connection(f ConnectionFacts) Chain {
 	for _, peering := range []string{from, to} {
 		if peering != "" {
 			c.add(carries(peering, f.Links[peering]))
+		}
+	}
+	// Home takes the pods of a provider for not ready while there is no way to it.
+	for _, one := range []struct {
+		pod *corev1.Pod
+		at  string
+	}{{f.From, from}, {f.To, to}} {
+		if one.at != "" && !ready(one.pod) {
+			c.add(runs(one.pod, one.at, false))
 		}
 	}
 	c.add(chosen(f, from, to))
@@ -141,19 +151,40 @@ func unaddressed(f ConnectionFacts, to string) Step {
 	return s
 }
 
-func runs(p *corev1.Pod, at string) Step {
+// runs says whether a pod runs and is ready; of one at a provider that another cluster calls it only says
+// whether it runs, as the way to there makes it not ready too.
+func runs(p *corev1.Pod, at string, crosses bool) Step {
 	s := Step{Fact: "pod " + p.Name + " runs and is ready", State: Done, Evidence: "on node " + p.Spec.NodeName}
 	if at != "" {
 		s.Evidence = "at " + at
+		if crosses {
+			s.Fact = "pod " + p.Name + " runs"
+		}
 	}
-	ready := slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+	switch {
+	case p.Status.Phase != corev1.PodRunning:
+		s.State, s.Evidence = Broken, fmt.Sprintf("its phase is %s", p.Status.Phase)
+	case at != "" && crosses, ready(p):
+		return s
+	default:
+		s.State, s.Evidence = Broken, "it runs, and is not ready"
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodReady && c.Reason != "" {
+				s.Evidence += ": " + c.Reason
+				if said := Plain(c.Reason, c.Message); said != "" {
+					s.Evidence += ", " + said
+				}
+			}
+		}
+	}
+	s.Remedy = fmt.Sprintf("pelago explain pod %s -n %s", p.Name, p.Namespace)
+	return s
+}
+
+func ready(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
-	if p.Status.Phase != corev1.PodRunning || !ready {
-		s.State, s.Evidence = Broken, fmt.Sprintf("its phase is %s", p.Status.Phase)
-		s.Remedy = fmt.Sprintf("pelago explain pod %s -n %s", p.Name, p.Namespace)
-	}
-	return s
 }
 
 // linked says whether there is a network with a provider at all.

@@ -77,6 +77,12 @@ func TestConnection(t *testing.T) {
 		{"within a provider", func(f *ConnectionFacts) { f.From.Spec.NodeName = "milan" }, "", "both are at milan"},
 		{"it does not run", func(f *ConnectionFacts) { f.To.Status.Phase = corev1.PodPending }, "db runs", "Pending"},
 		{"it is not ready", func(f *ConnectionFacts) { f.From.Status.Conditions = nil }, "web runs", "explain pod web"},
+		{"the one there is not ready, and its tunnel is down", both(link(func(l *Link) { l.Up, l.Problem, l.Remedy = false, "nothing comes back", "see UDP" }), func(f *ConnectionFacts) {
+			f.To.Status.Conditions[0].Status = corev1.ConditionFalse
+		}), "the tunnel to milan", "nothing comes back"},
+		{"it is not ready, and its tunnel is well", func(f *ConnectionFacts) {
+			f.To.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "ContainersNotReady", Message: "containers with unready status: [db]"}}
+		}, "db runs and is ready", "it runs, and is not ready: ContainersNotReady"},
 		{"no network", func(f *ConnectionFacts) { f.Links = nil }, "a network with milan", "both sides"},
 		{"no view here", link(func(l *Link) { l.Views = nil }), "a network with milan", "no view here"},
 		{"no view there", link(func(l *Link) { l.SeenAs = nil }), "a network with milan", "no view of this cluster"},
