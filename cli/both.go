@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -18,12 +20,17 @@ func (p *peer) both(ctx context.Context, e *Env, consume v1alpha1.Consume) error
 	if err != nil {
 		return err
 	}
-	there, err := e.Connect(p.remote)
+	access := p.remote
+	access.remote = true
+	there, err := e.Connect(access)
 	if err != nil {
 		return fmt.Errorf("opening the remote cluster: %w", err)
 	}
 	waiting, cancel := bound(ctx, p.timeout)
 	defer cancel()
+	if same, err := sameCluster(waiting, here, there); err != nil || same {
+		return cmp.Or(err, errors.New("--remote-kubeconfig leads to this cluster itself; give that of another one, or choose with --remote-context"))
+	}
 	first, err := p.direction(waiting, e, here, there, p.invitation.Name, consume, p.invitation.choice)
 	if err != nil {
 		return err
@@ -55,6 +62,16 @@ func (p *peer) both(ctx context.Context, e *Env, consume v1alpha1.Consume) error
 		fmt.Fprintf(e.Out, "%s uses this cluster as %s.\n", first.invitation.Name, second.invitation.Name)
 	}
 	return nil
+}
+
+// sameCluster says whether two ways lead to the same cluster.
+func sameCluster(ctx context.Context, a, b *Cluster) (bool, error) {
+	one, err := a.id(ctx)
+	if err != nil {
+		return false, describe(err, a)
+	}
+	other, err := b.id(ctx)
+	return one != "" && one == other, describe(err, b)
 }
 
 // direction lets one cluster use another: the invitation is made at the provider, used

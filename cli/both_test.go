@@ -78,3 +78,18 @@ func (s *stage) forget() {
 		s.t.Fatal(err)
 	}
 }
+
+// TestBothTheSame holds that a kubeconfig of the same cluster is found out before anything is made.
+func TestBothTheSame(t *testing.T) {
+	s := newStage(t, 0)
+	s.install("rome", id2)
+	if got := s.run("peer", "--remote-kubeconfig", s.access.Kubeconfig); got.code != 1 || !strings.Contains(got.err, "--remote-kubeconfig leads to this cluster itself") || s.onlyInvitation() != nil {
+		t.Errorf("a cluster and itself: %+v", got)
+	}
+	if got := s.run("peer", "--remote-kubeconfig", "/nowhere"); got.code != 1 || !strings.Contains(got.err, "choose with --remote-kubeconfig and --remote-context") {
+		t.Errorf("no such file: %+v", got)
+	}
+	if got := s.run("explain", "pod", "web-0", "-n", "no-such-space"); got.code != 1 || !strings.Contains(got.err, "there is no namespace no-such-space") {
+		t.Errorf("no such namespace: %+v", got)
+	}
+}

@@ -37,6 +37,8 @@ type Access struct {
 	Kubeconfig string
 	// Context of the kubeconfig; its current one if empty.
 	Context string
+	// remote says that it is the other cluster of a command for two, whose flags have other names.
+	remote bool
 }
 
 // Cluster is a connection to the API server of a cluster.
@@ -67,7 +69,11 @@ func Connect(a Access) (*Cluster, error) {
 	case clientcmd.IsEmptyConfig(err):
 		return nil, errors.New("no cluster is configured; set KUBECONFIG, or give --kubeconfig FILE")
 	case err != nil:
-		return nil, fmt.Errorf("reading the kubeconfig: %w; choose with --kubeconfig and --context", err)
+		flags := "--kubeconfig and --context"
+		if a.remote {
+			flags = "--remote-kubeconfig and --remote-context"
+		}
+		return nil, fmt.Errorf("reading the kubeconfig: %w; choose with %s", err, flags)
 	}
 	var names []string
 	if raw, err := loader.RawConfig(); err == nil {

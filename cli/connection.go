@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -156,6 +157,9 @@ func (c *Cluster) podNamed(ctx context.Context, namespace, word string) (*corev1
 	p := &corev1.Pod{}
 	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, p); err != nil {
 		if client.IgnoreNotFound(err) == nil {
+			if missing := c.Client.Get(ctx, client.ObjectKey{Name: namespace}, &corev1.Namespace{}); apierrors.IsNotFound(missing) {
+				return nil, fmt.Errorf("there is no namespace %s; see which are: kubectl get namespaces", namespace)
+			}
 			return nil, fmt.Errorf("there is no pod %s in namespace %s; see which are: kubectl -n %[2]s get pods", name, namespace)
 		}
 		return nil, describe(fmt.Errorf("reading the pod: %w", err), c)

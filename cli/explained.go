@@ -49,8 +49,9 @@ provider says and warns of it; of what is not as it should be, what to do. It re
 func newExplainNamespace(e *Env) *cobra.Command {
 	var output string
 	c := &cobra.Command{
-		Use:   "namespace NAME",
-		Short: "Tell how the offloading of a namespace is, at each cluster",
+		Use:     "namespace NAME",
+		Aliases: []string{"ns"},
+		Short:   "Tell how the offloading of a namespace is, at each cluster",
 		Long: `Shows whether the namespace is offloaded and how, which clusters are selected and why others
 are not, what the namespace is called there or why it is refused, where its pods are, and which
 Services are there also without any; of what is not as it should be, what to do.`,

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -36,6 +37,12 @@ func TestUnpeerSaysWhatMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.realNode("moving-home", "1")
+	if got := s.run("unpeer", "turin", "--dry-run"); got.code != 0 || got.out != "Peering turin would be removed; nothing was changed.\n" || !strings.Contains(got.err, "1 pod of this cluster is bound to turin and will move.") {
+		t.Errorf("with --dry-run: %+v", got)
+	}
+	if p := (&v1alpha1.Peering{}); s.c.Get(t.Context(), client.ObjectKey{Name: "turin"}, p) != nil || !p.DeletionTimestamp.IsZero() {
+		t.Errorf("--dry-run has removed the peering")
+	}
 	got := s.run("unpeer", "turin")
 	if said, done := strings.Index(got.err, "They request 500m cpu, one of them at most 500m cpu; free on the nodes of this cluster is 1 cpu, on one of them at most 1 cpu: there should be room for all."), strings.Index(got.err, "Removing peering"); said < 0 || done < said {
 		t.Errorf("it does not say before whether there is room: %+v", got)
@@ -82,6 +89,9 @@ func TestUnoffloadSaysWhatMoves(t *testing.T) {
 			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: id1, Controller: &yes}}
 		}
 		s.create(&p)
+	}
+	if got := s.run("unoffload", "ns", name, "--dry-run"); got.code != 0 || !strings.Contains(got.err, "1 pod of namespace homing-shop is at other clusters and will be lost") || s.offloading(name) == nil {
+		t.Errorf("with --dry-run: %+v", got)
 	}
 	got := s.run("unoffload", "namespace", name)
 	want := "3 pods of namespace homing-shop are at other clusters and come home.\n" +

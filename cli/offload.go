@@ -35,8 +35,9 @@ func newOffload(e *Env) *cobra.Command {
 	group := &cobra.Command{Use: "offload", Short: "Let pods of a namespace run at other clusters", Example: "  pelago offload namespace shop"}
 	o := &offload{}
 	c := &cobra.Command{
-		Use:   "namespace NAME",
-		Short: "Let the pods of a namespace run at other clusters",
+		Use:     "namespace NAME",
+		Aliases: []string{"ns"},
+		Short:   "Let the pods of a namespace run at other clusters",
 		Long: `Offloads a namespace, or changes how it is offloaded, and waits until it is there at every
 cluster that matches. From then on its new pods may run in this cluster or at the others, as
 the strategy says. What is not given stays as it is; the names of remote namespaces cannot be

@@ -310,7 +310,7 @@ func (t *tunnel) measured(report told, now time.Time, fail func(state TunnelStat
 	case t.Since == nil:
 		fail(TunnelStarting, v1alpha1.ReasonPending, "node "+report.node+" seeks the other side", remedy)
 	default:
-		fail(TunnelDown, "", "nothing comes back through the tunnel of node "+report.node+" since "+span(now.Sub(t.Since.Time)), remedy)
+		fail(TunnelDown, "", "nothing has come back through the tunnel of node "+report.node+" for "+span(now.Sub(t.Since.Time)), remedy)
 	}
 }
 

@@ -88,7 +88,7 @@ func TestTunnel(t *testing.T) {
 		remedy  string
 	}{
 		{"it works", func(*fabric) {}, TunnelUp, "rome-1", "", ""},
-		{"nothing comes back", report(dead), TunnelDown, "rome-1", "nothing comes back through the tunnel of node rome-1 since 1m", "the other one at 203.0.113.9:7100; this one at 192.0.2.1:7100"},
+		{"nothing comes back", report(dead), TunnelDown, "rome-1", "nothing has come back through the tunnel of node rome-1 for 1m", "the other one at 203.0.113.9:7100; this one at 192.0.2.1:7100"},
 		{"nobody can be reached", func(f *fabric) {
 			report(dead)(f)
 			f.configs[0].Spec.Endpoints, f.configs[1].Spec.Endpoints = nil, nil

@@ -17,26 +17,32 @@ import (
 )
 
 // unoffload is the command's flags.
-type unoffload struct{ timeout time.Duration }
+type unoffload struct {
+	dry     bool
+	timeout time.Duration
+}
 
 func newUnoffload(e *Env) *cobra.Command {
 	group := &cobra.Command{Use: "unoffload", Short: "Bring the pods of a namespace home", Example: "  pelago unoffload namespace shop"}
 	u := &unoffload{}
 	c := &cobra.Command{
-		Use:   "namespace NAME",
-		Short: "Bring the pods of a namespace home",
+		Use:     "namespace NAME",
+		Aliases: []string{"ns"},
+		Short:   "Bring the pods of a namespace home",
 		Long: `Ends the offloading of a namespace and waits until its pods have left the other clusters
 and its namespaces there are gone. Pods are evicted as their disruption budgets let them for
 a minute, then deleted. Controllers make theirs again, in this cluster; pods without a
 controller are lost. It says before how many there are, and whether the nodes of this cluster
-have room for them. A namespace there that holds volume claims is kept, and said so. A
+have room for them; with --dry-run it says no more than that. A namespace there that holds volume claims is kept, and said so. A
 cluster that does not answer is not waited for longer than a minute: it is told when it is
 back.`,
-		Example:           group.Example,
+		Example: `  pelago unoffload namespace shop
+  pelago unoffload namespace shop --dry-run`,
 		Args:              exactly("NAME"),
 		ValidArgsFunction: e.completeOffloaded,
 		RunE:              e.does(u.run),
 	}
+	c.Flags().BoolVar(&u.dry, "dry-run", false, "say which pods would move or be lost, and change nothing")
 	durationFlag(c.Flags(), &u.timeout, "timeout", waitDefault, "how long to wait until the pods are home; it goes on after that")
 	group.AddCommand(c)
 	return group
@@ -54,6 +60,13 @@ func (u *unoffload) run(ctx context.Context, e *Env, args []string) error {
 	err = c.Client.Get(ctx, client.ObjectKey{Namespace: name, Name: v1alpha1.OffloadingName}, &o)
 	if err == nil {
 		u.notePods(ctx, e, c, name)
+	}
+	if u.dry && err == nil {
+		fmt.Fprintf(e.Out, "Namespace %s would not be offloaded any more; nothing was changed.\n", name)
+		return nil
+	}
+	if u.dry && client.IgnoreNotFound(err) == nil {
+		return fmt.Errorf("namespace %s has no NamespaceOffloading, so that no pod would move; see which have: pelago status", name)
 	}
 	labelled, failed := unlabel(ctx, c, name)
 	switch {

@@ -27,6 +27,7 @@ const (
 // unpeer is the command's flags.
 type unpeer struct {
 	force, forget bool
+	dry           bool
 	timeout       time.Duration
 }
 
@@ -39,14 +40,15 @@ func newUnpeer(e *Env) *cobra.Command {
 sides are as before. Pods of this cluster that run there are evicted first: disruption
 budgets hold them for a minute, then they are deleted. Controllers make theirs again
 elsewhere; pods without a controller are lost. Pods of NAME that run here end. It says before
-how many there are, and whether the nodes of this cluster have room for those that come home.
-NAME is the peering, the remote cluster's own name, or its id.
+how many there are, and whether the nodes of this cluster have room for those that come home;
+with --dry-run it says no more than that. NAME is the peering, the remote cluster's own name, or its id.
 
 If the remote cluster does not answer, --force cleans up this side at once and leaves a
 small Secret, a tombstone, by which Pelago goes on telling the other side until it has heard;
 --forget deletes the tombstone. A provider that is reached in band is told once, and there is no
 tombstone: the tunnel ends with the peering.`,
 		Example: `  pelago unpeer milan
+  pelago unpeer milan --dry-run
   pelago unpeer milan --force
   pelago unpeer milan --forget`,
 		Args:              exactly("NAME"),
@@ -55,6 +57,7 @@ tombstone: the tunnel ends with the peering.`,
 	}
 	c.Flags().BoolVar(&u.force, "force", false, "do not wait for the remote cluster; tell it later")
 	c.Flags().BoolVar(&u.forget, "forget", false, "give up telling a remote cluster that was left with --force")
+	c.Flags().BoolVar(&u.dry, "dry-run", false, "say which pods would move, end or be lost, and change nothing")
 	durationFlag(c.Flags(), &u.timeout, "timeout", waitDefault, "how long to wait until the peering is gone; it goes on after that")
 	return c
 }
@@ -69,6 +72,8 @@ func (u *unpeer) run(ctx context.Context, e *Env, args []string) error {
 	name := args[0]
 	p, err := c.peering(ctx, name)
 	switch {
+	case errors.Is(err, errUnknown) && u.dry:
+		return err
 	case errors.Is(err, errUnknown):
 		return u.leftover(ctx, e, c, name, err)
 	case err != nil:
@@ -78,6 +83,10 @@ func (u *unpeer) run(ctx context.Context, e *Env, args []string) error {
 	}
 	name = p.Name
 	u.notePods(ctx, e, c, p)
+	if u.dry {
+		fmt.Fprintf(e.Out, "Peering %s would be removed; nothing was changed.\n", name)
+		return nil
+	}
 	if u.force {
 		if err := markForce(ctx, c, p); err != nil {
 			return describe(err, c)
