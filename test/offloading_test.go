@@ -10,7 +10,7 @@ import (
 const offloadingFile = `clusters:
 - name: rome
   nodes: 1
-  addons: [coredns, load-balancer, metrics-server]
+  addons: [coredns, load-balancer, metrics-server, local-path]
 - name: milan
   nodes: 2
   addons: [coredns, load-balancer]
@@ -42,7 +42,7 @@ func TestOffloading(t *testing.T) {
 			{"Policies", policies}, {"Namespaces", namespaces}, {"KubeletRights", kubeletRights}, {"Top", top}, {"Refused", refusedPods},
 			{"Lost", lostByProvider}, {"Stateful", statefulByUID}, {"Changes", mutableFields}, {"DownwardAPI", downwardAPI}, {"PullSecrets", pullSecrets},
 			{"Reflection", reflection}, {"Warnings", warnings}, {"Tokens", tokens}, {"Network", network},
-			{"Strangers", strangersStayAway}, {"Unoffload", unoffload},
+			{"Strangers", strangersStayAway}, {"Unoffload", unoffload}, {"Claims", claims},
 		} {
 			t.Run(p.name, func(t *testing.T) {
 				t.Parallel()
