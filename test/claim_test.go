@@ -33,7 +33,7 @@ func claims(t *testing.T, c *continuum) {
 			t.Errorf("%s is on %s", pod.Name, pod.Spec.NodeName)
 		}
 	}
-	if text := c.Pelago(t, "rome", "explain", "pod", "vol-0", "-n", s.name); !strings.Contains(text, "it may run in this cluster only: volume claims do not travel yet, and it has spec.volumes[0].persistentVolumeClaim") {
+	if text := strings.Join(strings.Fields(c.Pelago(t, "rome", "explain", "pod", "vol-0", "-n", s.name)), " "); !strings.Contains(text, "it may run in this cluster only: volume claims do not travel yet, and it has spec.volumes[0].persistentVolumeClaim") {
 		t.Errorf("explain does not say why it is at home:\n%s", text)
 	}
 
