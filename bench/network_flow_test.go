@@ -78,10 +78,13 @@ func newServer(t *testing.T, at *netnstest.Place) *server {
 	return s
 }
 
+// takes is how much a server reads at once.
+var takes = 256 << 10
+
 // take reads pieces and answers each.
 func take(c net.Conn) {
 	defer c.Close()
-	for b := make([]byte, 256<<10); ; {
+	for b := make([]byte, takes); ; {
 		if _, err := io.CopyBuffer(io.Discard, struct{ io.Reader }{io.LimitReader(c, streamPiece)}, b); err != nil {
 			return
 		}
