@@ -64,6 +64,7 @@ func newServer(t *testing.T, at *netnstest.Place) *server {
 			if err != nil {
 				return
 			}
+			_ = c.(*net.TCPConn).SetKeepAlive(false) // an attacker's end has no kernel that would answer, and is dead after 150 s
 			go take(c)
 		}
 	}()
