@@ -72,7 +72,19 @@ func (a *attempt) run(ctx context.Context) error {
 	if a.invitation.inBand() && !already {
 		calling.Go(func() { a.callBack(until, progress) })
 	}
-	state, begun := "", a.e.Clock.Now()
+	said := &teller{tell: func(step string) { progress.Step("%s: %s", a.invitation.Name, step) }}
+	if a.invitation.inBand() {
+		said.quiet = true
+		early := a.e.Clock.After(quietFor)
+		calling.Go(func() {
+			select {
+			case <-early:
+				said.loud()
+			case <-until.Done():
+			}
+		})
+	}
+	state := ""
 	err = await(ctx, a.e, a.c.Client, &v1alpha1.PeeringList{}, client.ObjectKey{Name: a.invitation.Name}, func(p *v1alpha1.Peering) (bool, error) {
 		if p == nil || !p.DeletionTimestamp.IsZero() {
 			return true, fmt.Errorf("somebody has removed Peering %s meanwhile; run the line again, or with a new one of the provider (pelago generate peer-command) if it is used up", a.invitation.Name)
@@ -87,10 +99,7 @@ func (a *attempt) run(ctx context.Context) error {
 		if state = step; ready {
 			return true, nil
 		}
-		if a.invitation.inBand() && a.e.Clock.Since(begun) < quietFor {
-			step, _, _ = strings.Cut(step, " (")
-		}
-		progress.Step("%s: %s", a.invitation.Name, step)
+		said.say(step)
 		return false, nil
 	})
 	var r refusal
@@ -104,6 +113,32 @@ func (a *attempt) run(ctx context.Context) error {
 	}
 	return ended(describe(err, a.c), "peering with "+a.invitation.Name, a.timeout, state,
 		fmt.Sprintf("Pelago goes on trying; see: pelago explain peering %s; to give up: pelago unpeer %[1]s", a.invitation.Name))
+}
+
+// teller says what an attempt waits for: while it is quiet without what goes wrong.
+type teller struct {
+	tell  func(step string)
+	mu    sync.Mutex
+	quiet bool
+	last  string
+}
+
+func (t *teller) say(step string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.last = step; t.quiet {
+		step, _, _ = strings.Cut(step, " (")
+	}
+	t.tell(step)
+}
+
+// loud ends the quiet, and says all of the last step.
+func (t *teller) loud() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.quiet = false; t.last != "" {
+		t.tell(t.last)
+	}
 }
 
 // invalid says that the provider does not take the default request as it is, which no

@@ -86,6 +86,9 @@ func (a *attempt) addressed(ctx context.Context, progress *screen.Progress) {
 		return
 	}
 	state, remedy := a.c.uncalled(ctx, name, n.Name != "", settings.Network)
+	if ctx.Err() != nil { // it was heard of
+		return
+	}
 	progress.Note("Nothing is heard of %s yet. If nobody can call it, as behind NAT, it has to call this cluster, which nobody can yet: %s; %s", a.invitation.Name, state, remedy)
 }
 

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -86,6 +88,11 @@ func (c *Cluster) podChains(ctx context.Context, e *Env, namespace, name string)
 	}
 	if f.Nodes, err = c.virtualNodes(ctx, refusals); err != nil {
 		return nil, err
+	}
+	if f.Pod.Spec.NodeName == "" {
+		for i := range f.Nodes {
+			f.Nodes[i].Used = c.used(ctx, f.Nodes[i].Node.Name)
+		}
 	}
 	for _, n := range f.Nodes {
 		if at, has := mappedAt(maps, namespace)[n.Node.Labels[v1alpha1.LabelPeering]]; has && n.Node.Name == f.Pod.Spec.NodeName {
@@ -206,7 +213,7 @@ func (c *Cluster) virtualNodes(ctx context.Context, refusals []v1alpha1.Refusal)
 		return nil, describe(fmt.Errorf("listing offers: %w", err), c)
 	}
 	var requests v1alpha1.ResourceRequestList
-	if err := c.Client.List(ctx, &requests); err != nil && !notServed(err) {
+	if err := c.Client.List(ctx, &requests); err != nil && !notServed(err) && !apierrors.IsForbidden(err) { // what is said there is beside the point
 		return nil, describe(fmt.Errorf("listing requests: %w", err), c)
 	}
 	tenants := c.tenantNames(ctx)
@@ -220,7 +227,7 @@ func (c *Cluster) virtualNodes(ctx context.Context, refusals []v1alpha1.Refusal)
 		}
 		for _, request := range requests.Items {
 			if request.Namespace == v1alpha1.PeeringNamespace(n.Labels[v1alpha1.LabelPeering]) && request.Name == n.Labels[v1alpha1.LabelRequest] {
-				fact.Withheld = hindrance(request)
+				fact.Withheld = withheld(&request)
 			}
 		}
 		for i := range refusals {
@@ -234,15 +241,25 @@ func (c *Cluster) virtualNodes(ctx context.Context, refusals []v1alpha1.Refusal)
 	return facts, nil
 }
 
-// used is what the pods on a node ask for beside one; nil if they cannot be read, which is beside the point.
-func (c *Cluster) used(ctx context.Context, node string, beside *corev1.Pod) v1alpha1.ResourceList {
+// withheld is why a provider gives a request no more, in its own words; nil if it does.
+func withheld(r *v1alpha1.ResourceRequest) *metav1.Condition {
+	c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionOffered)
+	if c == nil || c.Status == metav1.ConditionTrue || !slices.Contains([]string{v1alpha1.ReasonCordoned, v1alpha1.ReasonDrained, v1alpha1.ReasonNothingFree,
+		v1alpha1.ReasonFiltered, v1alpha1.ReasonLimitExceeded, v1alpha1.ReasonWithdrawn}, c.Reason) {
+		return nil
+	}
+	return c
+}
+
+// used is what the pods on a node ask for; nil if they cannot be read, which is beside the point.
+func (c *Cluster) used(ctx context.Context, node string) v1alpha1.ResourceList {
 	var pods corev1.PodList
 	if err := c.Client.List(ctx, &pods, &client.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node)}); err != nil {
 		return nil
 	}
 	all := v1alpha1.ResourceList{}
 	for i := range pods.Items {
-		if p := &pods.Items[i]; p.UID != beside.UID && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+		if p := &pods.Items[i]; p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
 			for name, quantity := range chain.Requests(p) {
 				sum := all[name]
 				sum.Add(quantity)

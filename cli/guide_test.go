@@ -20,24 +20,35 @@ func TestGuide(t *testing.T) {
 				code = !code
 			}
 			line, _, _ = strings.Cut(strings.TrimSpace(line), " #")
-			words := strings.Fields(strings.ReplaceAll(line, "…", "x"))
-			if !code || len(words) == 0 || words[0] != "pelago" {
-				continue
+			said := []string{line}
+			if !code {
+				said = nil
+				for i, part := range strings.Split(line, "`") {
+					if i%2 == 1 {
+						said = append(said, part)
+					}
+				}
 			}
-			seen++
-			command, rest, err := New(environment(nil, nil)).Find(words[1:])
-			if err == nil {
-				err = command.ParseFlags(rest)
-			}
-			if err == nil && command.Args != nil {
-				err = command.Args(command, command.Flags().Args())
-			}
-			if err != nil {
-				t.Errorf("%s: %s: %v", page, line, err)
+			for _, text := range said {
+				words := strings.Fields(strings.ReplaceAll(text, "…", "x"))
+				if len(words) == 0 || words[0] != "pelago" {
+					continue
+				}
+				seen++
+				command, rest, err := New(environment(nil, nil)).Find(words[1:])
+				if err == nil {
+					err = command.ParseFlags(rest)
+				}
+				if err == nil && code && command.Args != nil {
+					err = command.Args(command, command.Flags().Args())
+				}
+				if err != nil {
+					t.Errorf("%s: %s: %v", page, text, err)
+				}
 			}
 		}
 	}
-	if seen < 25 {
+	if seen < 35 {
 		t.Errorf("only %d commands were found", seen)
 	}
 }

@@ -140,7 +140,10 @@ func (s *snapshot) judgeTenant(r *Report, t v1alpha1.Tenant, now time.Time) {
 	}
 	if problem := conditionProblem("tenant "+t.Name, t.Name, t.Status.Conditions); problem != nil {
 		if problem.Reason == v1alpha1.ReasonNameRefused { // what is said to do of it otherwise is for consumers
-			problem.Remedy = "it goes by itself within a minute or so; at once: kubectl delete tenant " + t.Name
+			problem.Remedy = "see: pelago explain peering " + t.Name
+			if t.Status.Cluster == nil && t.Annotations[v1alpha1.AnnotationInvitation] != "" {
+				problem.Remedy = "it goes by itself when who was invited has heard of it, a minute later; at once: kubectl delete tenant " + t.Name
+			}
 		}
 		r.Problems = append(r.Problems, *problem)
 	}

@@ -176,11 +176,12 @@ func (s *snapshot) judgeOffloadings(r *Report) {
 	}
 }
 
-// providers are the peerings by which this cluster uses others.
-func (s *snapshot) providers() (names []string) {
-	for _, p := range s.peerings {
-		if p.Spec.Consume != nil {
-			names = append(names, p.Name)
+// withholding are the peerings by which this cluster uses others that give it nothing now.
+func (s *snapshot) withholding() (names []string) {
+	for i := range s.requests {
+		name, is := strings.CutPrefix(s.requests[i].Namespace, v1alpha1.PeeringNamespacePrefix)
+		if is && withheld(&s.requests[i]) != nil && !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
 	return names
@@ -218,7 +219,7 @@ func (s *snapshot) judgeOffloading(r *Report, o *v1alpha1.NamespaceOffloading, o
 			line.Message = chain.NoMatch(o.Spec.ClusterSelector)
 		}
 		line.Reason, line.Remedy = v1alpha1.ReasonNoClusterSelected, chain.Remedy(v1alpha1.ReasonNoClusterSelected, "")
-		if from := s.providers(); len(s.nodes) == 0 && len(from) > 0 {
+		if from := s.withholding(); len(s.nodes) == 0 && len(from) > 0 {
 			line.Message, line.Remedy = "there is no virtual node, as nothing is offered by "+strings.Join(from, ", "), "see: pelago explain peering "+from[0]
 		}
 		r.Pending = append(r.Pending, line)

@@ -58,15 +58,11 @@ func (u *unoffload) run(ctx context.Context, e *Env, args []string) error {
 	name := args[0]
 	var o v1alpha1.NamespaceOffloading
 	err = c.Client.Get(ctx, client.ObjectKey{Namespace: name, Name: v1alpha1.OffloadingName}, &o)
+	if u.dry {
+		return u.wouldBe(ctx, e, c, name, err)
+	}
 	if err == nil {
-		u.notePods(ctx, e, c, name)
-	}
-	if u.dry && err == nil {
-		fmt.Fprintf(e.Out, "Namespace %s would not be offloaded any more; nothing was changed.\n", name)
-		return nil
-	}
-	if u.dry && client.IgnoreNotFound(err) == nil {
-		return fmt.Errorf("namespace %s has no NamespaceOffloading, so that no pod would move; see which have: pelago status", name)
+		_, _ = u.notePods(ctx, e, c, name) // what cannot be read is not said
 	}
 	labelled, failed := unlabel(ctx, c, name)
 	switch {
@@ -88,17 +84,36 @@ func (u *unoffload) run(ctx context.Context, e *Env, args []string) error {
 	return c.noteLeft(ctx, e, name)
 }
 
-// notePods says how many pods come home, and whether there is room for them. What cannot be
-// read is not said.
-func (u *unoffload) notePods(ctx context.Context, e *Env, c *Cluster, namespace string) {
+// wouldBe says what the end of an offloading would cost, which was read with err.
+func (u *unoffload) wouldBe(ctx context.Context, e *Env, c *Cluster, name string, err error) error {
+	switch {
+	case client.IgnoreNotFound(err) != nil:
+		return describe(fmt.Errorf("reading the offloading: %w", err), c)
+	case err != nil:
+		return fmt.Errorf("namespace %s has no NamespaceOffloading, so that no pod would move; see which have: pelago status", name)
+	}
+	n, err := u.notePods(ctx, e, c, name)
+	if err != nil {
+		return describe(fmt.Errorf("looking at its pods: %w", err), c)
+	}
+	if n == 0 {
+		e.note("No pod of namespace %s is at another cluster.", name)
+	}
+	fmt.Fprintf(e.Out, "Namespace %s would not be offloaded any more; nothing was changed.\n", name)
+	return nil
+}
+
+// notePods says how many pods come home, and whether there is room for them, and returns how many there are at
+// other clusters.
+func (u *unoffload) notePods(ctx context.Context, e *Env, c *Cluster, namespace string) (int, error) {
 	nodes, err := c.virtual(ctx, "")
 	if err != nil {
-		return
+		return 0, err
 	}
 	var m movers
 	for _, n := range nodes {
 		if err := c.eachPod(ctx, m.add, client.InNamespace(namespace), client.MatchingFields{"spec.nodeName": n.Name}); err != nil {
-			return
+			return 0, err
 		}
 	}
 	if moving := len(m.moving); moving > 0 {
@@ -108,6 +123,7 @@ func (u *unoffload) notePods(ctx context.Context, e *Env, c *Cluster, namespace 
 	if m.lost > 0 {
 		e.note("%s of namespace %s %s at other clusters and will be lost: no controller makes %s again.", pods(m.lost), namespace, choose(m.lost, "is", "are"), choose(m.lost, "it", "them"))
 	}
+	return len(m.moving) + m.lost, nil
 }
 
 // unlabel takes the label off a namespace that would offload it again.

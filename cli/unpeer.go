@@ -72,8 +72,6 @@ func (u *unpeer) run(ctx context.Context, e *Env, args []string) error {
 	name := args[0]
 	p, err := c.peering(ctx, name)
 	switch {
-	case errors.Is(err, errUnknown) && u.dry:
-		return err
 	case errors.Is(err, errUnknown):
 		return u.leftover(ctx, e, c, name, err)
 	case err != nil:
@@ -82,8 +80,14 @@ func (u *unpeer) run(ctx context.Context, e *Env, args []string) error {
 		return usage("%s is still peered; --forget is for what was left with --force. To leave and forget it at once, give both", p.Name)
 	}
 	name = p.Name
-	u.notePods(ctx, e, c, p)
+	n, err := u.notePods(ctx, e, c, p)
 	if u.dry {
+		if err != nil {
+			return describe(fmt.Errorf("looking at the pods: %w", err), c)
+		}
+		if n == 0 {
+			e.note("No pod of this cluster is at %s, and none of it here.", name)
+		}
 		fmt.Fprintf(e.Out, "Peering %s would be removed; nothing was changed.\n", name)
 		return nil
 	}
@@ -112,17 +116,17 @@ func (u *unpeer) run(ctx context.Context, e *Env, args []string) error {
 	return nil
 }
 
-// notePods says whose pods will move, and whether there is room for them at home. What
-// cannot be read is not said.
-func (u *unpeer) notePods(ctx context.Context, e *Env, c *Cluster, p *v1alpha1.Peering) {
+// notePods says whose pods will move, and whether there is room for them at home, and returns how many there
+// are. What cannot be read is not said.
+func (u *unpeer) notePods(ctx context.Context, e *Env, c *Cluster, p *v1alpha1.Peering) (int, error) {
 	nodes, err := c.virtual(ctx, p.Name)
 	if err != nil {
-		return
+		return 0, err
 	}
 	var m movers
 	for _, n := range nodes {
 		if err := c.eachPod(ctx, m.add, client.MatchingFields{"spec.nodeName": n.Name}); err != nil {
-			return
+			return 0, err
 		}
 	}
 	if moving := len(m.moving); moving > 0 {
@@ -132,14 +136,25 @@ func (u *unpeer) notePods(ctx context.Context, e *Env, c *Cluster, p *v1alpha1.P
 	if lost := m.lost; lost > 0 {
 		e.note("%s of this cluster %s bound to %s and will be lost: no controller makes %s again.", pods(lost), choose(lost, "is", "are"), p.Name, choose(lost, "it", "them"))
 	}
+	all := len(m.moving) + m.lost
+	if p.Spec.Provide == nil {
+		return all, nil
+	}
 	var t v1alpha1.Tenant
-	if p.Spec.Provide == nil || c.Client.Get(ctx, client.ObjectKey{Name: p.Spec.Provide.Tenant}, &t) != nil {
-		return
+	if err := c.Client.Get(ctx, client.ObjectKey{Name: p.Spec.Provide.Tenant}, &t); err != nil {
+		return all, client.IgnoreNotFound(err)
 	}
-	if running := t.Status.Used["pods"]; running.Value() > 0 {
-		n := int(running.Value())
-		e.note("%s of %s %s here and will end.", pods(n), p.Name, choose(n, "runs", "run"))
+	return all + noteEnding(e, &t), nil
+}
+
+// noteEnding says how many pods of a tenant will end, and returns that.
+func noteEnding(e *Env, t *v1alpha1.Tenant) int {
+	running := t.Status.Used["pods"]
+	n := int(running.Value())
+	if n > 0 {
+		e.note("%s of %s %s here and will end.", pods(n), t.Name, choose(n, "runs", "run"))
 	}
+	return n
 }
 
 // wait deletes the Peering and follows its end.
@@ -209,6 +224,18 @@ func markForce(ctx context.Context, c *Cluster, p *v1alpha1.Peering) error {
 // leftover treats a name without a Peering: a Tenant that has lost its Peering, or a
 // tombstone. Otherwise it returns unknown.
 func (u *unpeer) leftover(ctx context.Context, e *Env, c *Cluster, name string, unknown error) error {
+	if u.dry {
+		t, err := c.tenant(ctx, name)
+		if errors.Is(err, errUnknown) {
+			return unknown
+		}
+		if err != nil {
+			return err
+		}
+		noteEnding(e, t)
+		fmt.Fprintf(e.Out, "Tenant %s would be removed; nothing was changed.\n", t.Name)
+		return nil
+	}
 	left, err := u.tombstones(ctx, c, name)
 	if err != nil {
 		return err

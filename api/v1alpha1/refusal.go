@@ -25,5 +25,10 @@ func AvoidFor(count int32) time.Duration {
 // the refusal. A provider that drains its tenant has the node go, and a new one means that it takes
 // pods again.
 func (r *Refusal) Holds(made metav1.Time, now time.Time) bool {
-	return now.Before(r.Until.Time) && !made.After(r.Until.Add(-AvoidFor(r.Count)))
+	return now.Before(r.Until.Time) && !r.Before(made)
+}
+
+// Before says whether a refusal was before its node was made.
+func (r *Refusal) Before(made metav1.Time) bool {
+	return made.After(r.Until.Add(-AvoidFor(r.Count)))
 }

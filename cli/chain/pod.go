@@ -117,6 +117,11 @@ func termsStep(f PodFacts) Step {
 		return s
 	}
 	why := Outdated(f.Pod, f.Offloading)
+	if field := kube.Claim(f.Pod); field != "" && strategyOf(f.Pod, f.Offloading) == v1alpha1.PodsRemote {
+		s.State, s.Evidence = Aside, "it is older: volume claims do not travel yet, it has "+field+", and a pod made now would be refused, as it may run at other clusters only"
+		s.Remedy = claimRemedy(f)
+		return s
+	}
 	if why == "" {
 		switch strategyOf(f.Pod, f.Offloading) {
 		case v1alpha1.PodsRemote:
@@ -190,6 +195,9 @@ func OwnNamespace(name string) bool {
 func unboundRemedy(f PodFacts) string {
 	o := f.Offloading
 	if field := kube.Claim(f.Pod); field != "" {
+		if o != nil && (strategyOf(f.Pod, o) == v1alpha1.PodsRemote || f.Pod.Spec.NodeSelector[v1alpha1.LabelType] == v1alpha1.TypeVirtualNode) {
+			return claimRemedy(f)
+		}
 		return "make room in this cluster: volume claims do not travel yet, and it has " + field
 	}
 	if o == nil || strategyOf(f.Pod, o) == v1alpha1.PodsLocal {
@@ -218,6 +226,12 @@ func unboundRemedy(f PodFacts) string {
 		return "change the pod's nodeSelector or node affinity"
 	}
 	return strings.Join(remedies[:min(len(remedies), 3)], "; ")
+}
+
+// claimRemedy is what to do about a pod that claims a volume and may not run here.
+func claimRemedy(f PodFacts) string {
+	return "use an emptyDir, or let it run here as well: no runtimeClassName " + v1alpha1.RuntimeClass + ", no nodeSelector for virtual nodes, and pelago offload namespace " +
+		f.Pod.Namespace + " --pod-offloading-strategy LocalAndRemote"
 }
 
 func node(n NodeFacts) string { return n.Node.Name + ": " }

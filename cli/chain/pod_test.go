@@ -106,6 +106,13 @@ func TestOutdated(t *testing.T) {
 		{"a claim of a volume keeps it here", with(plain(), func(p *corev1.Pod) {
 			p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}}}
 		}), "", nil, ""},
+		{"a claim and such terms, and it runs here", with(admitted(all{virtual}, all{local}), func(p *corev1.Pod) {
+			p.Spec.NodeName = "rome-1"
+			p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}
+		}), "", nil, ""},
+		{"a claim, and pods of its namespace may run elsewhere only now", with(plain(), func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}
+		}), v1alpha1.PodsRemote, nil, ""},
 		{"a claim, and terms of an older build", with(admitted(all{virtual}, all{local}), func(p *corev1.Pod) {
 			p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}
 		}), "", nil, "it may run at other clusters"},

@@ -51,6 +51,9 @@ func Outdated(pod *corev1.Pod, o *v1alpha1.NamespaceOffloading) string {
 	if exempt(pod) != "" || ended(pod) || !pod.DeletionTimestamp.IsZero() {
 		return ""
 	}
+	if kube.Claim(pod) != "" && (pod.Spec.NodeName != "" || strategyOf(pod, o) == v1alpha1.PodsRemote) {
+		return "" // it can go nowhere else, and one made now would be no other, or not be made
+	}
 	tolerates := slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == v1alpha1.TaintVirtualNode })
 	terms := requiredTerms(pod)
 	switch strategyOf(pod, o) {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -27,10 +28,18 @@ func TestClaims(t *testing.T) {
 		{"none", "labelled", pod("", `"emptyDir":{}`), true, true, ""},
 		{"a claim, and it may run elsewhere only", "remote", pod("", claim), false, false, "spec.volumes[1].persistentVolumeClaim: volume claims do not travel yet"},
 		{"one of its own, and elsewhere only", "remote", pod("", ephemeral), false, false, "spec.volumes[1].ephemeral: volume claims do not travel yet"},
-		{"by its RuntimeClass", "labelled", pod(v1alpha1.RuntimeClass, claim), false, false, "not runtimeClassName pelago"},
+		{"by its RuntimeClass", "labelled", pod(v1alpha1.RuntimeClass, claim), false, false, "neither runtimeClassName pelago"},
+		{"by a selector of virtual nodes", "labelled", `{"spec":{"nodeSelector":{"pelago.dev/type":"virtual-node"},"volumes":[{"name":"v",` + claim + `}]}}`, false, false, "nor a nodeSelector for virtual nodes"},
+		{"by the name of one", "labelled", `{"spec":{"nodeSelector":{"kubernetes.io/hostname":"milan"},"volumes":[{"name":"v",` + claim + `}]}}`, false, true, "nor a nodeSelector for virtual nodes"},
+		{"by the name of a node here", "labelled", `{"spec":{"nodeSelector":{"kubernetes.io/hostname":"rome-1"},"volumes":[{"name":"v",` + claim + `}]}}`, false, true, ""},
+		{"a claim, and it tolerates all", "labelled", `{"spec":{"tolerations":[{"operator":"Exists"}],"volumes":[{"name":"v",` + claim + `}]}}`, false, true, ""},
+		{"of a DaemonSet", "remote", `{"metadata":{"ownerReferences":[{"kind":"DaemonSet","name":"d","uid":"u","controller":true}]},"spec":{"volumes":[{"name":"v",` + claim + `}]}}`, false, false, ""},
 		{"none, and elsewhere only", "remote", pod("", `"emptyDir":{}`), true, true, ""},
 	} {
 		s := newShelf()
+		for i := range s.nodes {
+			s.nodes[i].Labels[corev1.LabelHostname] = s.nodes[i].Name
+		}
 		h, _ := handlerOf(t, s)
 		got := answerOf(t, post(h, reviewOf(c.namespace, c.pod)))
 		if c.refused != "" {

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -76,12 +77,12 @@ func mutate(f facts) (terms, error) {
 	}
 	what, sides := where(f)
 	t := terms{outcome: what}
+	if field := kube.Claim(pod); field != "" && (what == outcomeRemote || asksForVirtual(pod) || f.pinned()) {
+		return terms{}, fmt.Errorf("%s: volume claims do not travel yet, and this pod may run at other clusters only; use an emptyDir, or let it run here as well: podOffloadingStrategy LocalAndRemote, and neither runtimeClassName %s nor a nodeSelector for virtual nodes",
+			field, v1alpha1.RuntimeClass)
+	}
 	switch what {
 	case outcomeRemote:
-		if field := kube.Claim(pod); field != "" {
-			return terms{}, fmt.Errorf("%s: volume claims do not travel yet, and this pod may run at other clusters only; use an emptyDir, or let its namespace's pods run here as well: podOffloadingStrategy LocalAndRemote, and not runtimeClassName %s",
-				field, v1alpha1.RuntimeClass)
-		}
 		t.add, t.unlimited = patience(pod.Spec.Tolerations)
 	case outcomeLocal:
 		if !toleratesAll(pod.Spec.Tolerations) { // our taint keeps it home
@@ -92,6 +93,12 @@ func mutate(f facts) (terms, error) {
 		t.add = admitted(pod.Spec.Tolerations)
 	}
 	return t, t.limit(f, sides)
+}
+
+// pinned says whether a pod names a virtual node to run on.
+func (f facts) pinned() bool {
+	host, is := f.pod.Spec.NodeSelector[corev1.LabelHostname]
+	return is && slices.ContainsFunc(f.nodes, func(n virtualNode) bool { return n.labels[corev1.LabelHostname] == host })
 }
 
 // limit makes the pod's required node affinity such that one of the sides applies.

@@ -407,3 +407,32 @@ func FuzzStatus(f *testing.F) {
 		}
 	})
 }
+
+// TestSince: what was refused before a node was made anew does not count when it refuses again.
+func TestSince(t *testing.T) {
+	one := v1alpha1.Refusal{Owner: "web", Node: "milan"}
+	list := []v1alpha1.Refusal{
+		{Owner: "web", Node: "milan", Count: 3, Until: metav1.NewTime(noon.Add(v1alpha1.AvoidFor(3)))},
+		{Owner: "web", Node: "oslo", Count: 1, Until: metav1.NewTime(noon.Add(v1alpha1.AvoidFor(1)))},
+		{Owner: "db", Node: "milan", Count: 1, Until: metav1.NewTime(noon.Add(v1alpha1.AvoidFor(1)))},
+	}
+	for _, c := range []struct {
+		reason      string
+		made        time.Time
+		left, count int
+	}{
+		{"the node is older", noon.Add(-time.Second), 3, 4},
+		{"of the same second", noon, 3, 4},
+		{"the node is newer", noon.Add(time.Second), 2, 1},
+	} {
+		left := since(list, one, metav1.NewTime(c.made))
+		if len(left) != c.left {
+			t.Errorf("%s: %d are left, want %d", c.reason, len(left), c.left)
+		}
+		later := noon.Add(time.Hour)
+		all, _ := note(left, one, later, later)
+		if len(all) == 0 || all[0].Count != int32(c.count) {
+			t.Errorf("%s: refused again it is %+v, want the count %d", c.reason, all, c.count)
+		}
+	}
+}

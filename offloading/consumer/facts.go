@@ -30,6 +30,7 @@ type facts struct {
 	pod       *corev1.Pod
 	peering   string
 	at        shadow.Place
+	made      metav1.Time // when its node was
 	now       time.Time
 	offloaded bool   // the pod's namespace is
 	tenant    string // whose that is, if it is here for one
@@ -72,7 +73,7 @@ func (r *reconciler) gather(ctx context.Context, pod *corev1.Pod) (*facts, Peer,
 	}
 	key := client.ObjectKeyFromObject(pod)
 	f := &facts{
-		pod: pod, peering: peering, now: r.clock.Now(), memory: r.ledger.of(key, pod.UID),
+		pod: pod, peering: peering, made: node.CreationTimestamp, now: r.clock.Now(), memory: r.ledger.of(key, pod.UID),
 		at:        shadow.Place{Node: node.Name, Request: node.Labels[v1alpha1.LabelRequest], Address: address(node)},
 		offloaded: namespace.Labels[v1alpha1.LabelOffloaded] == "true",
 		tenant:    namespace.Labels[v1alpha1.LabelTenant],

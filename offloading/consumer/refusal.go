@@ -45,7 +45,14 @@ func mapKey(peering string) client.ObjectKey {
 func (r *refusals) remember(ctx context.Context, f *facts, reason string) (bool, error) {
 	one := v1alpha1.Refusal{Owner: admission.Owner(f.pod, f.tenant), Node: f.at.Node, Reason: reason}
 	return r.write(ctx, f, func(list []v1alpha1.Refusal) ([]v1alpha1.Refusal, bool) {
-		return note(list, one, f.pod.CreationTimestamp.Time, f.now)
+		return note(since(list, one, f.made), one, f.pod.CreationTimestamp.Time, f.now)
+	})
+}
+
+// since is a list without what was refused like this before the node was made, which counts no more.
+func since(list []v1alpha1.Refusal, like v1alpha1.Refusal, made metav1.Time) []v1alpha1.Refusal {
+	return slices.DeleteFunc(slices.Clone(list), func(o v1alpha1.Refusal) bool {
+		return o.Owner == like.Owner && o.Node == like.Node && o.Before(made)
 	})
 }
 

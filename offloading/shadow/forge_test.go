@@ -96,7 +96,7 @@ func TestForgeRefuses(t *testing.T) {
 		{"claims do not travel", func(p *corev1.Pod) {
 			p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}
 		},
-			"spec.volumes[0].persistentVolumeClaim: volume claims do not travel yet; use an emptyDir"},
+			"spec.volumes[0].persistentVolumeClaim: volume claims do not travel yet, and home keeps such pods; use an emptyDir"},
 		{"another runtime", func(p *corev1.Pod) { p.Spec.RuntimeClassName = ptr.To("gvisor") }, "spec.runtimeClassName: runtime classes are a cluster's own; leave it out, or use pelago"},
 		{"a token of the pod's own", func(p *corev1.Pod) { p.Spec.Volumes[3].Name = "token" }, "spec.volumes[3].projected.sources[0].serviceAccountToken: tokens of home do not travel"},
 		{"a field of the downward API to come", func(p *corev1.Pod) { p.Spec.Containers[0].Env[1] = env("X", "status.new") }, "\"status.new\" cannot be shown at a provider"},

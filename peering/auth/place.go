@@ -85,8 +85,8 @@ func clash(t *v1alpha1.Tenant, name string, named bool, a *applicant) error {
 	switch {
 	case t.Spec.ClusterID == a.spec.Cluster.ID && ending:
 		return waiting("the earlier peering as %s is still being removed", t.Name)
-	case t.Spec.ClusterID == a.spec.Cluster.ID && nameRefusal(t) != nil && t.Status.Cluster == nil: // it is turned away
-		return waiting("the refused tenant %s goes within a minute; at once if the owner here runs: kubectl delete tenant %[1]s", t.Name)
+	case t.Spec.ClusterID == a.spec.Cluster.ID && nameRefusal(t) != nil && t.Status.Cluster == nil && t.Annotations[v1alpha1.AnnotationInvitation] != "": // it is turned away
+		return waiting("the refused tenant %s goes a minute after it was told so; at once if the owner here runs: kubectl delete tenant %[1]s", t.Name)
 	case t.Spec.ClusterID == a.spec.Cluster.ID:
 		return duplicate("already peered as %s; unpeer first, or have the owner here end what is left of an earlier peering: pelago unpeer %[1]s", t.Name)
 	case t.Spec.PeeringUID == a.spec.PeeringUID:
