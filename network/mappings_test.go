@@ -2,6 +2,7 @@ package network
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -15,8 +16,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/kubetest"
@@ -210,6 +213,34 @@ func TestMappingRefused(t *testing.T) {
 		t.Errorf("it is not as before: %+v", db.Status)
 	}
 	b.ready(db, v1alpha1.ReasonReady, "")
+}
+
+// TestMappingUncounted: a quota that has not counted yet refuses no mapping, and one that is full does.
+func TestMappingUncounted(t *testing.T) {
+	for why, refused := range map[string]bool{"status unknown for quota: objects, resources: services": false, "exceeded quota: objects": true} {
+		b := newBoard(t)
+		o := &v1alpha1.IPMapping{ObjectMeta: at(b.namespace, "db"), Spec: v1alpha1.IPMappingSpec{Address: "192.0.2.50", Ports: []v1alpha1.IPMappingPort{{Name: "sql", Port: 5432}}}}
+		if err := b.client.Create(ctx, o); err != nil {
+			t.Fatal(err)
+		}
+		failing := interceptor.NewClient(b.client, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, made client.Object, options ...client.CreateOption) error {
+			if _, is := made.(*discoveryv1.EndpointSlice); is {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "endpointslices"}, made.GetName(), errors.New(why))
+			}
+			return c.Create(ctx, made, options...)
+		}})
+		b.mapper = newMapper(b.network, failing, failing)
+		_, err := b.mapper.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+		if (err == nil) != refused {
+			t.Errorf("%s: tried again for %v", why, err)
+		}
+		if refused {
+			b.ready(b.look("db"), v1alpha1.ReasonInvalid, why)
+			continue
+		}
+		b.restart()
+		b.ready(b.look("db"), v1alpha1.ReasonReady, "")
+	}
 }
 
 // TestMappingsTooMany holds that what gateways leave out is not Ready, and is when there is room.
