@@ -7,6 +7,7 @@
 package provider
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -20,6 +21,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -108,6 +110,9 @@ func Register(mgr ctrl.Manager, o Options) error {
 		WatchesRawSource(r.turns.source())
 	if o.Homes != nil {
 		b = b.WatchesRawSource(o.Homes.TenantViewSource(r.memory.awaiting))
+	}
+	if err := mgr.Add(manager.RunnableFunc(func(context.Context) error { r.begin(); return nil })); err != nil { // when this replica leads
+		return fmt.Errorf("noting when it begins: %w", err)
 	}
 	if err := b.Complete(r); err != nil {
 		return fmt.Errorf("setting up the controller of shadow pods: %w", err)

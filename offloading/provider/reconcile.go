@@ -25,6 +25,8 @@ const (
 	// warmUp is how long after its start this program does not trust its cache to know
 	// what its predecessor wrote last.
 	warmUp = time.Minute
+	// clockDoubt is how far the API server's clock may be ahead of this one's.
+	clockDoubt = 10 * time.Second
 )
 
 // reconciler looks after ShadowPods.
@@ -66,7 +68,7 @@ func (r *reconciler) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Resu
 	if tenant == "" {
 		return ctrl.Result{}, nil
 	}
-	r.first.Do(func() { r.began = r.clock.Now() })
+	r.begin()
 	if !r.turns.take(tenant, key) {
 		return ctrl.Result{}, nil // it is called when there is a turn
 	}
@@ -127,8 +129,11 @@ func (r *reconciler) plan(ctx context.Context, s *v1alpha1.ShadowPod, n *note) (
 func (r *reconciler) doubtful(f facts) bool {
 	s := f.shadow.Status
 	return !always(f.wanted()) || s.Ref != nil || s.Phase != "" || len(s.Conditions) > 0 || f.note.pod != "" ||
-		f.now.Sub(r.began) < warmUp
+		f.now.Sub(r.began) < warmUp && !f.shadow.CreationTimestamp.After(r.began.Add(clockDoubt)) // no predecessor has seen a newer one
 }
+
+// begin notes when this program began to look after ShadowPods.
+func (r *reconciler) begin() { r.first.Do(func() { r.began = r.clock.Now() }) }
 
 // orphans removes the pods of a ShadowPod that is gone.
 func (r *reconciler) orphans(ctx context.Context, key client.ObjectKey) (ctrl.Result, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -95,6 +96,32 @@ func TestLargeShadowPod(t *testing.T) {
 	b.shadowPod(corev1.RestartPolicyAlways, func(s *v1alpha1.ShadowPod) { s.Spec.Annotations = map[string]string{"note": note, "more": "x" + note} })
 	if got := live(); got != note || reads == 0 {
 		t.Errorf("a large one has %d bytes of its annotation, and is read %d times", len(got), reads)
+	}
+}
+
+// TestWarmUp: in its first minute this program reads past its cache what a predecessor may have seen, before
+// it makes a pod of it, and no ShadowPod that is newer than that.
+func TestWarmUp(t *testing.T) {
+	for _, c := range []struct {
+		reason string
+		policy corev1.RestartPolicy
+		began  time.Duration // before the ShadowPod is made
+		reads  bool
+	}{
+		{"it began a moment ago", corev1.RestartPolicyAlways, time.Second, true},
+		{"it began before any predecessor could see it", corev1.RestartPolicyAlways, clockDoubt + 2*time.Second, false},
+		{"what may have ended is read at any time", corev1.RestartPolicyNever, clockDoubt + 2*time.Second, true},
+	} {
+		b := newBench(t)
+		reads := 0
+		b.reconciler = newReconciler(b.c, counted{b.c, &reads}, Options{Clock: b.clock})
+		b.events = b.heard
+		b.first.Do(func() { b.began = b.clock.Now().Add(-c.began) })
+		b.shadowPod(c.policy)
+		b.settle()
+		if got := reads > 0; got != c.reads || b.pod() == nil {
+			t.Errorf("%s: it is read %d times past the cache", c.reason, reads)
+		}
 	}
 }
 
