@@ -92,7 +92,7 @@ func TestTunnel(t *testing.T) {
 		{"nobody can be reached", func(f *fabric) {
 			report(dead)(f)
 			f.configs[0].Spec.Endpoints, f.configs[1].Spec.Endpoints = nil, nil
-		}, TunnelDown, "rome-1", "nothing comes back", "set config.network.endpoints"},
+		}, TunnelDown, "rome-1", "nothing has come back", "set config.network.endpoints"},
 		{"it has no device", report(func(r *v1alpha1.TunnelReport) { dead(r); r.Problem = "opening /dev/net/tun: no such device" }), TunnelDown, "rome-1",
 			"node rome-1 has no tunnel: opening /dev/net/tun: no such device", "logs ds/pelago-agent"},
 		{"it has just begun", report(func(r *v1alpha1.TunnelReport) { *r = v1alpha1.TunnelReport{} }), TunnelStarting, "rome-1", "…node rome-1 seeks the other side", "UDP"},
