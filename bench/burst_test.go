@@ -107,7 +107,10 @@ func (b burst) pod(i int) *corev1.Pod {
 		}}},
 	}
 	if b.real {
-		grace, token := int64(0), false // no token: mounting one takes time of its own
+		// A second, in which sleep hears nothing: pods without it are gone from the API before their
+		// containers are, and the end of one burst would be work of the next. No token: mounting one
+		// takes time of its own.
+		grace, token := int64(1), false
 		pod.Spec.TerminationGracePeriodSeconds, pod.Spec.AutomountServiceAccountToken = &grace, &token
 		pod.Spec.Containers[0].Command = []string{"sleep", "1000"}
 	}

@@ -106,8 +106,8 @@ func start(t *testing.T, c *kubetest.Continuum, cluster, namespace, name string)
 		t.Fatal(err)
 	}
 	defer there.Stop()
-	// No token: none travels yet, and mounting one takes time of its own.
-	grace, token := int64(0), false
+	// A second, so that it is gone only when its container is. No token: mounting one takes time of its own.
+	grace, token := int64(1), false
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
 		Spec: corev1.PodSpec{TerminationGracePeriodSeconds: &grace, AutomountServiceAccountToken: &token, Containers: []corev1.Container{{
