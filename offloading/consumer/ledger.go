@@ -25,6 +25,10 @@ type entry struct {
 	// addresses are those that the home pod has, and addressed is a version in which it had them.
 	addresses string
 	addressed int64
+	// written is the version that the last write of the home pod's status made, and wrote when that
+	// was, which the cache may not show yet.
+	written int64
+	wrote   time.Time
 	// rejected is the change that was last told to be refused.
 	rejected string
 	// warned is what events said last of what the provider warns of, by its reasons.
@@ -99,6 +103,16 @@ func (l *ledger) addresses(key types.NamespacedName, uid types.UID, all string, 
 	}
 }
 
+// writes remembers the version that a write of a home pod's status made.
+func (l *ledger) writes(key types.NamespacedName, uid types.UID, version int64, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e, ok := l.entries[key]; ok && e.uid == uid {
+		e.written, e.wrote = version, now
+		l.entries[key] = e
+	}
+}
+
 // warns remembers that an event said what a provider warns of.
 func (l *ledger) warns(key types.NamespacedName, uid types.UID, w warning, now time.Time) {
 	l.mu.Lock()
@@ -132,6 +146,7 @@ func (l *ledger) put(key types.NamespacedName, e entry) {
 		}
 		e.warned = old.warned
 		e.addresses, e.addressed = old.addresses, old.addressed
+		e.written, e.wrote = old.written, old.wrote
 	}
 	if had {
 		l.add(old.peering, -1)

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"net/netip"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -276,6 +278,51 @@ func TestGatewaysBehind(t *testing.T) {
 	if len(w.pods.waiters.all) != 0 {
 		t.Errorf("%v wait", w.pods.waiters.all)
 	}
+}
+
+// TestOutrun holds that nothing is decided of a pod that a cache shows as it was before this process
+// wrote its status, as it would be written twice, and that this is so for a while only.
+func TestOutrun(t *testing.T) {
+	w := newWorld(t)
+	w.views.set("10.81.0.0/16")
+	w.tunnels.state = tunnelAlive
+	w.tunnels.know(true, 0, 0)
+	p := w.pod("web")
+	w.reconcile(p)
+	w.addressedAt(p, "10.42.0.7", 500)
+	var shown *corev1.Pod // by the cache; what there is if nil
+	w.pods.client = interceptor.NewClient(w.counted("here"), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			if pod, ok := obj.(*corev1.Pod); ok && shown != nil {
+				shown.DeepCopyInto(pod)
+				return nil
+			}
+			return c.Get(ctx, key, obj, opts...)
+		},
+	})
+	want := func(when, ready string, writes int) {
+		t.Helper()
+		before := w.total
+		w.reconcile(p)
+		if got := readyOf(w.now(p).Status); got != ready || w.total-before != writes {
+			t.Errorf("%s: %q after %d writes, want %q after %d", when, got, w.total-before, ready, writes)
+		}
+	}
+	behind := "False/" + v1alpha1.ReasonGatewaysBehind
+	shown = w.now(p)
+	want("it has its address", behind, 1)
+	waiting := w.now(p)
+	w.tunnels.know(true, math.MaxInt64-1, 500)
+	want("both know it, and the cache does not show the address", behind, 0)
+	shown = waiting
+	want("the cache shows it", "True", 1)
+	want("and not yet that it is ready", "True", 0)
+	w.clock.Step(-time.Hour)
+	want("nor when the clock went back", "True", 1)
+	w.clock.Step(buryAgain)
+	want("nor after long: versions began anew", "True", 1)
+	shown = nil
+	want("it shows it", "True", 0)
 }
 
 // gatewaysCome holds, with everything running, that pods are ready as soon as gateways say that they
