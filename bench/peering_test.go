@@ -55,11 +55,12 @@ func TestPeering(t *testing.T) {
 	c.Run(t, "link", "set", "rome", "milan")
 
 	peer(t, c)
-	idles := idle(t, c, idleWindow)
-	atMost(t, "idle control traffic of a peering, both directions, IP bytes", idles, idleMost, "MB/h")
+	all, control := idle(t, c, idleWindow)
+	atMost(t, "idle control traffic of a peering, both directions, IP bytes", control, idleMost, "MB/h")
+	t.Logf("limit: none is promised of what asks twice a second whether the tunnel lives: %.2f MB/h", all-control)
 	c.Pelago(t, "rome", "unpeer", "milan")
 	parted(t, c)
-	inBand(t, c, outside, idles)
+	inBand(t, c, outside, all)
 
 	peer(t, c)
 	config := rest.CopyConfig(c.Configs["milan"])
@@ -74,7 +75,8 @@ func TestPeering(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	atMost(t, "the same with 100 namespaces", idle(t, c, idleWindow), idleManyMost, "MB/h")
+	_, control = idle(t, c, idleWindow)
+	atMost(t, "the same with 100 namespaces", control, idleManyMost, "MB/h")
 	c.Pelago(t, "rome", "unpeer", "milan")
 }
 
@@ -144,7 +146,7 @@ func inBand(t *testing.T, c *kubetest.Continuum, outside sample, idleOutside flo
 		}
 		return err
 	})
-	inside := idle(t, c, idleWindow)
+	inside, _ := idle(t, c, idleWindow)
 	t.Logf("limit: none is promised of idling in band: %.2f MB/h, %.2f of out of band", inside, inside/idleOutside)
 	c.Pelago(t, "rome", "unpeer", "milan")
 	parted(t, c)
@@ -203,27 +205,31 @@ func exchange(t *testing.T, c *kubetest.Continuum) time.Duration {
 }
 
 // idle counts what passes between the two clusters for a while in which nobody does
-// anything, in megabytes an hour. The counters are in the sandbox's internet, so they
-// see every IP byte of both directions, acknowledgements included.
-func idle(t *testing.T, c *kubetest.Continuum, window time.Duration) float64 {
+// anything, in megabytes an hour, and what of that is control traffic outside of a tunnel.
+// The counters are in the sandbox's internet, so they see every IP byte of both directions,
+// acknowledgements included.
+func idle(t *testing.T, c *kubetest.Continuum, window time.Duration) (all, control float64) {
 	t.Helper()
 	counter := newCounter(t, c)
-	// What happened just before is not idle.
+	// What happened just before is not idle. A tunnel at rest moves some 27 kB meanwhile.
 	until(t, 5*time.Minute, "the peering has come to rest", func() error {
-		before := counter.bytes(t)
+		before := counter.read(t)
 		<-time.After(20 * time.Second)
-		if moved := counter.bytes(t) - before; moved > 20_000 {
-			return fmt.Errorf("%d bytes in 20 s", moved)
+		now := counter.read(t)
+		if more, tunnel := now.all-before.all, now.tunnel-before.tunnel; more-tunnel > 20_000 || tunnel > 50_000 {
+			return fmt.Errorf("%d bytes in 20 s, %d of them in a tunnel", more, tunnel)
 		}
 		return nil
 	})
-	before := counter.bytes(t)
+	before := counter.read(t)
 	<-time.After(window)
-	moved := counter.bytes(t) - before
+	now := counter.read(t)
+	moved, tunnel := now.all-before.all, now.tunnel-before.tunnel
 	if moved == 0 {
 		t.Fatal("the counters saw nothing: heartbeats at least must pass")
 	}
-	return float64(moved) / 1e6 * float64(time.Hour) / float64(window)
+	perHour := float64(time.Hour) / float64(window) / 1e6
+	return float64(moved) * perHour, float64(moved-tunnel) * perHour
 }
 
 // counter counts the bytes between rome's only node and milan's network.
@@ -248,8 +254,16 @@ func newCounter(t *testing.T, c *kubetest.Continuum) counter {
 add table ip %[1]s
 delete table ip %[1]s
 table ip %[1]s {
-	chain out { type filter hook postrouting priority 300; ip daddr %[2]s counter; }
-	chain in { type filter hook prerouting priority -350; ip saddr %[2]s counter; }
+	chain out {
+		type filter hook postrouting priority 300
+		ip daddr %[2]s counter
+		ip daddr %[2]s meta l4proto udp counter
+	}
+	chain in {
+		type filter hook prerouting priority -350
+		ip saddr %[2]s counter
+		ip saddr %[2]s meta l4proto udp counter
+	}
 }`, counterTable, cluster.Network[0]))
 		return counter{c}
 	}
@@ -257,19 +271,32 @@ table ip %[1]s {
 	return counter{}
 }
 
-// bytes is what both counters hold.
-func (k counter) bytes(t *testing.T) int64 {
+// passed is how many bytes there were of all, and of UDP, which is tunnels.
+type passed struct{ all, tunnel int64 }
+
+// read is what the counters of both directions hold.
+func (k counter) read(t *testing.T) (p passed) {
 	t.Helper()
-	var sum int64
-	words := strings.Fields(k.c.Run(t, "run", "rome", "--", "nft", "list", "table", "ip", counterTable))
-	for i, word := range words {
-		if word == "bytes" && i+1 < len(words) {
-			n, err := strconv.ParseInt(words[i+1], 10, 64)
-			if err != nil {
-				t.Fatalf("reading the counters: %v", err)
-			}
-			sum += n
+	for line := range strings.Lines(k.c.Run(t, "run", "rome", "--", "nft", "list", "table", "ip", counterTable)) {
+		_, text, counts := strings.Cut(line, " bytes ")
+		if !counts {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+		if err != nil {
+			t.Fatalf("reading the counters: %v", err)
+		}
+		if strings.Contains(line, "udp") {
+			p.tunnel += n
+		} else {
+			p.all += n
 		}
 	}
-	return sum
+	return p
+}
+
+// bytes is how many there were of all.
+func (k counter) bytes(t *testing.T) int64 {
+	t.Helper()
+	return k.read(t).all
 }
