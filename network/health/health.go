@@ -9,8 +9,8 @@
 // session, so an answer cannot come before its question. It can make us keep nothing
 // but where it asked from last, and send no more than an answer and a number for each question.
 //
-// Beside answers a Responder tells one number to who asks, at once when it changes and
-// again with every answer. What it means is for whoever asked to be told.
+// Beside answers a Responder tells one number to who asks, at once when it changes, again with
+// the next answers and then with every tenth. What it means is for whoever asked to be told.
 package health
 
 import (

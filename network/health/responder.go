@@ -40,7 +40,16 @@ type Responder struct {
 	mu     sync.Mutex
 	number *uint64
 	last   asker
+	// told is with how many answers in a row the number was due to the last one who asked.
+	told int
 }
+
+// Who asks is told a number with its first answers, and then with one of so many: who lost all of the
+// first has lost its tunnel as well.
+const (
+	toldFirst = deadAfter + 1
+	toldThen  = 10
+)
 
 // asker is who asked, as far as it can be told something.
 type asker struct {
@@ -84,23 +93,28 @@ func (r *Responder) Run(ctx context.Context) error {
 }
 
 // Tell has a number told to who asks: at once to the last one who did, if it is another one
-// than before, and with every answer. It is lost as any datagram may be, and comes again.
+// than before, with its next answers, and now and then. It is lost as any datagram may be, and comes
+// again.
 func (r *Responder) Tell(number uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.number != nil && *r.number == number {
 		return
 	}
-	r.number = &number
+	r.number, r.told = &number, 0
 	r.tell()
 }
 
-// meet remembers who asked and was answered, and tells it.
+// meet remembers who asked and was answered, and tells it if that is due.
 func (r *Responder) meet(who asker) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.last = who
-	r.tell()
+	if who != r.last {
+		r.last, r.told = who, 0
+	}
+	if r.told++; r.told <= toldFirst || r.told%toldThen == 0 {
+		r.tell()
+	}
 }
 
 // tell tells the number to who asked last. The caller holds the lock.

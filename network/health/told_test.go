@@ -75,6 +75,55 @@ func TestTold(t *testing.T) {
 	})
 }
 
+// TestToldSeldom holds that a number that stays costs little, that who asks anew is told at once, and
+// that one who lost it with many answers is told in time.
+func TestToldSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, rome, milan := newLink(ms)
+		r := NewResponder(ResponderOptions{Conn: milan})
+		r.Tell(7)
+		run(t, r.Run)
+		numbers, lose := 0, false
+		l.set(func(from netip.AddrPort, b []byte) int {
+			m, err := decode(b)
+			if from != milanAt || err != nil || m.kind != told {
+				return 1
+			}
+			numbers++
+			if lose {
+				return 0
+			}
+			return 1
+		})
+		count := func(what string, probes, least, most int) {
+			t.Helper()
+			numbers = 0
+			if l.probes(t, probes); numbers < least || numbers > most {
+				t.Errorf("%s: told %d times in %d probes, want %d to %d", what, numbers, probes, least, most)
+			}
+		}
+		var n notes
+		run(t, NewProber(ProberOptions{Conn: rome, Peer: milanAt, Told: n.told}).Run)
+		count("at first", 8, 6, 7)
+		count("it stays", 100, 9, 12)
+		r.Tell(8)
+		count("it changes", 8, 5, 7)
+		lose = true
+		r.Tell(9)
+		count("all are lost", 8, 6, 7)
+		lose = false
+		count("and then none", 12, 1, 2)
+		if all, _ := n.read(); cmp.Diff([]uint64{7, 8, 9}, all) != "" {
+			t.Errorf("told %v", all)
+		}
+		who, numbered := asker{romeAt, session{9}}, numbers
+		r.meet(who) // as a new process asks
+		if numbers != numbered+1 {
+			t.Error("who asks anew is not told")
+		}
+	})
+}
+
 // TestToldIsNotFooled has others tell than who is asked.
 func TestToldIsNotFooled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
