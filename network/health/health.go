@@ -40,6 +40,7 @@ const (
 	silentAfter  = 3
 	kickAfter    = 2
 	kickPause    = time.Second
+	kickAgain    = 2 * time.Second
 
 	// A dead tunnel is alive again after aliveAfter answers in a row, to probes sent since
 	// it died. Each time it dies within calm of its coming back, it takes aliveStep more,

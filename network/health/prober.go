@@ -21,11 +21,11 @@ type ProberOptions struct {
 	// Peer is where the other side's Responder is, inside the tunnel. Answers must come
 	// from there.
 	Peer netip.AddrPort
-	// Kick, if any, is called once when probes begin to have no answer, not more than
-	// once a second: somebody may want to force a handshake. Whoever does goes on until
-	// it is answered, since it is not called again in the same silence, and leaves keys
-	// that still work alone, since it is also called where packets just get lost. A
-	// call must end soon after its context.
+	// Kick, if any, is called when probes begin to have no answer, and every two seconds
+	// as long as they have none: somebody may want to force a handshake. One that was
+	// answered is no end of it: keys may be agreed on with a process that ends. Whoever does
+	// leaves keys that still work alone, since it is also called where packets just get
+	// lost. A call must end soon after its context.
 	Kick func(context.Context)
 	// Changed, if any, is called when Known or Alive change, and with what they are then:
 	// changes while a call lasts are told in one. A call must end soon after its context.

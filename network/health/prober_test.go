@@ -44,8 +44,8 @@ func TestProber(t *testing.T) {
 		heard := time.Since(p.Report().Heard)
 		l.probes(t, 2*minute) // more than all that Loss looks at
 		kicks, changes = d.read()
-		if len(kicks) != 1 || kicks[0]+heard > kickAfter*Interval+patience {
-			t.Errorf("kicks %v after the cut, want one", kicks)
+		if len(kicks) < 50 || len(kicks) > 61 || kicks[0]+heard > kickAfter*Interval+patience {
+			t.Errorf("kicks %v after the cut, want one every two seconds", kicks)
 		}
 		if len(changes) != 1 || changes[0].alive || changes[0].at+heard > DeadWithin || changes[0].at+heard < 2*time.Second {
 			t.Errorf("changes %v after the cut, %v after the last answer", changes, heard)
@@ -57,7 +57,7 @@ func TestProber(t *testing.T) {
 		l.heal()
 		until(t, "it is alive again", func() bool { return p.Report().Alive })
 		kicks, changes = d.read()
-		if len(changes) != 1 || !changes[0].alive || changes[0].at > 1500*ms || kicks != nil {
+		if len(changes) != 1 || !changes[0].alive || changes[0].at > 1500*ms || len(kicks) > 1 {
 			t.Errorf("after healing: kicks %v, changes %v", kicks, changes)
 		}
 	})

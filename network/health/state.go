@@ -28,7 +28,8 @@ type State struct {
 	silent   int                      // probes sent since the latest answer
 	silentAt [deadAfter]time.Duration // when the first of these were sent
 	kicked   bool                     // in this silence
-	mayKick  time.Duration
+	mayKick  time.Duration            // in the next one, at the earliest
+	again    time.Duration            // in this one, if it was
 
 	known, alive bool
 	since        time.Duration
@@ -86,15 +87,16 @@ func (s *State) At(now time.Time) Report {
 	return r
 }
 
-// Kick says once in each silence, when the first two probes have had no answer, that the
-// tunnel should try something; not more than once a second.
+// Kick says in each silence, when the first two probes have had no answer, that the tunnel
+// should try something, and says it again as long as it lasts: what was tried may have been
+// answered by somebody who was about to go. In short silences it is not more than once a second.
 func (s *State) Kick(now time.Time) bool {
 	s.pass(now)
 	due, ok := s.kickDue()
 	if !ok || s.now < due {
 		return false
 	}
-	s.kicked, s.mayKick = true, s.now+kickPause
+	s.kicked, s.mayKick, s.again = true, s.now+kickPause, s.now+kickAgain
 	return true
 }
 
@@ -129,8 +131,11 @@ func (s *State) deadDue() (at time.Duration, ok bool) {
 }
 
 func (s *State) kickDue() (at time.Duration, ok bool) {
-	if s.kicked || s.silent < kickAfter {
+	switch {
+	case s.silent < kickAfter:
 		return 0, false
+	case s.kicked:
+		return s.again, true
 	}
 	return max(s.silentAt[kickAfter-1]+patience, s.mayKick), true
 }

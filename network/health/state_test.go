@@ -318,9 +318,11 @@ func TestKick(t *testing.T) {
 	}{
 		{"not while all is well", func(c *clock) { c.fine(0, 3000) }, nil, 3400},
 		{"not for one lost probe", func(c *clock) { c.fine(0, 500); c.quiet(1000, 1000); c.fine(1500, 2000) }, nil, 2400},
-		{"once for two", func(c *clock) { c.fine(0, 0); c.quiet(500, 9500) }, []int{1250}, 9500},
-		{"also if there never was an answer", func(c *clock) { c.quiet(0, 5000) }, []int{750}, 5000},
-		{"again in the next silence", func(c *clock) { c.quiet(0, 1000); c.fine(1500, 1500); c.quiet(2000, 6000) }, []int{750, 2750}, 6000},
+		{"once for two", func(c *clock) { c.fine(0, 0); c.quiet(500, 3000) }, []int{1250}, 3000},
+		{"again as long as nobody answers", func(c *clock) { c.fine(0, 0); c.quiet(500, 9500) }, []int{1250, 3250, 5250, 7250, 9250}, 9500},
+		{"also if there never was an answer", func(c *clock) { c.quiet(0, 5000) }, []int{750, 2750, 4750}, 5000},
+		{"not when it has ended", func(c *clock) { c.quiet(0, 1000); c.fine(1500, 6000) }, []int{750}, 6000},
+		{"in the next silence", func(c *clock) { c.quiet(0, 1000); c.fine(1500, 1500); c.quiet(2000, 4000) }, []int{750, 2750}, 4000},
 	} {
 		clock := newClock()
 		clock.watching = true
@@ -358,7 +360,7 @@ func TestNext(t *testing.T) {
 	for _, want := range []struct {
 		at, wait int
 	}{
-		{100, -1}, {600, 150}, {750, -1}, {1000, -1}, {2100, 150}, {2250, -1},
+		{100, -1}, {600, 150}, {750, 2000}, {1000, 1750}, {2100, 150}, {2250, 500},
 	} {
 		for int(c.seq)*500 <= want.at {
 			c.send(int(c.seq) * 500)

@@ -121,12 +121,12 @@ func (s state) gap() time.Duration {
 }
 
 // kicked is the state when a handshake is wanted now. A round that is under way is let
-// finish.
+// finish, and who has asked in vain for long goes on at its pace.
 func kicked(s state, now time.Time) state {
 	if s.Kicked.IsZero() {
 		s.Kicked, s.Rounds, s.Turn = now, 0, 0
 	}
-	if now.Sub(s.Tried) >= tryGap {
+	if s.Rounds <= quickRounds && now.Sub(s.Tried) >= tryGap {
 		s.Tried = time.Time{}
 	}
 	return s
