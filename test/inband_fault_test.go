@@ -14,6 +14,13 @@ import (
 // readyFile is what makes a kept pod ready.
 const readyFile = "/ready"
 
+// Agents are deleted so often in turn, and home has to know soon each time how its pod is: a tunnel
+// that goes over from one agent to another in a bad moment is a matter of chance.
+const (
+	agentRounds = 12
+	agentLimit  = 20 * time.Second
+)
+
 // kept is a pod of rome's that runs at milan through all faults.
 type kept struct {
 	*crossing
@@ -38,6 +45,7 @@ func (b *inBand) faults(t *testing.T) {
 		busy := x.gatewayOf(t, "milan")
 		x.vacate(t, "milan", busy) // it is stopped, and no pod of the test with it
 		k := x.keep(t)
+		t.Run("milan's agents deleted in turn", k.agentsInTurn)
 		for _, f := range b.strikes(x, busy) {
 			t.Run(f.name, func(t *testing.T) { k.struck(t, f) })
 		}
@@ -124,6 +132,20 @@ func (k *kept) struck(t *testing.T, f fault) {
 	k.well(t, begin, f.name)
 }
 
+// agentsInTurn deletes the agents of milan's nodes one after the other, many times.
+func (k *kept) agentsInTurn(t *testing.T) {
+	nodes, longest := k.nodes(t, "milan"), time.Duration(0)
+	for i := range agentRounds {
+		ready := i%2 == 1
+		k.deleteAgent(t, "milan", nodes[i%len(nodes)])
+		k.turn(t, ready)
+		begin := time.Now()
+		k.shownWithin(t, agentLimit, ready)
+		longest = max(longest, time.Since(begin))
+	}
+	t.Logf("%sof %d agents of milan deleted in turn: home shows what changed at most %s later", measured, agentRounds, longest.Round(100*time.Millisecond))
+}
+
 // turn makes the pod ready at milan, or not.
 func (k *kept) turn(t *testing.T, ready bool) {
 	t.Helper()
@@ -138,7 +160,12 @@ func (k *kept) turn(t *testing.T, ready bool) {
 // provider is away leaves that as it was.
 func (k *kept) shown(t *testing.T, ready bool) {
 	t.Helper()
-	k.eventually(t, healLimit, fmt.Sprintf("home shows that it is ready: %t", ready), func() error {
+	k.shownWithin(t, healLimit, ready)
+}
+
+func (k *kept) shownWithin(t *testing.T, limit time.Duration, ready bool) {
+	t.Helper()
+	k.eventually(t, limit, fmt.Sprintf("home shows that it is ready: %t", ready), func() error {
 		pod, err := get[corev1.Pod](k.continuum, "rome", k.name, k.home.Name)
 		switch {
 		case err != nil:
