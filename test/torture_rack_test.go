@@ -16,6 +16,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/client-go/kubernetes"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -49,6 +50,8 @@ type rack struct {
 	history    torture.History
 	violations []torture.Violation
 	reported   bool
+	// ears are the UIDs of the pods that are listened to.
+	ears map[string]bool
 	// leaving is when a namespace was last brought back, long how many long outages last.
 	leaving time.Time
 	long    int
@@ -57,7 +60,7 @@ type rack struct {
 // newRack is one on which nothing has happened.
 func newRack(t *testing.T, c *continuum, name, again, out string) *rack {
 	t.Helper()
-	r := &rack{continuum: c, t: t, name: name, again: again, out: out, begin: time.Now(), model: torture.NewModel(), world: torture.NewWorld(), memory: torture.NewMemory()}
+	r := &rack{continuum: c, t: t, name: name, again: again, out: out, begin: time.Now(), model: torture.NewModel(), world: torture.NewWorld(), memory: torture.NewMemory(), ears: map[string]bool{}}
 	r.over, r.broken = context.WithCancel(context.Background())
 	t.Cleanup(r.broken)
 	return r
@@ -78,6 +81,10 @@ func (r *rack) watch(t *testing.T, cluster string, side *torture.Cluster, kinds 
 	if err != nil {
 		t.Fatalf("watching %s: %v", cluster, err)
 	}
+	clients, err := kubernetes.NewForConfig(r.Configs[cluster])
+	if err != nil {
+		t.Fatalf("listening to pods of %s: %v", cluster, err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- mirror.Start(ctx) }()
@@ -92,6 +99,9 @@ func (r *rack) watch(t *testing.T, cluster string, side *torture.Cluster, kinds 
 			object = last.Obj
 		}
 		r.see(side, object.(client.Object), gone)
+		if pod, is := object.(*corev1.Pod); is && !gone {
+			r.listen(ctx, clients, cluster, pod)
+		}
 	}
 	synced, stop := context.WithTimeout(ctx, time.Minute)
 	defer stop()

@@ -429,6 +429,9 @@ func tortured(template *corev1.PodTemplateSpec, s torture.Step) {
 	template.Labels[torture.LabelPlace], template.Labels[torture.LabelTier] = s.Place(), "0"
 	optional := true
 	main := &template.Spec.Containers[0]
+	if torture.Calls(s.Name()) {
+		main.Command = []string{"sh", "-c", calling(s.Name())}
+	}
 	main.VolumeMounts = append(main.VolumeMounts, corev1.VolumeMount{Name: torture.Login, MountPath: "/etc/login"})
 	main.EnvFrom = append(main.EnvFrom, corev1.EnvFromSource{SecretRef: &corev1.SecretEnvSource{
 		LocalObjectReference: corev1.LocalObjectReference{Name: torture.Denied}, Optional: &optional}}, corev1.EnvFromSource{ConfigMapRef: &corev1.ConfigMapEnvSource{

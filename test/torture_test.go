@@ -69,6 +69,7 @@ func TestTorture(t *testing.T) {
 	r.observe(t)
 	r.furnish(t)
 	r.storm(t, steps, length)
+	r.called(t, steps)
 	r.converge(t, "all is as users want it after the storm", nil)
 	for _, place := range []string{torture.Keep, torture.Roam} {
 		for _, s := range torture.Epilogue(place) {
@@ -141,13 +142,18 @@ func lasting(objects []string) []string {
 	})
 }
 
-// furnish makes the namespaces and their Secrets.
+// furnish makes the namespaces, their Secrets, and the fences of their vaults.
 func (r *rack) furnish(t *testing.T) {
 	t.Helper()
 	for _, place := range torture.Places {
 		n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: place}}
 		if err := r.Clients[torture.Home].Create(t.Context(), n); err != nil {
 			t.Fatalf("making namespace %s: %v", place, err)
+		}
+		if slices.Contains(torture.Vaults, place) {
+			if err := r.Clients[torture.Home].Create(t.Context(), fence(place)); err != nil {
+				t.Fatalf("making the NetworkPolicy of %s: %v", place, err)
+			}
 		}
 		for _, secret := range []string{torture.Login, torture.Denied, torture.Other} {
 			if err := r.Clients[torture.Home].Create(t.Context(), secretOf(place, secret)); err != nil {

@@ -129,6 +129,7 @@ func (m *Model) Unsettled(w *World) []string {
 			add("namespace %s at the provider is there: %t, want %t", Mapped(name), there, place.Offloaded)
 		}
 		m.unsettledReflected(w, name, add)
+		m.unanswered(w, name, add)
 	}
 	unpaired(w, add)
 	slices.Sort(found)

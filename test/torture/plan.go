@@ -30,7 +30,7 @@ const (
 	// tries is how often something else is drawn instead of what is not possible.
 	tries       = 5
 	maxReplicas = 3
-	maxApps     = 4 // in one place, Jobs included
+	maxApps     = 4 // in one place, Jobs included, without those that call
 	firstPort   = 8000
 )
 
@@ -68,6 +68,9 @@ func Plan(seed uint64, length time.Duration) []Step {
 	p.add(Step{Verb: Deploy, Target: Stay + "/" + Alien, Number: 1})
 	p.add(Step{Verb: Expose, Target: Stay + "/" + toApp + Alien, Number: firstPort})
 	p.add(Step{Verb: Configure, Target: Stay + "/" + Settings, Number: 1})
+	for _, s := range callers() {
+		p.add(s)
+	}
 	for {
 		if p.at += p.between(500*time.Millisecond, 4*time.Second); p.at >= length {
 			return p.steps
@@ -157,12 +160,12 @@ func pick[T any](p *planner, from []T) (one T, possible bool) {
 // place draws an offloadable one.
 func (p *planner) place() string { return offloadable[p.IntN(len(offloadable))] }
 
-// app draws an object that is there and of one of the kinds.
-func (p *planner) app(kinds ...Verb) (target string, possible bool) {
+// app draws an object that is there and of one of the kinds; with those that call, or without.
+func (p *planner) app(calling bool, kinds ...Verb) (target string, possible bool) {
 	place := p.place()
 	var names []string
 	for name, app := range p.model.Places[place].Apps {
-		if slices.Contains(kinds, app.Kind) {
+		if slices.Contains(kinds, app.Kind) && (calling || !Calls(name)) {
 			names = append(names, name)
 		}
 	}
@@ -179,25 +182,36 @@ func (p *planner) make() (Step, bool) {
 		s.Verb, s.Number = Stateful, 1+p.IntN(2)
 	}
 	apps := p.model.Places[place].Apps
-	return s, apps[name] == nil && len(apps) < maxApps
+	return s, apps[name] == nil && p.room(place)
+}
+
+// room says whether a place may have one more app.
+func (p *planner) room(place string) bool {
+	drawn := 0
+	for name := range p.model.Places[place].Apps {
+		if !Calls(name) {
+			drawn++
+		}
+	}
+	return drawn < maxApps
 }
 
 func (p *planner) job() (Step, bool) {
 	place := p.place()
 	p.serial++
-	return Step{Verb: Job, Target: fmt.Sprintf("%s/job-%d", place, p.serial), Number: 1 + p.IntN(15)}, len(p.model.Places[place].Apps) < maxApps
+	return Step{Verb: Job, Target: fmt.Sprintf("%s/job-%d", place, p.serial), Number: 1 + p.IntN(15)}, p.room(place)
 }
 
 func (p *planner) scale() (Step, bool) {
 	if p.IntN(8) == 0 {
 		return Step{Verb: Scale, Target: Stay + "/" + Alien, Number: 1 + p.IntN(maxReplicas)}, true
 	}
-	target, possible := p.app(Deploy, Stateful)
+	target, possible := p.app(false, Deploy, Stateful)
 	return Step{Verb: Scale, Target: target, Number: p.IntN(maxReplicas + 1)}, possible
 }
 
 func (p *planner) versioned(verb Verb) (Step, bool) {
-	target, possible := p.app(Deploy, Stateful)
+	target, possible := p.app(true, Deploy, Stateful)
 	p.serial++
 	return Step{Verb: verb, Target: target, Number: p.serial}, possible
 }
@@ -206,7 +220,7 @@ func (p *planner) roll() (Step, bool) { return p.versioned(Roll) }
 func (p *planner) mark() (Step, bool) { return p.versioned(Mark) }
 
 func (p *planner) remove() (Step, bool) {
-	target, possible := p.app(Deploy, Stateful, Job, Job)
+	target, possible := p.app(false, Deploy, Stateful, Job, Job)
 	return Step{Verb: Delete, Target: target}, possible
 }
 
@@ -228,7 +242,7 @@ func (p *planner) expose() (Step, bool) {
 // discard deletes a ConfigMap or a Service.
 func (p *planner) discard() (Step, bool) {
 	place := p.place()
-	names := slices.Sorted(maps.Keys(p.model.Places[place].Services))
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(p.model.Places[place].Services)), func(name string) bool { return Calls(AppOf(name)) })
 	if p.model.Places[place].Settings != 0 {
 		names = append(names, Settings)
 	}
@@ -268,7 +282,7 @@ func (p *planner) strike() (Step, bool) {
 }
 
 func (p *planner) lose() (Step, bool) {
-	target, possible := p.app(Deploy)
+	target, possible := p.app(true, Deploy)
 	return Step{Verb: Lose, Target: target}, possible && p.model.Places[Step{Target: target}.Place()].Offloaded && p.free(Provider)
 }
 

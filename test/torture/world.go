@@ -31,10 +31,13 @@ const evictedByTaint = "DeletionByTaintManager"
 type World struct {
 	Home, Remote Cluster
 	Now          time.Time
+	// Calls are the last of each caller to each place's vault; Tally counts all.
+	Calls map[string]Call
+	Tally Tally
 }
 
 // NewWorld is one without anything in it.
-func NewWorld() *World { return &World{Home: newCluster(), Remote: newCluster()} }
+func NewWorld() *World { return &World{Home: newCluster(), Remote: newCluster(), Calls: map[string]Call{}} }
 
 // Cluster is what is known of one: of each kind what the rules look at, by UID. Only
 // objects that have to do with the storm are in it.
