@@ -99,7 +99,9 @@ func (w *World) Hear(c Call) (found []Violation) {
 }
 
 // across says whether one of two pods is at home and the other at the provider.
-func across(a, b Pod) bool { return a.Node != "" && b.Node != "" && (a.Node == Provider) != (b.Node == Provider) }
+func across(a, b Pod) bool {
+	return a.Node != "" && b.Node != "" && (a.Node == Provider) != (b.Node == Provider)
+}
 
 // unanswered holds that guests have answers across the clusters: those in a place that is never
 // offloaded of vaults that are at the provider, and all of the vault of their own place.

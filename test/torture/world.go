@@ -37,7 +37,9 @@ type World struct {
 }
 
 // NewWorld is one without anything in it.
-func NewWorld() *World { return &World{Home: newCluster(), Remote: newCluster(), Calls: map[string]Call{}} }
+func NewWorld() *World {
+	return &World{Home: newCluster(), Remote: newCluster(), Calls: map[string]Call{}}
+}
 
 // Cluster is what is known of one: of each kind what the rules look at, by UID. Only
 // objects that have to do with the storm are in it.
