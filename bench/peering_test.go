@@ -31,8 +31,9 @@ const (
 	rounds = 9
 	// What the product promises, on 2 cores.
 	peerLAN, peerWAN, unpeerMost = 2.0, 4.0, 3.0 // seconds
-	idleMost                     = 0.4           // MB an hour, both directions together
+	idleMost                     = 0.4           // MB an hour, both directions together, outside of tunnels
 	idleManyMost                 = 2.0           // the same with 100 namespaces
+	tunnelMost                   = 5.0           // what asks whether a tunnel lives, and tells numbers through it
 	idleWindow                   = 2 * time.Minute
 )
 
@@ -57,7 +58,7 @@ func TestPeering(t *testing.T) {
 	peer(t, c)
 	all, control := idle(t, c, idleWindow)
 	atMost(t, "idle control traffic of a peering, both directions, IP bytes", control, idleMost, "MB/h")
-	t.Logf("limit: none is promised of what asks twice a second whether the tunnel lives: %.2f MB/h", all-control)
+	atMost(t, "what asks twice a second whether an idle tunnel lives, both directions, IP bytes", all-control, tunnelMost, "MB/h")
 	c.Pelago(t, "rome", "unpeer", "milan")
 	parted(t, c)
 	inBand(t, c, outside, all)
@@ -147,7 +148,8 @@ func inBand(t *testing.T, c *kubetest.Continuum, outside sample, idleOutside flo
 		return err
 	})
 	inside, _ := idle(t, c, idleWindow)
-	t.Logf("limit: none is promised of idling in band: %.2f MB/h, %.2f of out of band", inside, inside/idleOutside)
+	t.Logf("idle in band: %.2f of out of band", inside/idleOutside)
+	atMost(t, "an idle peering in band, both directions, IP bytes", inside, tunnelMost+2*idleMost, "MB/h")
 	c.Pelago(t, "rome", "unpeer", "milan")
 	parted(t, c)
 }

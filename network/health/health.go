@@ -40,7 +40,10 @@ const (
 	silentAfter  = 3
 	kickAfter    = 2
 	kickPause    = time.Second
-	kickAgain    = 2 * time.Second
+	// kickAgain is from one kick to the next in one silence, twice as long each time until it is
+	// kickMost: where a tunnel carries all but probes, what a kick does to it is a loss.
+	kickAgain = 2 * time.Second
+	kickMost  = 8 * time.Second
 
 	// A dead tunnel is alive again after aliveAfter answers in a row, to probes sent since
 	// it died. Each time it dies within calm of its coming back, it takes aliveStep more,

@@ -158,8 +158,8 @@ func TestKernel(t *testing.T) {
 		cut := time.Now()
 		for _, s := range both {
 			r := s.expect("after the cut", false, cut, 3*time.Second)
-			if len(s.kicks) != 1 {
-				t.Errorf("after the cut: %v kicked %d times", s.at, len(s.kicks))
+			if len(s.kicks) == 0 { // a busy machine may have seen the next ones as well
+				t.Errorf("after the cut: %v did not kick", s.at)
 			} else if at := <-s.kicks; r.Since.Sub(at) < time.Second-s.late(cut) {
 				t.Errorf("after the cut: %v kicked only %v before the end", s.at, r.Since.Sub(at))
 			}

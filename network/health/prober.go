@@ -21,10 +21,10 @@ type ProberOptions struct {
 	// Peer is where the other side's Responder is, inside the tunnel. Answers must come
 	// from there.
 	Peer netip.AddrPort
-	// Kick, if any, is called when probes begin to have no answer, and every two seconds
-	// as long as they have none: somebody may want to force a handshake. One that was
-	// answered is no end of it: keys may be agreed on with a process that ends. Whoever does
-	// leaves keys that still work alone, since it is also called where packets just get
+	// Kick, if any, is called when probes begin to have no answer, and after two seconds, four,
+	// and every eight as long as they have none: somebody may want to force a handshake. One that
+	// was answered is no end of it: keys may be agreed on with a process that ends. Whoever does
+	// had better leave keys that still work alone, since it is also called where packets just get
 	// lost. A call must end soon after its context.
 	Kick func(context.Context)
 	// Changed, if any, is called when Known or Alive change, and with what they are then:

@@ -44,11 +44,11 @@ type Responder struct {
 	told int
 }
 
-// Who asks is told a number with its first answers, and then with one of so many: who lost all of the
-// first has lost its tunnel as well.
+// Who asks is told a number with its first answers, and then with one of so many. Who lost all of the
+// first has it two seconds after its packets arrive again.
 const (
 	toldFirst = deadAfter + 1
-	toldThen  = 10
+	toldThen  = 4
 )
 
 // asker is who asked, as far as it can be told something.

@@ -30,6 +30,7 @@ type State struct {
 	kicked   bool                     // in this silence
 	mayKick  time.Duration            // in the next one, at the earliest
 	again    time.Duration            // in this one, if it was
+	gap      time.Duration            // from the last kick of this one to that
 
 	known, alive bool
 	since        time.Duration
@@ -88,15 +89,19 @@ func (s *State) At(now time.Time) Report {
 }
 
 // Kick says in each silence, when the first two probes have had no answer, that the tunnel
-// should try something, and says it again as long as it lasts: what was tried may have been
-// answered by somebody who was about to go. In short silences it is not more than once a second.
+// should try something, and says it again, ever more seldom, as long as it lasts: what was tried may
+// have been answered by somebody who was about to go. In short silences it is not more than once a second.
 func (s *State) Kick(now time.Time) bool {
 	s.pass(now)
 	due, ok := s.kickDue()
 	if !ok || s.now < due {
 		return false
 	}
-	s.kicked, s.mayKick, s.again = true, s.now+kickPause, s.now+kickAgain
+	s.gap = min(2*s.gap, kickMost)
+	if !s.kicked {
+		s.gap = kickAgain
+	}
+	s.kicked, s.mayKick, s.again = true, s.now+kickPause, s.now+s.gap
 	return true
 }
 

@@ -319,10 +319,10 @@ func TestKick(t *testing.T) {
 		{"not while all is well", func(c *clock) { c.fine(0, 3000) }, nil, 3400},
 		{"not for one lost probe", func(c *clock) { c.fine(0, 500); c.quiet(1000, 1000); c.fine(1500, 2000) }, nil, 2400},
 		{"once for two", func(c *clock) { c.fine(0, 0); c.quiet(500, 3000) }, []int{1250}, 3000},
-		{"again as long as nobody answers", func(c *clock) { c.fine(0, 0); c.quiet(500, 9500) }, []int{1250, 3250, 5250, 7250, 9250}, 9500},
-		{"also if there never was an answer", func(c *clock) { c.quiet(0, 5000) }, []int{750, 2750, 4750}, 5000},
+		{"again as long as nobody answers", func(c *clock) { c.fine(0, 0); c.quiet(500, 24_000) }, []int{1250, 3250, 7250, 15_250, 23_250}, 24_000},
+		{"also if there never was an answer", func(c *clock) { c.quiet(0, 7000) }, []int{750, 2750, 6750}, 7000},
 		{"not when it has ended", func(c *clock) { c.quiet(0, 1000); c.fine(1500, 6000) }, []int{750}, 6000},
-		{"in the next silence", func(c *clock) { c.quiet(0, 1000); c.fine(1500, 1500); c.quiet(2000, 4000) }, []int{750, 2750}, 4000},
+		{"in the next silence", func(c *clock) { c.quiet(0, 1000); c.fine(1500, 1500); c.quiet(2000, 5000) }, []int{750, 2750, 4750}, 5000},
 	} {
 		clock := newClock()
 		clock.watching = true

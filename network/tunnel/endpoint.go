@@ -18,6 +18,10 @@ const (
 	// slowGap is the gap after quickRounds rounds without an answer.
 	slowGap     = 5 * time.Second
 	quickRounds = 30
+	// settling is how long keys of the kernel's are not doubted after a handshake: there a question
+	// takes them away, and the first answer through them may take as long as a tunnel that is alive
+	// may have for latency, two seconds.
+	settling = 3 * time.Second
 	// Names are resolved anew this often; while nobody answers, sooner.
 	resolveEvery = 5 * time.Minute
 	resolveAgain = 10 * time.Second
@@ -31,7 +35,7 @@ type state struct {
 	// Named says that some of them come from names, Resolved when they were last asked for.
 	Named    bool
 	Resolved time.Time
-	// Width is how many are tried at once.
+	// Width is how many are tried at once: one where the kernel asks.
 	Width int
 
 	// Learnt is from where authenticated packets came while handshakes were fresh.
@@ -121,8 +125,12 @@ func (s state) gap() time.Duration {
 }
 
 // kicked is the state when a handshake is wanted now. A round that is under way is let
-// finish, and who has asked in vain for long goes on at its pace.
+// finish, and who has asked in vain for long goes on at its pace. What asking would take away is given
+// time to be of use.
 func kicked(s state, now time.Time) state {
+	if s.Width == 1 && s.Kicked.IsZero() && !s.Heard.IsZero() && now.Sub(s.Heard) < settling {
+		return s
+	}
 	if s.Kicked.IsZero() {
 		s.Kicked, s.Rounds, s.Turn = now, 0, 0
 	}

@@ -72,8 +72,23 @@ func TestNext(t *testing.T) {
 		},
 		{
 			"a kick is doubt at once, and the learnt place first in line",
-			kicked(state{Width: 1, Candidates: addresses(dead, alive), Learnt: roamed, Heard: at(0), Tried: at(-time.Hour)}, at(time.Second)), time.Second,
-			action{Try: addresses(roamed), Wake: at(time.Second + tryGap)},
+			kicked(state{Width: 1, Candidates: addresses(dead, alive), Learnt: roamed, Heard: at(0), Tried: at(-time.Hour)}, at(settling)), settling,
+			action{Try: addresses(roamed), Wake: at(settling + tryGap)},
+		},
+		{
+			"keys of the kernel's are given time to be of use",
+			kicked(state{Width: 1, Candidates: addresses(alive), Heard: at(0), Tried: at(-time.Hour)}, at(settling-time.Millisecond)), settling,
+			action{Wake: at(freshFor)},
+		},
+		{
+			"those that asking leaves alone are not",
+			kicked(state{Width: 8, Candidates: addresses(alive), Heard: at(0), Tried: at(-time.Hour)}, at(time.Millisecond)), time.Second,
+			action{Try: addresses(alive), Wake: at(time.Second + tryGap)},
+		},
+		{
+			"who has asked in vain for long goes on at its pace whoever kicks",
+			kicked(state{Width: 1, Candidates: addresses(alive), Kicked: at(-time.Minute), Tried: at(0), Rounds: quickRounds + 1}, at(2*time.Second)), 2 * time.Second,
+			action{Wake: at(slowGap)},
 		},
 		{
 			"a kick without a list asks where the peer was",

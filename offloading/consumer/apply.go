@@ -127,7 +127,7 @@ func (r *reconciler) write(ctx context.Context, f *facts, next corev1.PodStatus)
 	if all := addressesOf(&next); all != addressesOf(&f.pod.Status) {
 		r.ledger.addresses(client.ObjectKeyFromObject(f.pod), f.pod.UID, all, versionOf(written))
 	}
-	r.ledger.writes(client.ObjectKeyFromObject(f.pod), f.pod.UID, versionOf(written), f.now)
+	r.ledger.writes(client.ObjectKeyFromObject(f.pod), f.pod.UID, versionOf(written), r.clock.Now())
 	f.pod.Status, f.pod.ResourceVersion = next, written.ResourceVersion
 	return true, nil
 }

@@ -88,7 +88,7 @@ func (r *reconciler) gather(ctx context.Context, pod *corev1.Pod) (*facts, Peer,
 	if f.mapped, err = isMapped(ctx, r.client, peering, pod.Namespace); err != nil {
 		return nil, nil, err
 	}
-	if f.memory.ended && !terminal(pod.Status.Phase) || f.outrun() {
+	if f.memory.ended && !terminal(pod.Status.Phase) {
 		return nil, nil, nil // the cache is behind what we wrote, which brings us back
 	}
 	peer, ok := r.fleet.Peer(peering)
@@ -120,14 +120,6 @@ func (r *reconciler) gather(ctx context.Context, pod *corev1.Pod) (*facts, Peer,
 		f.elsewhere, f.until = choice.Elsewhere(node.Name), choice.Until
 	}
 	return f, peer, nil
-}
-
-// outrun says whether the cache does not show yet what was last written into the pod's status. What
-// is decided then would be written twice. It is not believed for long: versions of an API server
-// that was restored begin anew.
-func (f facts) outrun() bool {
-	since := f.now.Sub(f.memory.wrote)
-	return versionOf(f.pod) < f.memory.written && since >= 0 && since < buryAgain
 }
 
 // tokens says whether tokens of home travel with the pod: as it was forged, else as its

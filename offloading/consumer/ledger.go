@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -33,6 +34,18 @@ type entry struct {
 	rejected string
 	// warned is what events said last of what the provider warns of, by its reasons.
 	warned map[string]warned
+}
+
+// outrun is for how long nothing is to be decided about a pod at most, 0 if anything may be now: as
+// long as the cache does not show yet what was last written into its status, which brings it back.
+// What is decided then would be written twice. It is not believed for long: versions of an API server
+// that was restored begin anew.
+func (e entry) outrun(pod *corev1.Pod, now time.Time) time.Duration {
+	since := now.Sub(e.wrote)
+	if versionOf(pod) >= e.written || since < 0 || since >= buryAgain {
+		return 0
+	}
+	return buryAgain - since
 }
 
 // ledger remembers home pods on virtual nodes, as many as there are.

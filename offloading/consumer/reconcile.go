@@ -64,6 +64,9 @@ func (r *reconciler) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Resu
 	if pod.Spec.NodeName == "" {
 		return ctrl.Result{}, nil
 	}
+	if wait := r.ledger.of(key.NamespacedName, pod.UID).outrun(pod, r.clock.Now()); wait > 0 {
+		return after(wait), nil
+	}
 	f, peer, err := r.gather(ctx, pod)
 	if err != nil || f == nil {
 		return ctrl.Result{}, err

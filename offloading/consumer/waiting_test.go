@@ -314,6 +314,10 @@ func TestOutrun(t *testing.T) {
 	waiting := w.now(p)
 	w.tunnels.know(true, math.MaxInt64-1, 500)
 	want("both know it, and the cache does not show the address", behind, 0)
+	w.clock.Step(buryAgain / 2)
+	if again := w.reconcile(p).RequeueAfter; again != buryAgain/2 {
+		t.Errorf("it is looked at again after %s, want as soon as it is not believed any more", again)
+	}
 	shown = waiting
 	want("the cache shows it", "True", 1)
 	want("and not yet that it is ready", "True", 0)
