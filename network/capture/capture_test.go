@@ -156,6 +156,12 @@ func oracle(frame []byte) (length int, ok bool) {
 		if is4 && four.Version != 4 || is6 && six.Version != 6 { // which gopacket does not look at
 			return length, false
 		}
+		if e, is := l.(*layers.Ethernet); is && e.EthernetType != layers.EthernetTypeIPv4 && e.EthernetType != layers.EthernetTypeIPv6 {
+			return len(e.Contents), true // it takes a type that nobody uses for that of IP
+		}
+		if tcp, is := l.(*layers.TCP); is && int(tcp.DataOffset)*lengthOfWord > len(tcp.Contents) { // cut short, and taken as far as it goes
+			return length, false
+		}
 		switch l.(type) {
 		case *layers.RUDP: // which nobody speaks
 			return length, true
