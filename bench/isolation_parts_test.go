@@ -182,8 +182,9 @@ type attacker struct {
 	at   *os.File
 	mode atomic.Pointer[mode]
 	sent atomic.Uint64
-	// say goes before what floods; peer and heard are of the oldest connection.
+	// say goes before what floods; port, from oldPort on, peer and heard are of the oldest connection.
 	say   chan netnstest.Packet
+	port  atomic.Uint32
 	peer  atomic.Uint32
 	heard chan struct{}
 	// hostile is its gateway.
@@ -210,7 +211,12 @@ func playAttacker() {
 	go a.outside()
 	go a.burn()
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		if in.Text() == asking {
+		switch in.Text() {
+		case anew:
+			a.port.Add(1)
+			a.peer.Store(0)
+			fallthrough
+		case asking:
 			fmt.Println(a.ask())
 			continue
 		}
@@ -222,7 +228,10 @@ func playAttacker() {
 // asking has the attacker ask by its oldest connection, and say how long the answer took.
 const asking = "ask by the oldest connection"
 
-// oldPort is that of the attacker's end of its oldest connection.
+// anew has it begin another one, and ask by that from then on.
+const anew = "begin the oldest connection anew"
+
+// oldPort is that of the attacker's end of its first connection, and a later one's is above it.
 const oldPort = 1000
 
 // ask sends a request by the oldest connection, which it begins if there is none yet, until it is answered.
@@ -235,9 +244,9 @@ func (a *attacker) ask() string {
 		}
 		p := netnstest.Packet{From: a.of.From, To: a.of.Pod}
 		if a.peer.Load() == 0 {
-			p = p.TCP(oldPort, streamPort, netnstest.SYN, 1, 0, nil)
+			p = p.TCP(a.oldest(), streamPort, netnstest.SYN, 1, 0, nil)
 		} else { // what was said already is answered with where they are
-			p = p.TCP(oldPort, streamPort, netnstest.ACK, 1, a.peer.Load()+1, []byte{0})
+			p = p.TCP(a.oldest(), streamPort, netnstest.ACK, 1, a.peer.Load()+1, []byte{0})
 		}
 		a.say <- p
 		select {
@@ -249,9 +258,11 @@ func (a *attacker) ask() string {
 	return "not"
 }
 
+func (a *attacker) oldest() uint16 { return uint16(oldPort + a.port.Load()) }
+
 // take hears what belongs to the oldest connection.
 func (a *attacker) take(b []byte) {
-	if b[9] != unix.IPPROTO_TCP || binary.BigEndian.Uint16(b[22:]) != oldPort || b[33]&netnstest.RST != 0 {
+	if b[9] != unix.IPPROTO_TCP || binary.BigEndian.Uint16(b[22:]) != a.oldest() || b[33]&netnstest.RST != 0 {
 		return
 	}
 	if b[33]&netnstest.SYN != 0 {

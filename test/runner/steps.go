@@ -69,8 +69,15 @@ const (
 	helmModule  = "helm.sh/helm/v3/cmd/helm@v3.22.0"
 )
 
+// routerProgram is where the step kube-router-build puts a network plugin that enforces
+// NetworkPolicies, routerModule the version it is: nothing but tests run it.
+const (
+	routerProgram = "out/tools/kube-router"
+	routerModule  = "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router@v2.1.0"
+)
+
 // ownSteps matches the cluster tests with steps of their own.
-const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestNetworkMatrix|TestNetworkIPv6|TestNetworkFamilies|TestMixedClusters|TestSkew|TestSharding|TestTransit|TestDirect|TestOnward|TestInBand|TestInBandFar|TestTorture)$"
+const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestNetworkMatrix|TestNetworkIPv6|TestNetworkFamilies|TestNetworkPlugin|TestMixedClusters|TestSkew|TestSharding|TestTransit|TestDirect|TestOnward|TestInBand|TestInBandFar|TestTorture)$"
 
 // silence begins what tests of the network's faults have measured.
 const silence = "longest silence "
@@ -269,6 +276,14 @@ var steps = []step{
 		name: "helm", kind: kindUnit, lists: []string{listTestAll}, needs: []string{"helm-build"},
 		proves:  "helm template and pelago install make the same objects",
 		command: []string{"bash", "-c", `PELAGO_HELM="$PWD/` + helmProgram + `" exec go test -json -count=1 -tags helm -run '^TestHelm$' ./deploy`}, goTest: true, limit: 5 * time.Minute,
+	}, {
+		name: "kube-router-build", kind: kindPrepare, lists: []string{listTestAll},
+		proves:  "a network plugin that enforces NetworkPolicies compiles, and has the programs that it needs",
+		command: []string{"bash", "-c", `command -v ipset >/dev/null || [ -x /usr/sbin/ipset ] || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ipset; } && { [ -x ` + routerProgram + ` ] || CGO_ENABLED=0 GOBIN="$PWD/out/tools" go install ` + routerModule + `; }`}, limit: 20 * time.Minute,
+	}, {
+		name: "network-plugin", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image", "kube-router-build"},
+		proves:  "NetworkPolicies mean the same between two clusters whose network plugins enforce them, and what a provider's is given of home's holds among home's pods there",
+		command: goTest("-v", "-timeout", "15m", "-run", "^TestNetworkPlugin$", "./test"), env: append([]string{"PELAGO_KUBE_ROUTER=../" + routerProgram}, cluster...), goTest: true, limit: 16 * time.Minute,
 	}, {
 		name: "cluster-versions", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes"},
 		proves:  "the sandbox runs the older Kubernetes versions it claims",
