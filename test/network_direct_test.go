@@ -59,9 +59,10 @@ var talking = []string{"milan", "oslo"}
 
 // TestDirect has pods of rome's at milan and at oslo talk, of which the clusters make a path
 // of their own; those at turin, who do not, have none.
-func TestDirect(t *testing.T) {
-	kubetest.RequireClusters(t)
-	s := kubetest.Sandbox(t, kubetest.Options{Name: "direct", File: sandboxFile(t, directFile), Pelago: true})
+func TestDirect(t *testing.T) { inBoth(t, directFile, directHolds) }
+
+func directHolds(t *testing.T, file string) {
+	s := kubetest.Sandbox(t, kubetest.Options{Name: "direct", File: sandboxFile(t, file), Pelago: true})
 	c := newContinuum(t, s, "rome", "milan", "oslo", "turin")
 	box(t, s, "milan", "oslo", "turin")
 	for _, provider := range append(slices.Clone(talking), "turin") {

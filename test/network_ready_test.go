@@ -230,6 +230,6 @@ func tunnelCut(t *testing.T, c *continuum) {
 	}
 	on("nft|delete|table|inet|" + table)
 	cut, begin = false, time.Now()
-	x.eventually(t, healLimit, "all of it is ready again", behind(1))
+	x.eventually(t, outageLimit, "all of it is ready again", behind(1))
 	t.Logf("ready again %s after", time.Since(begin).Round(100*time.Millisecond))
 }

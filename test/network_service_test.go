@@ -202,6 +202,10 @@ func (x *crossing) private(t *testing.T) {
 		}
 	}
 	const table = "private"
+	ip := "ip"
+	if a, err := netip.ParseAddr(x.addresses(t, "rome")[0]); err == nil && a.Is6() {
+		ip = "ip6"
+	}
 	ports := fmt.Sprintf(" udp dport %d-%d", tunnelPorts, tunnelPorts+999)
 	t.Cleanup(func() { // a node that was stopped has lost it
 		on("add", "table", "inet", table)
@@ -209,9 +213,9 @@ func (x *crossing) private(t *testing.T) {
 	})
 	on("add", "table", "inet", table)
 	on("add chain inet " + table + " in { type filter hook prerouting priority -350; }")
-	on("add rule inet " + table + " in ip saddr " + rome + " ip daddr " + milan + ports + " drop")
+	on("add rule inet " + table + " in " + ip + " saddr " + rome + " " + ip + " daddr " + milan + ports + " drop")
 	on("add chain inet " + table + " out { type filter hook output priority 0; }")
-	on("add rule inet " + table + " out ct direction original ip daddr " + rome + ports + " drop")
+	on("add rule inet " + table + " out ct direction original " + ip + " daddr " + rome + ports + " drop")
 }
 
 // tunnel is the node of a cluster that has a tunnel, and what it says of it.

@@ -2,6 +2,7 @@ package test
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/pelago-dev/pelago/internal/kubetest"
@@ -12,6 +13,17 @@ const sixFile = `clusters:
 - {name: rome, nodes: 1, cni: bridge, addons: [coredns, load-balancer], podRanges: ["fd42::/48"], serviceRanges: ["fd43::/112"]}
 - {name: milan, nodes: 2, cni: flannel, addons: [coredns, load-balancer], labels: {region: north}, podRanges: ["fd42::/48"], serviceRanges: ["fd43::/112"]}
 `
+
+// inBoth runs a test with clusters of a file as they are, which is with IPv4, and with IPv6 alone, where all
+// have the same unique local addresses.
+func inBoth(t *testing.T, file string, run func(t *testing.T, file string)) {
+	kubetest.RequireClusters(t)
+	t.Run("IPv4", func(t *testing.T) { run(t, file) })
+	t.Run("IPv6", func(t *testing.T) {
+		ranges := "\n  podRanges: [\"fd42::/48\"]\n  serviceRanges: [\"fd43::/112\"]\n  nodes:"
+		run(t, strings.ReplaceAll(file, "\n  nodes:", ranges))
+	})
+}
 
 // TestNetworkIPv6 has clusters without IPv4 do all that others do over the network: names, home's
 // API, policies, reachability, mappings and peering in band included.
@@ -27,7 +39,12 @@ func TestNetworkIPv6(t *testing.T) {
 	}{
 		{"Network", network},
 		{"NetworkPolicies", networkPolicies},
+		{"NetworkService", networkService},
+		{"NetworkFromOutside", networkFromOutside},
+		{"NetworkFaults", networkFaults},
+		{"TunnelCut", tunnelCut},
 		{"Reachability", reachability},
+		{"ServiceAlone", serviceAlone},
 		{"IPMapping", func(t *testing.T, c *continuum) { mappingHolds(t, c, outsideServer6) }},
 		{"InBand", inBandIPv6},
 	} {

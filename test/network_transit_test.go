@@ -25,9 +25,10 @@ const transitFile = `clusters:
 
 // TestTransit has pods of one namespace of rome's, at two providers with the same addresses, reach
 // each other through rome.
-func TestTransit(t *testing.T) {
-	kubetest.RequireClusters(t)
-	s := kubetest.Sandbox(t, kubetest.Options{Name: "transit", File: sandboxFile(t, transitFile), Pelago: true})
+func TestTransit(t *testing.T) { inBoth(t, transitFile, transitHolds) }
+
+func transitHolds(t *testing.T, file string) {
+	s := kubetest.Sandbox(t, kubetest.Options{Name: "transit", File: sandboxFile(t, file), Pelago: true})
 	c := newContinuum(t, s, "rome", "milan", "oslo")
 	box(t, s, "rome", "milan", "oslo")
 	for _, provider := range []string{"milan", "oslo"} {

@@ -39,22 +39,35 @@ const far = "farawayoslo"
 // onward is a namespace of milan's whose pods run at rome, and really at a provider of rome's.
 type onward struct {
 	crossing
-	there string // the namespace at rome
-	at    string // and at the far provider
+	// secret is what else milan is not to read anywhere.
+	secret []string
+	there  string // the namespace at rome
+	at     string // and at the far provider
 }
 
 // TestOnward has pods of milan's run at a provider of its provider's, if milan lets them, as at
 // home, and nobody tells milan where that is.
 func TestOnward(t *testing.T) {
-	kubetest.RequireClusters(t)
-	s := kubetest.Sandbox(t, kubetest.Options{Name: "onward", File: sandboxFile(t, onwardFile), Pelago: true})
+	inBoth(t, onwardFile, func(t *testing.T, file string) { onwardHolds(t, file) })
+	// A provider whose addresses nobody else has is seen as it is, unless its consumer says otherwise.
+	t.Run("OwnRanges", func(t *testing.T) {
+		onwardHolds(t, strings.Replace(onwardFile, far+"\n", far+"\n  podRanges: [10.77.0.0/16]\n  serviceRanges: [10.78.0.0/20]\n", 1), "10.77.", "10.78.")
+	})
+}
+
+// onwardHolds tries it with clusters of a file, with what milan is not to read anywhere.
+func onwardHolds(t *testing.T, file string, secret ...string) {
+	s := kubetest.Sandbox(t, kubetest.Options{Name: "onward", File: sandboxFile(t, file), Pelago: true})
 	c := newContinuum(t, s, "milan", "rome", far)
 	box(t, s, "milan", "rome", far)
 	for _, pair := range [][2]string{{"milan", "rome"}, {"rome", far}} {
 		c.peer(t, pair[0], pair[1])
+		if pair[1] == far && len(secret) > 0 {
+			c.Kubectl(t, pair[0], "patch", "peering", far, "--type", "merge", "-p", `{"spec":{"translate":true}}`)
+		}
 		c.nodeReady(t, pair[0], pair[1])
 	}
-	o := &onward{crossing: crossing{shop: c.offloaded(t, "milan")}}
+	o := &onward{crossing: crossing{shop: c.offloaded(t, "milan")}, secret: secret}
 	o.there, o.at = o.name+"-milan", o.name+"-milan-rome"
 	t.Run("NotAllowed", o.notAllowed)
 	t.Run("Allowed", o.allowed)
@@ -303,7 +316,10 @@ func (o *onward) unsaid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	words := []string{far, o.at, string(last.UID), "\"" + last.Status.HostIP + "\""}
+	words := append([]string{far, o.at, string(last.UID), "\"" + last.Status.HostIP + "\""}, o.secret...)
+	if len(o.secret) > 0 && !strings.HasPrefix(last.Status.PodIP, o.secret[0]) {
+		t.Errorf("the pod has %s at the far provider, want one of %s", last.Status.PodIP, o.secret[0])
+	}
 	for _, kind := range []string{"pods", "events", "services", "endpointslices.discovery.k8s.io", "nodes", "namespaces", "leases.coordination.k8s.io",
 		"namespacemaps", "namespaceoffloadings", "networkconfigs", "networkrules", "peerings", "resourceoffers", "resourcerequests"} {
 		out := o.Run(t, "kubectl", "milan", "--", "get", kind, "-A", "-o", "json")

@@ -166,8 +166,8 @@ var steps = []step{
 		command: goTest("-v", "-timeout", "29m", "-parallel", "4", "-run", "^TestNetworkMatrix$", "./test"), env: slices.Concat(unsampled, cluster, []string{"PELAGO_TEST_PART=4/4"}), goTest: true, limit: 30 * time.Minute,
 	}, {
 		name: "network-ipv6", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
-		proves:  "clusters of IPv6 alone with the same unique local addresses: names, home's API, policies, reachability, a mapping, and peering in band",
-		command: goTest("-v", "-timeout", "15m", "-run", "^TestNetworkIPv6$", "./test"), env: cluster, goTest: true, limit: 16 * time.Minute,
+		proves:  "clusters of IPv6 alone with the same unique local addresses: names, home's API, Services, faults, policies, reachability, a mapping, and peering in band",
+		command: goTest("-v", "-timeout", "25m", "-run", "^TestNetworkIPv6$", "./test"), env: append([]string{"PELAGO_NETWORK_ROUNDS=5"}, cluster...), goTest: true, show: silence, limit: 26 * time.Minute,
 	}, {
 		name: "network-families", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
 		proves:  "pelago test network tries both families of clusters that have both, and finds one of them broken",
@@ -182,15 +182,15 @@ var steps = []step{
 		command: goTest("-v", "-timeout", "30m", "-run", "^TestSharding$", "./test"), env: cluster, goTest: true, show: "limit: ", limit: 31 * time.Minute,
 	}, {
 		name: "transit", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
-		proves:  "pods at two providers of the same addresses reach each other through home",
+		proves:  "pods at two providers of the same addresses reach each other through home, by IPv4 and by IPv6",
 		command: goTest("-v", "-timeout", "20m", "-run", "^TestTransit$", "./test"), env: cluster, goTest: true, limit: 21 * time.Minute,
 	}, {
 		name: "direct", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
-		proves:  "pods at two providers that talk much get a tunnel between the two, without a break, and lose it when one of the owners does not allow it any more",
+		proves:  "pods at two providers that talk much get a tunnel between the two, without a break, and lose it when one of the owners does not allow it any more; by IPv4 and by IPv6",
 		command: goTest("-v", "-timeout", "20m", "-run", "^TestDirect$", "./test"), env: cluster, goTest: true, show: "direct: ", limit: 21 * time.Minute,
 	}, {
 		name: "onward", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
-		proves:  "pods of a consumer run at a provider of its provider's as at home, if it lets them, and it learns nothing of where that is; with a tunnel between the two if all three let it",
+		proves:  "pods of a consumer run at a provider of its provider's as at home, if it lets them, and it learns nothing of where that is, also by IPv6 and where nobody else has the far provider's addresses; with a tunnel between the two if all three let it",
 		command: goTest("-v", "-timeout", "20m", "-run", "^TestOnward$", "./test"), env: cluster, goTest: true, show: "onward: ", limit: 21 * time.Minute,
 	}, {
 		name: "in-band", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
