@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -62,9 +63,6 @@ func onwardHolds(t *testing.T, file string, secret ...string) {
 	box(t, s, "milan", "rome", far)
 	for _, pair := range [][2]string{{"milan", "rome"}, {"rome", far}} {
 		c.peer(t, pair[0], pair[1])
-		if pair[1] == far && len(secret) > 0 {
-			c.Kubectl(t, pair[0], "patch", "peering", far, "--type", "merge", "-p", `{"spec":{"translate":true}}`)
-		}
 		c.nodeReady(t, pair[0], pair[1])
 	}
 	o := &onward{crossing: crossing{shop: c.offloaded(t, "milan")}, secret: secret}
@@ -88,6 +86,9 @@ func onwardHolds(t *testing.T, file string, secret ...string) {
 	o.create(t, pod)
 	o.front = o.running(t, "near")
 	gone := o.running(t, "gone")
+	if len(secret) > 0 {
+		t.Run("Untranslated", func(t *testing.T) { o.untranslated(t, gone) })
+	}
 	t.Run("Where", func(t *testing.T) { o.where(t, gone) })
 	t.Run("Reached", func(t *testing.T) { o.reached(t, gone) })
 	t.Run("Kubectl", func(t *testing.T) { o.used(t, gone) })
@@ -187,6 +188,29 @@ func (o *onward) where(t *testing.T, gone *corev1.Pod) {
 	if want := "blue xyzzy " + o.name + " gone"; err != nil || strings.TrimSpace(out) != want {
 		t.Errorf("the pod has %q, %v, want %q", out, err, want)
 	}
+}
+
+// untranslated holds that milan is not told the address of a pod that rome sees as it is, and that rome's owner is told
+// why; and has rome see it as another.
+func (o *onward) untranslated(t *testing.T, gone *corev1.Pod) {
+	if _, _, err := o.twins(gone); err != nil {
+		t.Fatal(err)
+	}
+	o.eventually(t, networkLimit, "rome's owner is told what milan is not", func() error {
+		p, err := get[v1alpha1.Peering](o.continuum, "rome", "", "milan")
+		if err != nil {
+			return err
+		}
+		if said := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionNetworkReady); said == nil || !strings.Contains(said.Message, "set spec.translate") || !strings.Contains(said.Message, far) {
+			return fmt.Errorf("it is told %+v", said)
+		}
+		return nil
+	})
+	if now := o.running(t, "gone"); now.Status.PodIP != "" {
+		t.Errorf("milan knows the pod by %s", now.Status.PodIP)
+	}
+	o.unsaid(t)
+	o.Kubectl(t, "rome", "patch", "peering", far, "--type", "merge", "-p", `{"spec":{"translate":true}}`)
 }
 
 // views are what rome publishes of one peer to the other, and how that sees it.

@@ -3,6 +3,7 @@ package provider
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -24,6 +25,25 @@ type beyond struct {
 	node, peering string
 	// space is its namespace there, "" if that is not known.
 	space string
+	// views are those of that provider's ranges.
+	views []v1alpha1.NetworkView
+}
+
+// addresses are, of those by which this cluster sees the pod, the ones that its tenant is told: not those that it
+// really has there, which the tenant is no more told the ranges of. Known is whether there are views of them all.
+func (b *beyond) addresses(of []corev1.PodIP) (told []corev1.PodIP, known bool) {
+	known = true
+	for _, ip := range of {
+		a, err := netip.ParseAddr(ip.IP)
+		i := slices.IndexFunc(b.views, func(v v1alpha1.NetworkView) bool {
+			p, err := netip.ParsePrefix(v.View)
+			return err == nil && p.Contains(a)
+		})
+		if known = known && err == nil && i >= 0; i >= 0 && b.views[i].View != b.views[i].Real {
+			told = append(told, ip)
+		}
+	}
+	return told, known
 }
 
 // hidden are names that tell of it, which the tenant is not told.
@@ -70,8 +90,17 @@ func whither(ctx context.Context, c client.Reader, pod *corev1.Pod) (*beyond, er
 		return nil, fmt.Errorf("reading the namespace map of the peering: %w", err)
 	}
 	b.space = m.Status.Namespaces[pod.Namespace].Name
+	n := &v1alpha1.NetworkConfig{}
+	err = c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.PeeringNamespace(b.peering), Name: v1alpha1.NetworkProvider}, n)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading what the peering's provider publishes: %w", err)
+	}
+	b.views = n.Status.Views
 	return b, nil
 }
+
+// viewsPause is when an address of which no view is known yet is looked at again.
+const viewsPause = 10 * time.Second
 
 const (
 	// reasonNotReached is told of a pod that went onward and is not reached from here.

@@ -16,7 +16,48 @@ import (
 )
 
 // onward puts the pod on the virtual node of oslo.
-func onward(f *facts) { f.beyond = &beyond{node: "n1", peering: "oslo", space: "shop-milan-rome"} }
+func onward(f *facts) {
+	f.beyond = &beyond{node: "n1", peering: "oslo", space: "shop-milan-rome", views: []v1alpha1.NetworkView{
+		{Real: "10.42.0.0/16", View: "10.80.0.0/16"}, {Real: "10.77.0.0/16", View: "10.77.0.0/16"}, {Real: "fd42::/48", View: "fd80::/48"}}}
+}
+
+// TestBeyondAddresses: a tenant is told by which address its pod is seen here, if that is not the one that it really
+// has where it went, which is looked at again while nobody knows.
+func TestBeyondAddresses(t *testing.T) {
+	for _, c := range []struct {
+		name, addresses, want string
+		again                 bool
+	}{
+		{"a view", "10.80.0.5", "10.80.0.5", false},
+		{"its own", "10.77.0.5", "", false},
+		{"one of each", "10.77.0.5 fd80::5", "fd80::5", false},
+		{"both views", "10.80.0.5 fd80::5", "10.80.0.5 fd80::5", false},
+		{"no view yet", "10.81.0.5", "", true},
+		{"one of them has none", "10.80.0.5 fd81::5", "10.80.0.5", true},
+		{"none", "", "", false},
+	} {
+		f := newScene(withPod("a"), onward)
+		f.addresses = true
+		f.pod.Status = corev1.PodStatus{Phase: corev1.PodRunning}
+		for _, a := range strings.Fields(c.addresses) {
+			f.pod.Status.PodIPs = append(f.pod.Status.PodIPs, corev1.PodIP{IP: a})
+		}
+		if len(f.pod.Status.PodIPs) > 0 {
+			f.pod.Status.PodIP = f.pod.Status.PodIPs[0].IP
+		}
+		p := decide(f)
+		var got []string
+		for _, ip := range lastStatus(&v1alpha1.ShadowPod{Status: p.status}).PodIPs {
+			got = append(got, ip.IP)
+		}
+		if strings.Join(got, " ") != c.want || (p.again == viewsPause) != c.again {
+			t.Errorf("%s: told %v, again in %s; want %q, again %t", c.name, got, p.again, c.want, c.again)
+		}
+		if strings.Contains(p.status.Pod, "10.77.") {
+			t.Errorf("%s: an address of the far side is told: %s", c.name, p.status.Pod)
+		}
+	}
+}
 
 func about(kind corev1.PodConditionType, status corev1.ConditionStatus, reason, message string) corev1.PodCondition {
 	return corev1.PodCondition{Type: kind, Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(noon.Add(-time.Minute))}
@@ -177,6 +218,10 @@ func TestVirtualNode(t *testing.T) {
 	b.must(b.c.Create(t.Context(), m))
 	m.Status.Namespaces = map[string]v1alpha1.MappedNamespace{b.space: {Name: "shop-deep", Phase: v1alpha1.MappingReady}}
 	b.must(b.c.Status().Update(t.Context(), m))
+	published := &v1alpha1.NetworkConfig{ObjectMeta: metav1.ObjectMeta{Namespace: space.Name, Name: v1alpha1.NetworkProvider}}
+	b.must(b.c.Create(t.Context(), published))
+	published.Status.Views = []v1alpha1.NetworkView{{Real: "10.42.0.0/16", View: "10.9.0.0/16"}}
+	b.must(b.c.Status().Update(t.Context(), published))
 	b.bind(node.Name)
 	b.status(func(s *corev1.PodStatus) {
 		running(s)

@@ -103,6 +103,10 @@ func (p *plan) tell(f facts, status *corev1.PodStatus) {
 	}
 	if f.beyond != nil {
 		status = afar(status)
+		told, known := f.beyond.addresses(status.PodIPs)
+		if shadow.SetAddresses(status, told); !known {
+			p.in(viewsPause)
+		}
 	}
 	if !f.addresses && len(status.PodIPs) > 0 {
 		bare := *status
