@@ -212,6 +212,7 @@ type batch struct {
 	table     *nftables.Table
 	changes   int
 	rewritten bool
+	made      uint32 // sets of this transaction
 }
 
 // rewrite makes the structure anew. Chains, sets and counters that are as they should be
@@ -279,8 +280,13 @@ func (b *batch) chain(c chain) *nftables.Chain {
 	}
 }
 
+// mustAddSet makes a set. Its number is of this transaction: the library would take one that
+// all of a process's transactions count, without a lock.
 func (b *batch) mustAddSet(s *set) {
-	if err := b.conn.AddSet(b.set(s), nil); err != nil {
+	b.made++
+	k := b.set(s)
+	k.ID = b.made
+	if err := b.conn.AddSet(k, nil); err != nil {
 		panic(err) // of anonymous sets only
 	}
 }
