@@ -13,6 +13,7 @@ import (
 // TestGatewaysApart holds that what is wrong with one peering's gateway keeps no other from what is
 // wanted of it.
 func TestGatewaysApart(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, netnstest.NewCluster(t, "rome").Nodes[0])
 	config := Config{
 		Node: Node{Name: n.Name, Underlay: netnstest.NodeAddr(0, true), Addresses: addrs("192.168.0.1"), MTU: 1430},

@@ -16,6 +16,7 @@ import (
 
 // TestGuard goes through a world that stands once.
 func TestGuard(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.start()
 	for _, c := range []*cluster{w.rome, w.milan} {

@@ -13,6 +13,7 @@ import (
 // TestStrayHere is TestStray for who calls by a Service and is no pod: a process on a node, and one elsewhere that
 // calls a port of the node, and of whom the peer sees the node. To each the segments are for the node.
 func TestStrayHere(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.start()
 	services := map[bool]netip.Addr{true: netip.MustParseAddr("10.96.0.10"), false: netip.MustParseAddr("fd96::10")}

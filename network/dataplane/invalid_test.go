@@ -127,6 +127,7 @@ func (n *worldNode) serve(servers map[netip.Addr]netip.Addr) {
 // TestStray has segments far out of the window of a connection that goes through a Service come to the node of
 // its client, where nobody translates them.
 func TestStray(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.start()
 	services := map[bool]netip.Addr{true: netip.MustParseAddr("10.96.0.10"), false: netip.MustParseAddr("fd96::10")}

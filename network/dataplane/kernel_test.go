@@ -19,6 +19,7 @@ import (
 
 // TestKernel goes through a world that stands once.
 func TestKernel(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.start()
 	for _, c := range []struct {

@@ -235,6 +235,7 @@ func testLineSpoofed(t *testing.T, w *lineWorld) {
 // TestTwoLines has a cluster with two lines by gateways on one node, whose ends have the same addresses:
 // once it has the doors, and once it calls.
 func TestTwoLines(t *testing.T) {
+	t.Parallel()
 	const osloAtMilan, milanAtOslo = 91, 92
 	for i := range 4 {
 		v4, provider := i < 2, i%2 == 0

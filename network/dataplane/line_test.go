@@ -112,8 +112,12 @@ func (w *lineWorld) setBoth() {
 
 // TestLine goes, for each family, through a world that stands once.
 func TestLine(t *testing.T) {
+	t.Parallel()
 	for _, v4 := range families {
-		t.Run(familyName(v4), func(t *testing.T) { testLine(t, newLineWorld(t, v4)) })
+		t.Run(familyName(v4), func(t *testing.T) {
+			t.Parallel()
+			testLine(t, newLineWorld(t, v4))
+		})
 	}
 }
 

@@ -56,6 +56,7 @@ func ownChange(own, view, peer int) func(*Config) {
 // TestOwn goes through gateways that translate their own pods too: with all addresses different, and
 // with such that what leaves and what arrives have the same ones.
 func TestOwn(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		is   spoken

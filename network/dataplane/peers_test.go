@@ -12,6 +12,7 @@ import (
 // TestTwoPeers peers rome with a third cluster of the same addresses, whose gateway is on
 // rome's other node, and lets the two peers reach each other through rome.
 func TestTwoPeers(t *testing.T) {
+	t.Parallel()
 	// How rome sees oslo, how oslo sees rome and, through rome, milan, and how milan sees
 	// oslo.
 	const osloAtRome, romeAtOslo, milanAtOslo, osloAtMilan = 91, 92, 93, 94

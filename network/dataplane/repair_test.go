@@ -15,6 +15,7 @@ import (
 // TestRepair breaks by hand what Set has made, one thing after the other. Whoever watches
 // is told, and the next Set makes it whole.
 func TestRepair(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.start()
 	rome, gateway := w.rome.nodes[0], w.gateway(w.rome)

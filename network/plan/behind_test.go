@@ -37,6 +37,7 @@ func newBypass(t *testing.T) *bypass {
 // TestBypass has milan's pods speak with the one that rome has had run at oslo while their packets go by rome, and by a
 // path past it, and nobody else by that.
 func TestBypass(t *testing.T) {
+	t.Parallel()
 	w := newBypass(t)
 	listens(t, w.called)
 	k := w.begin(t)

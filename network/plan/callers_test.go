@@ -88,6 +88,7 @@ func (w lenders) each(t *testing.T, state string, both bool) {
 // TestCallers has each side say its word or not: callers get through where both do, to what is open, and
 // nobody else does, nor anybody to them.
 func TestCallers(t *testing.T) {
+	t.Parallel()
 	w := newLenders(t)
 	w.say(t, true, true)
 	w.alive(t)
@@ -102,6 +103,7 @@ func TestCallers(t *testing.T) {
 // TestCallersEnd takes either word back, and the label of the pod, from connections that are there: those of
 // callers end and others go on; and has gateways move under them, which ends none.
 func TestCallersEnd(t *testing.T) {
+	t.Parallel()
 	w := newLenders(t)
 	w.say(t, true, true)
 	w.alive(t)
@@ -179,6 +181,7 @@ func TestCallersEnd(t *testing.T) {
 // TestCallersNarrower has a side that let all take part say who calls: connections of callers go on, as
 // those of callers, and end as these do.
 func TestCallersNarrower(t *testing.T) {
+	t.Parallel()
 	w := newLenders(t)
 	rome, milan := &w.rome.in.Peerings[0], &w.milan.in.Peerings[0]
 	rome.Limited, milan.Limited = false, false
@@ -210,6 +213,7 @@ func TestCallersNarrower(t *testing.T) {
 // TestCallersGuard has home's NetworkPolicies isolate what is open: a caller is let in by an entry that means
 // his address, and by no other.
 func TestCallersGuard(t *testing.T) {
+	t.Parallel()
 	w := newLenders(t)
 	w.say(t, true, true)
 	w.alive(t)
@@ -242,6 +246,7 @@ func TestCallersGuard(t *testing.T) {
 
 // TestCallersForged has a hostile home begin at a caller, also by what looks like the middle of a connection.
 func TestCallersForged(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	rome, milan := w.rome, w.milan
 	f := w.newFoe(milan, "other", "192.0.2", 60, listenPort+1, Provider)

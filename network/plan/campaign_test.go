@@ -141,6 +141,7 @@ type campaign struct {
 // the victim's, one whose addresses do not, a provider, and the other end of a path to another provider. What was not allowed arrives nowhere,
 // and is answered by nobody.
 func TestCampaign(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	rome, milan := w.rome, w.milan
 	other := w.newFoe(milan, "other", "192.0.2", 60, listenPort+1, Provider)

@@ -227,6 +227,7 @@ func (w *shortcut) by(t *testing.T, k *talk, why string, path bool) {
 // TestDirectPath has a pod at one provider of rome's call one at another while their packets go by rome, by a
 // path between the two, and by neither for a moment.
 func TestDirectPath(t *testing.T) {
+	t.Parallel()
 	w := newShortcut(t)
 	listens(t, w.called)
 	both := [][]*side{{w.milan, w.oslo}, {w.oslo, w.milan}}

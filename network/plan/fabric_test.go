@@ -22,6 +22,7 @@ import (
 // TestFabric applies plans to nodes with all that is real but Kubernetes: the data plane,
 // tunnels and probes, between two clusters of the same addresses.
 func TestFabric(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.rome.apply(t)
 	w.milan.apply(t)
@@ -226,7 +227,7 @@ const gap = 20 * time.Millisecond
 func newPulse(t *testing.T, c net.Conn) *pulse {
 	t.Helper()
 	p := &pulse{t: t, conn: c, stop: make(chan struct{})}
-	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
+	_ = c.SetDeadline(time.Now().Add(10 * time.Minute)) // more than any test of it takes
 	p.parts.Go(p.say)
 	p.parts.Go(p.hear)
 	t.Cleanup(func() { _ = c.Close(); p.parts.Wait() })

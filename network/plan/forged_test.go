@@ -12,6 +12,7 @@ import (
 // pod has with it, which makes that pod send no smaller packets than its kernel does for anybody and to nobody
 // else, and of connections that are not there, which the gateway keeps to itself.
 func TestForgedTooLarge(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	rome, milan := w.rome, w.milan
 	f := w.newFoe(milan, "other", "192.0.2", 60, listenPort+1, Provider)

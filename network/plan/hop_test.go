@@ -98,6 +98,7 @@ func (w *hop) apply(t *testing.T) {
 // TestHop lets milan's pods and one of its that rome has had run at oslo speak with each other through rome, and
 // nobody else.
 func TestHop(t *testing.T) {
+	t.Parallel()
 	w := newHop(t)
 	reaches := func(t *testing.T) {
 		t.Helper()

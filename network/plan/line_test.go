@@ -165,6 +165,7 @@ func testLineOf(t *testing.T, p Plan, key string, want *dataplane.Line) {
 // TestLine has a line through real tunnels, of each family: at first with nothing else, as before there
 // is a peering, then beside pods, from a gateway that moves, and at last with nobody who calls.
 func TestLine(t *testing.T) {
+	t.Parallel()
 	t.Run("IPv4", func(t *testing.T) { testLine(t, true, netip.MustParseAddr("10.43.0.9")) })
 	t.Run("IPv6", func(t *testing.T) { testLine(t, false, netip.MustParseAddr("fd43::9")) })
 }

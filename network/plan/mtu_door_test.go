@@ -15,6 +15,7 @@ import (
 // TestTooLargeMapped does what TestTooLarge does with what owners map: what is too large for the side of either,
 // from the pod and back, with the address by which it is mapped alone.
 func TestTooLargeMapped(t *testing.T) {
+	t.Parallel()
 	for _, number := range []int{42, 44} {
 		t.Run(fmt.Sprintf("milan's pods are in %d", number), func(t *testing.T) {
 			w := newWorldOf(t, Consumer, Provider, number)

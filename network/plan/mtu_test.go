@@ -20,6 +20,7 @@ import (
 // either side, where the peer's addresses are translated and where they are not, and whether nodes track
 // what goes through bridges or not.
 func TestTooLarge(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name    string
 		number  int
@@ -52,6 +53,7 @@ func TestTooLarge(t *testing.T) {
 
 // TestTooLargeFurther does the same between two providers, by way of home and by a direct path.
 func TestTooLargeFurther(t *testing.T) {
+	t.Parallel()
 	w := newShortcut(t)
 	echoUDP(t, w.called)
 	for _, path := range []bool{false, true} {

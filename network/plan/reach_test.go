@@ -127,6 +127,7 @@ func speaks(c net.Conn, patience time.Duration) error {
 // TestReachability has both sides say all that they may, from connections that are there when all
 // may pass: what the narrower lets pass goes on and begins, and all else ends and does not.
 func TestReachability(t *testing.T) {
+	t.Parallel()
 	w := newReached(t)
 	w.say(t, full, full)
 	w.alive(t)
@@ -187,6 +188,7 @@ func TestReachability(t *testing.T) {
 // TestShut shuts a pod of each side, at rome, while all else is open or limited: what it has of
 // connections ends, what others have goes on, and its way to the door stays.
 func TestShut(t *testing.T) {
+	t.Parallel()
 	w := newReached(t)
 	w.say(t, full, full)
 	w.alive(t)

@@ -27,22 +27,27 @@ func probeTrace(p *netnstest.Place, to netip.Addr, hops int) (from netip.Addr, r
 		return from, false, err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	return sayAndHear(fd, to.Is4())
+	return sayAndHear(fd, to.Is4(), byte(hops))
 }
 
-// sayAndHear is probeTrace by a socket that there is.
-func sayAndHear(fd int, v4 bool) (from netip.Addr, reached bool, err error) {
-	if _, err := unix.Write(fd, make([]byte, 32)); err != nil {
+// sayAndHear is probeTrace by a socket that there is. What is said begins with a mark; errors that quote another one
+// are late, and of one before.
+func sayAndHear(fd int, v4 bool, mark byte) (from netip.Addr, reached bool, err error) {
+	if _, err := unix.Write(fd, append([]byte{mark}, make([]byte, 31)...)); err != nil {
 		return from, false, err
 	}
-	wait := []unix.PollFd{{Fd: int32(fd)}} // errors are always told
-	if n, err := unix.Poll(wait, int(netnstest.Silence/time.Millisecond)); n == 0 || err != nil {
-		return from, false, err
-	}
-	b := make([]byte, 512)
-	_, n, _, _, err := unix.Recvmsg(fd, nil, b, unix.MSG_ERRQUEUE)
-	if err != nil {
-		return from, false, err
+	said, b := make([]byte, 512), make([]byte, 512)
+	var n int
+	for quoted := false; !quoted; {
+		wait := []unix.PollFd{{Fd: int32(fd)}} // errors are always told
+		if ready, err := unix.Poll(wait, int(netnstest.Silence/time.Millisecond)); ready == 0 || err != nil {
+			return from, false, err
+		}
+		var of int
+		if of, n, _, _, err = unix.Recvmsg(fd, said, b, unix.MSG_ERRQUEUE); err != nil {
+			return from, false, err
+		}
+		quoted = of > 0 && said[0] == mark
 	}
 	messages, err := unix.ParseSocketControlMessage(b[:n])
 	if err != nil || len(messages) == 0 {
@@ -92,7 +97,7 @@ func trace(t *testing.T, p *netnstest.Place, to netip.Addr, one bool) (hops []st
 		p.Must(err)
 		defer func() { _ = unix.Close(fd) }()
 		netnstest.Await(t, "something comes there", netnstest.Patience, func() bool {
-			_, reached, err := sayAndHear(fd, to.Is4())
+			_, reached, err := sayAndHear(fd, to.Is4(), 0)
 			return err == nil && reached
 		})
 	}
@@ -104,7 +109,7 @@ func trace(t *testing.T, p *netnstest.Place, to netip.Addr, one bool) (hops []st
 			var err error
 			if one {
 				p.Must(limited(fd, to.Is4(), n))
-				from, reached, err = sayAndHear(fd, to.Is4())
+				from, reached, err = sayAndHear(fd, to.Is4(), byte(n))
 			} else {
 				from, reached, err = probeTrace(p, to, n)
 			}
@@ -136,6 +141,7 @@ func limited(fd int, v4 bool, hops int) error {
 // what is on the way beyond the tunnel, all of it by one address, and the pod; where ranges are translated and
 // where not, and where connections do not pass by themselves.
 func TestTrace(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		number int
@@ -210,6 +216,7 @@ func (w *world) ofNode(s *side, i int, a string) bool {
 // TestTraceNot: a gateway tells of itself to pods alone, not to nodes, from which sources come that nobody has looked
 // at, and to one pod not as often as that asks.
 func TestTraceNot(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.rome.apply(t)
 	w.milan.apply(t)
@@ -258,6 +265,7 @@ func burst(t *testing.T, p *netnstest.Place, to netip.Addr, asked int) (told int
 
 // TestTraceFurther does the same between two providers, by way of home and by a direct path.
 func TestTraceFurther(t *testing.T) {
+	t.Parallel()
 	w := newShortcut(t)
 	w.everywhere(t, nil)
 	for _, path := range []bool{false, true} {

@@ -140,6 +140,7 @@ func (w *chained) at(t *testing.T, key string, real netip.Addr) netip.Addr {
 // TestTransit lets a pod that rome has at milan reach one that it has at oslo, through rome, whose
 // two gateways are on different nodes; and nobody else.
 func TestTransit(t *testing.T) {
+	t.Parallel()
 	w := newChained(t)
 	g := Compute(w.rome.in).Gateways
 	if g["milan"] == g[w.key] {

@@ -121,6 +121,7 @@ func (w *walked) gatewayTo(t *testing.T, s *side, peering string) *netnstest.Pla
 // TestCampaignWalk has everybody who might try every address of the other cluster: what may be reached answers,
 // and nothing else does or gets a packet.
 func TestCampaignWalk(t *testing.T) {
+	t.Parallel()
 	w := newWalked(t)
 	for _, a := range w.attacks(t) {
 		t.Run(fmt.Sprintf("%s, guarded by %s", a.name, a.guard.Name), func(t *testing.T) { w.inside(t, a) })

@@ -107,8 +107,8 @@ func (w *walk) guarded(id uint32) {
 // the guard, if that is where they go.
 func (w *walk) say(t *testing.T, from func(to netip.Addr) netip.Addr, i, j int, toGuard bool, out func(to netip.Addr, packet []byte)) {
 	t.Helper()
-	const tries = 20
-	for range tries {
+	tries := 0
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); tries++ {
 		var said, before int64
 		before = w.count.Load()
 		for at := i; at < j; at++ {
@@ -140,7 +140,7 @@ func (w *walk) all(i, j int) bool {
 
 // awaits waits until something holds, while packets come to the guard.
 func (w *walk) awaits(holds func() bool) bool {
-	const patience = 50 * time.Millisecond
+	const patience = 100 * time.Millisecond
 	for !holds() {
 		select {
 		case <-w.progress:

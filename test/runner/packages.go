@@ -21,6 +21,7 @@ const (
 var slowPackages = []string{
 	"github.com/pelago-dev/pelago/network", "github.com/pelago-dev/pelago/offloading/reflection",
 	"github.com/pelago-dev/pelago/offloading/consumer", "github.com/pelago-dev/pelago/cli",
+	"github.com/pelago-dev/pelago/network/plan", "github.com/pelago-dev/pelago/network/dataplane", "github.com/pelago-dev/pelago/cmd/pelago-agent",
 }
 
 // listed is what go list says of a package.

@@ -103,7 +103,7 @@ var steps = []step{
 	}, {
 		name: "unit", kind: kindUnit, lists: everywhere, needs: []string{"tools"},
 		proves:  "the product's logic, and the laws of the repository",
-		command: goTest("-race"), packages: rootPackages(withoutServer), env: race, goTest: true, limit: 15 * time.Minute,
+		command: goTest("-race", "-p", "3", "-parallel", "6"), packages: rootPackages(withoutServer), env: race, goTest: true, limit: 15 * time.Minute,
 	}, {
 		name: "promtool", kind: kindUnit, lists: everywhere, needs: []string{"tools"},
 		proves:  "alerts fire when they should and only then, and Prometheus understands the dashboard",
@@ -111,7 +111,7 @@ var steps = []step{
 	}, {
 		name: "unit-sandbox", kind: kindUnit, lists: everywhere, needs: []string{"tools"},
 		proves:  "the sandbox's logic, and its network, machines and images with real parts",
-		command: goTest("-race", "-p", "1", "-timeout", "14m"), packages: sandboxPackages, dir: "sandbox", env: race, goTest: true, limit: 15 * time.Minute,
+		command: goTest("-race", "-p", "3", "-timeout", "14m"), packages: sandboxPackages, dir: "sandbox", env: race, goTest: true, limit: 15 * time.Minute,
 	}, {
 		name: "kubernetes", kind: kindPrepare, lists: []string{listTest, listTestAll, listBench, listTorture}, needs: []string{"build"},
 		proves:  "Kubernetes compiles from its Go modules into the cache",
