@@ -22,22 +22,25 @@ type view struct {
 		Annotations     map[string]json.RawMessage `json:"annotations"`
 		Labels          map[string]json.RawMessage `json:"labels"`
 	} `json:"metadata"`
-	Spec struct {
-		NodeName         string            `json:"nodeName"`
-		NodeSelector     map[string]string `json:"nodeSelector"`
-		RuntimeClassName *string           `json:"runtimeClassName"`
-		Affinity         *struct {
-			NodeAffinity *struct {
-				Required *corev1.NodeSelector `json:"requiredDuringSchedulingIgnoredDuringExecution"`
-			} `json:"nodeAffinity"`
-		} `json:"affinity"`
-		Tolerations    []corev1.Toleration `json:"tolerations"`
-		InitContainers []containerView     `json:"initContainers"`
-		Containers     []containerView     `json:"containers"`
-		Resources      *resourcesView      `json:"resources"`
-		Overhead       amountsView         `json:"overhead"`
-		Volumes        []volumeView        `json:"volumes"`
-	} `json:"spec"`
+	Spec *specView `json:"spec"`
+}
+
+// specView is what terms depend on of what a pod wants.
+type specView struct {
+	NodeName         string            `json:"nodeName"`
+	NodeSelector     map[string]string `json:"nodeSelector"`
+	RuntimeClassName *string           `json:"runtimeClassName"`
+	Affinity         *struct {
+		NodeAffinity *struct {
+			Required *corev1.NodeSelector `json:"requiredDuringSchedulingIgnoredDuringExecution"`
+		} `json:"nodeAffinity"`
+	} `json:"affinity"`
+	Tolerations    []corev1.Toleration `json:"tolerations"`
+	InitContainers []containerView     `json:"initContainers"`
+	Containers     []containerView     `json:"containers"`
+	Resources      *resourcesView      `json:"resources"`
+	Overhead       amountsView         `json:"overhead"`
+	Volumes        []volumeView        `json:"volumes"`
 }
 
 // volumeView is what claims, and tokens of a tenant's home, are told by.
@@ -116,13 +119,17 @@ func containers(views []containerView) []corev1.Container {
 }
 
 // parents are the maps of a pod that it has, above what terms are written into.
-type parents struct{ metadata, annotations, affinity, node, tolerations bool }
+type parents struct{ metadata, annotations, spec, affinity, node, tolerations bool }
 
 // look reads what matters of a pod.
 func look(raw []byte) (*corev1.Pod, parents, error) {
 	var v view // keys are told apart by case, as the API server does
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &v); err != nil {
 		return nil, parents{}, fmt.Errorf("reading the pod: %w", err)
+	}
+	has := parents{metadata: v.Metadata != nil, spec: v.Spec != nil}
+	if !has.spec { // which the API server refuses later
+		v.Spec = new(specView)
 	}
 	pod := &corev1.Pod{}
 	pod.Spec = corev1.PodSpec{
@@ -137,7 +144,7 @@ func look(raw []byte) (*corev1.Pod, parents, error) {
 		own := v.Spec.Resources.requirements()
 		pod.Spec.Resources = &own
 	}
-	has := parents{tolerations: len(v.Spec.Tolerations) > 0, affinity: v.Spec.Affinity != nil, metadata: v.Metadata != nil}
+	has.tolerations, has.affinity = len(v.Spec.Tolerations) > 0, v.Spec.Affinity != nil
 	if has.metadata {
 		pod.OwnerReferences, has.annotations = v.Metadata.OwnerReferences, v.Metadata.Annotations != nil
 		if raw, ok := v.Metadata.Annotations[AnnotationAvoids]; ok {
@@ -174,6 +181,9 @@ type operation struct {
 // about, so that fields this version does not know stay.
 func (t terms) patch(has parents) []operation {
 	var all []operation
+	if !has.spec && (t.required != nil || len(t.add) > 0) {
+		all = append(all, operation{"add", "/spec", struct{}{}})
+	}
 	if t.required != nil {
 		const required = "requiredDuringSchedulingIgnoredDuringExecution"
 		switch {
