@@ -348,7 +348,7 @@ func askedChain(g Gateway) chain {
 	asked := chain{name: "asked", kind: filterChain, hook: prerouting, priority: beforeTracking}
 	asked.add(cameBy(insideName), setMark(insideMark))
 	if g.Begin > 0 {
-		asked.add(cameBy(g.Tunnel), synOnly(), fasterThan(g.Begin, beginningsAtOnce*g.Begin), countedDrop(DropFull))
+		asked.add(synOnly(), cameBy(g.Tunnel), fasterThan(g.Begin, beginningsAtOnce*g.Begin), countedDrop(DropFull))
 	}
 	return asked
 }
@@ -360,11 +360,11 @@ const beginningsAtOnce = 4
 // the gateway is full.
 func (c *chain) beginnings(g Gateway) {
 	if g.Full {
-		c.add(cameBy(g.Tunnel), connection(fresh), countedDrop(DropFull))
+		c.add(connection(fresh), cameBy(g.Tunnel), countedDrop(DropFull))
 		return
 	}
 	if g.Begin > 0 {
-		c.add(cameBy(g.Tunnel), connection(fresh), isOther(unix.IPPROTO_TCP), fasterThan(g.Begin, beginningsAtOnce*g.Begin), countedDrop(DropFull))
+		c.add(connection(fresh), isOther(unix.IPPROTO_TCP), cameBy(g.Tunnel), fasterThan(g.Begin, beginningsAtOnce*g.Begin), countedDrop(DropFull))
 	}
 }
 

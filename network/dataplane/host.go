@@ -218,8 +218,8 @@ func hostTable(c Config, numbers map[string]number, lines []netip.Addr) *table {
 	if len(c.Gateways) > 0 || len(pieces) > 0 {
 		segments.add(marked(), setMark(0))
 	}
-	segments.add(leavesBy(devicePrefix+"*"), synOnly(), clampSegments())
-	segments.add(cameBy(devicePrefix+"*"), synOnly(), clampSegments())
+	segments.add(synOnly(), leavesBy(devicePrefix+"*"), clampSegments())
+	segments.add(synOnly(), cameBy(devicePrefix+"*"), clampSegments())
 	t.chains = append(pieces, nat, segments)
 	if len(c.Gateways) > 0 {
 		t.chains = append(t.chains, mark)

@@ -20,10 +20,10 @@ func unknown(t *table, c Config) {
 	}
 	t.counters = append(t.counters, string(DropInvalid))
 	u := chain{name: "unknown", kind: filterChain, hook: forwarding, priority: -350}
-	u.add(cameBy(devicePrefix+"*"), leavesByOther(devicePrefix+"*"), isTCP(), connection(invalid), countedDrop(DropInvalid))
-	u.add(leavesBy(devicePrefix+"*"), cameByOther(devicePrefix+"*"), resets(), connection(invalid), countedDrop(DropInvalid))
+	u.add(isTCP(), connection(invalid), cameBy(devicePrefix+"*"), leavesByOther(devicePrefix+"*"), countedDrop(DropInvalid))
+	u.add(resets(), connection(invalid), leavesBy(devicePrefix+"*"), cameByOther(devicePrefix+"*"), countedDrop(DropInvalid))
 	own := chain{name: "unknown-here", kind: filterChain, hook: input, priority: -350}
-	own.add(cameBy(devicePrefix+"*"), isTCP(), connection(invalid), countedDrop(DropInvalid))
+	own.add(isTCP(), connection(invalid), cameBy(devicePrefix+"*"), countedDrop(DropInvalid))
 	t.chains = append(t.chains, u, own)
 }
 

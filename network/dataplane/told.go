@@ -11,15 +11,16 @@ import (
 // from the start. So the peer is told of what is mapped, and not where that leads to.
 func toldChain(g Gateway, ends []*endSets) chain {
 	told := chain{name: "told", kind: filterChain, hook: prerouting, priority: afterDestinations}
+	told.add(cameByOther(g.Tunnel), accept())
 	for _, d := range doorsOf(g) { // which may lead to a pod
 		if !g.maps(d.At.Addr()) {
-			told.add(cameBy(g.Tunnel), destinationIs(d.To, d.UDP), translated(), accept())
+			told.add(destinationIs(d.To, d.UDP), translated(), accept())
 		}
 	}
 	for _, s := range ends {
-		told.add(cameBy(g.Tunnel), sourceIn(s.peer), destinationIn(s.pods), setMark(answerMark))
+		told.add(sourceIn(s.peer), destinationIn(s.pods), setMark(answerMark))
 		if len(g.Mapped) > 0 {
-			told.add(cameBy(g.Tunnel), sourceIn(s.peer), noted(mappedBits, mappedMask, false), setMark(answerMark))
+			told.add(noted(mappedBits, mappedMask, false), sourceIn(s.peer), setMark(answerMark))
 		}
 	}
 	return told
@@ -52,7 +53,7 @@ func hopsChain(g Gateway) chain {
 	hops := chain{name: "hops", kind: filterChain, hook: postrouting, priority: afterSources}
 	for _, v4 := range families {
 		from := placeOf(v4, true)
-		hops.add(cameBy(g.Tunnel), leavesBy(insideName), tooFar(v4), from.becomes(single(beyondSource(v4))), accept())
+		hops.add(tooFar(v4), cameBy(g.Tunnel), leavesBy(insideName), from.becomes(single(beyondSource(v4))), accept())
 		hops.add(tooFar(v4), from.becomes(single(errorSource(v4))))
 	}
 	return hops
