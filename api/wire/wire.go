@@ -29,6 +29,13 @@ const (
 	maxCPU    = int64(1) << 50
 )
 
+// Errors of calls to which the program has said nothing, and of which it may not have
+// heard.
+var (
+	ErrUnreached = errors.New("it cannot be reached")
+	ErrLate      = errors.New("it does not answer in time")
+)
+
 // ErrNonsense is what the errors of Amounts wrap.
 var ErrNonsense = errors.New("the answer is nonsense")
 

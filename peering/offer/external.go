@@ -32,8 +32,9 @@ const (
 
 // External is the connection to a program of this cluster's owner that decides within
 // what is free. All methods may be called from any goroutine. ReadResources ends with
-// its context; its error is shown to the owner, and says the same while it has the same
-// cause. The others return at once.
+// its context; its error is shown to the owner, says the same while it has the same
+// cause, and wraps wire.ErrUnreached or wire.ErrLate if the program has said nothing. The
+// others return at once.
 type External interface {
 	// ReadResources asks what a consumer may have.
 	ReadResources(ctx context.Context, request *wire.ReadResourcesRequest) (*wire.ReadResourcesResponse, error)
@@ -138,11 +139,13 @@ func (e *external) ask(ctx context.Context, c Consumer, r Resources) (amounts, e
 		Cluster: &wire.Cluster{Id: c.ClusterID, Tenant: c.Tenant, Labels: c.Labels},
 		Used:    r.usedByAll().texts(), Free: amountsOf(r.Free).texts(),
 	})
-	if err != nil && bounded.Err() != nil {
+	if errors.Is(err, wire.ErrLate) || err != nil && bounded.Err() != nil {
 		e.tooSlow(c.ClusterID)
 		return nil, errResting
 	}
-	e.answered(c.ClusterID)
+	if !errors.Is(err, wire.ErrUnreached) {
+		e.answered(c.ClusterID)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -2,15 +2,18 @@ package offer
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/api/meta"
+	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -25,10 +28,12 @@ type owner struct {
 	path   string
 	answer atomic.Pointer[map[string]string]
 	hang   atomic.Bool
+	asked  atomic.Int64
 	server *grpc.Server
 }
 
 func (o *owner) ReadResources(ctx context.Context, _ *wire.ReadResourcesRequest) (*wire.ReadResourcesResponse, error) {
+	o.asked.Add(1)
 	if o.hang.Load() {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -187,6 +192,59 @@ func TestOwnersReader(t *testing.T) {
 	w.becomes("it grants more than there is", "True/Bounded", 8000)
 	if _, message := w.said(); !strings.HasSuffix(message, "cpu, example.com/moon, memory") {
 		t.Errorf("more than there is: %q", message)
+	}
+}
+
+// TestOwnersReaderHangsForAll holds that many who ask a program at once, which answers none
+// of them, are no answer to each other: nobody asks it for a while then.
+func TestOwnersReaderHangsForAll(t *testing.T) {
+	o := &owner{t: t, path: filepath.Join(t.TempDir(), "s")}
+	o.says(cpu, "2", memory, "30")
+	o.starts()
+	t.Cleanup(func() { o.server.Stop() })
+	c, err := reader.New(reader.Options{Address: "unix://" + o.path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	now := testingclock.NewFakeClock(time.Now())
+	e := newExternal(&fakeReader{answer: inUse()}, c, now, func(string) {})
+	reads := func(i int) (reason string) {
+		r, err := e.Read(t.Context(), Consumer{ClusterID: fmt.Sprint("id-", i)})
+		if err != nil || r.External == nil {
+			return fmt.Sprint(err)
+		}
+		return r.External.Reason
+	}
+	const crowd = 2 * maxSilent
+	for i := range crowd {
+		if got := reads(i); got != v1alpha1.ReasonReady {
+			t.Fatal(got)
+		}
+	}
+	o.hang.Store(true)
+	for wave := range 2 { // those of the second are asked in no rest of their own
+		var all sync.WaitGroup
+		for i := range crowd {
+			all.Go(func() {
+				if got := reads(i); got != v1alpha1.ReasonLastAnswer {
+					t.Errorf("it hangs, wave %d: %s", wave, got)
+				}
+			})
+		}
+		all.Wait()
+		asked := o.asked.Load()
+		for i := range 100 {
+			reads(crowd + i)
+		}
+		if n := o.asked.Load() - asked; n > 0 {
+			t.Errorf("a program that answers nobody is asked %d times more", n)
+		}
+		now.Step(readAgain)
+	}
+	o.hang.Store(false)
+	if got := reads(0); got != v1alpha1.ReasonReady {
+		t.Errorf("it has healed: %s", got)
 	}
 }
 

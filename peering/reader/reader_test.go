@@ -212,6 +212,9 @@ func TestSubscription(t *testing.T) {
 		c.Remove("nobody hears") // never waits
 	}
 	_, _ = s.serve(t, "unix", path)
+	if got := <-heard; got != "" {
+		t.Errorf("after a subscription that was lost: heard %q, want everyone", got)
+	}
 	hears("milan", "milan")
 	cancel()
 	if err := <-ended; err != nil {
