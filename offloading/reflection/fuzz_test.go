@@ -119,19 +119,26 @@ func opens(s *networkingv1.NetworkPolicySpec, closed []networkingv1.PolicyType) 
 	return ""
 }
 
-// FuzzAnswer: what a provider says against a Secret reaches nobody in its own words.
+// FuzzAnswer: what a provider says against an object reaches nobody in its own words.
 func FuzzAnswer(f *testing.F) {
 	f.Add("Refused", "s3cret", "x", int64(0))
 	f.Add("NameTaken", "\x1b[2J", strings.Repeat("n", 300), int64(0))
+	f.Add("Unaddressed", "", "", int64(0))
 	f.Add("", "", "", int64(1))
 	f.Fuzz(func(t *testing.T, reason, message, name string, observed int64) {
-		home := v1alpha1.HomeObject{Kind: "Secret", Namespace: "shop", Name: "registry"}
-		s := &v1alpha1.ShadowObject{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ShadowObjectName(home)}}
-		s.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: observed}}
-		got := answer("Secret", s)
-		s.Status.Conditions[0].Message = ""
-		if got != answer("Secret", s) || len(got.told) > 300 || observed != 0 && got.told != "" {
-			t.Fatalf("says %q", got.told)
+		for _, kind := range []string{kindSecret, kindConfigMap, kindService, kindSlice, kindIngress, kindBudget, kindPolicy} {
+			for _, status := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionStatus(name)} {
+				s := &v1alpha1.ShadowObject{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ShadowObjectName(v1alpha1.HomeObject{Kind: kind, Namespace: "shop", Name: "registry"})}}
+				s.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAccepted, Status: status, Reason: reason, Message: message, ObservedGeneration: observed}}
+				got := answer(kind, s)
+				s.Status.Conditions[0].Message = ""
+				if got != answer(kind, s) || len(got.told) > 350 || observed != 0 && got.told != "" {
+					t.Fatalf("%s: says %q", kind, got.told)
+				}
+				if status != metav1.ConditionFalse && (status != metav1.ConditionTrue || otherwise[reason].kind != kind) && got != (verdict{}) {
+					t.Fatalf("%s: %s/%s counts as an answer: %+v", kind, status, reason, got)
+				}
+			}
 		}
 	})
 }
