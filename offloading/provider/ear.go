@@ -3,6 +3,7 @@ package provider
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -26,10 +28,11 @@ import (
 )
 
 const (
-	// sweepEvery is how often it is looked after namespaces without pods and old warnings.
+	// sweepEvery is how often it is looked after namespaces without unready pods and old
+	// warnings.
 	sweepEvery = time.Minute
-	// maxSpaces are the namespaces of one tenant that are listened in: each is a watch, and
-	// API servers answer those of events from their database.
+	// maxSpaces are the namespaces of one tenant that are listened in at a time: each is a
+	// watch, and API servers answer those of events from their database.
 	maxSpaces = 64
 )
 
@@ -37,10 +40,12 @@ const (
 //
 // +kubebuilder:rbac:groups="",resources=events,verbs=list;watch,roleName=pelago-manager-mapped
 
-// ear hears of warnings about pods: of the events of mapped namespaces in which there are
-// pods of ours, those of type Warning about pods. It watches one namespace at a time, as
-// API servers keep events of all others from a watch only by reading them, and as this
-// program has no right to see those. Of each tenant it watches the first ones.
+// ear hears of warnings about pods: of the events of mapped namespaces in which pods of
+// ours are not ready, those of type Warning about pods. It watches one namespace at a
+// time, as API servers keep events of all others from a watch only by reading them, and as
+// this program has no right to see those. Of each tenant it watches the first ones, and
+// says in the log when there are more. What was warned of before a watch began is heard
+// as well, as long as the API server keeps it.
 type ear struct {
 	cache  cache.Cache
 	direct client.WithWatch
@@ -51,11 +56,12 @@ type ear struct {
 	mu     sync.Mutex
 	spaces map[string]*space
 	came   int
+	told   map[string]bool // tenants of whom the log says that more namespaces wait
 	done   sync.WaitGroup
 }
 
-// space is a mapped namespace that had a pod when it was last looked. It is listened in
-// if it has a stop, else it waits for a place.
+// space is a mapped namespace that had an unready pod when it was last looked. It is
+// listened in if it has a stop, else it waits for a place.
 type space struct {
 	tenant string
 	came   int // orders those of all tenants
@@ -72,7 +78,7 @@ func newEar(mgr ctrl.Manager, b *book, c clock.PassiveClock) (*ear, error) {
 	}
 	e := &ear{
 		cache: mgr.GetCache(), direct: direct, book: b, clock: c,
-		heard: make(chan event.GenericEvent), spaces: map[string]*space{},
+		heard: make(chan event.GenericEvent), spaces: map[string]*space{}, told: map[string]bool{},
 	}
 	if err := mgr.Add(e); err != nil {
 		return nil, fmt.Errorf("adding the watch of events: %w", err)
@@ -115,7 +121,8 @@ func (e *ear) Start(ctx context.Context) error {
 	}
 }
 
-// follow opens namespaces with the first pod in them, and forgets pods that are gone.
+// follow opens namespaces with the first unready pod in them, and forgets pods that are
+// gone.
 func (e *ear) follow(ctx context.Context) toolscache.ResourceEventHandler {
 	open := func(obj any) {
 		if pod, ok := obj.(*corev1.Pod); ok {
@@ -136,29 +143,51 @@ func (e *ear) follow(ctx context.Context) toolscache.ResourceEventHandler {
 	}
 }
 
-// open listens in the namespace of a pod, if both are a tenant's.
+// waits says whether a pod may have something to be told of: it is not ready, and has not
+// ended.
+func waits(pod *corev1.Pod) bool {
+	_, unready := unreadySince(pod)
+	return unready && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+}
+
+// open listens in the namespace of a pod that is not ready, if both are a tenant's. The
+// namespace may have been another tenant's before.
 func (e *ear) open(ctx context.Context, pod *corev1.Pod) {
-	if _, err := keyOf(pod); err != nil {
+	if _, err := keyOf(pod); err != nil || !waits(pod) {
 		return
 	}
+	tenant := pod.Labels[v1alpha1.LabelTenant]
+	known := func() bool {
+		s := e.spaces[pod.Namespace]
+		return s != nil && s.tenant == tenant
+	}
 	e.mu.Lock()
-	_, known := e.spaces[pod.Namespace]
+	done := known()
 	e.mu.Unlock()
-	if known {
+	if done {
 		return
 	}
 	n := &corev1.Namespace{}
-	if err := e.cache.Get(ctx, client.ObjectKey{Name: pod.Namespace}, n); err != nil || !mappedFor(n, pod.Labels[v1alpha1.LabelTenant]) {
+	if err := e.cache.Get(ctx, client.ObjectKey{Name: pod.Namespace}, n); err != nil || !mappedFor(n, tenant) {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if _, known := e.spaces[n.Name]; known || ctx.Err() != nil {
+	if known() || ctx.Err() != nil {
 		return
 	}
+	e.close(n.Name)
 	e.came++
-	e.spaces[n.Name] = &space{tenant: n.Labels[v1alpha1.LabelTenant], came: e.came}
+	e.spaces[n.Name] = &space{tenant: tenant, came: e.came}
 	e.begin(ctx)
+}
+
+// close listens in a namespace no more. The caller holds the lock.
+func (e *ear) close(name string) {
+	if s := e.spaces[name]; s != nil && s.stop != nil {
+		s.stop()
+	}
+	delete(e.spaces, name)
 }
 
 // begin listens where there is a place. The caller holds the lock.
@@ -195,25 +224,40 @@ func mappedFor(n *corev1.Namespace, tenant string) bool {
 	return n.Labels[v1alpha1.LabelTenant] == tenant && n.Labels[v1alpha1.LabelHomeNamespace] != ""
 }
 
-// sweep ends listening where no pod is left, which makes room for others, and forgets
-// what is old.
+// sweep ends listening where no pod is unready any more, which makes room for others,
+// forgets what is old, and says of whom there are too many.
 func (e *ear) sweep(ctx context.Context) {
 	e.book.sweep(e.clock.Now())
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for name, s := range e.spaces {
+	for name := range e.spaces {
 		list := &corev1.PodList{}
-		err := e.cache.List(ctx, list, client.InNamespace(name), client.HasLabels{v1alpha1.LabelTenant, v1alpha1.LabelHomeUID},
-			client.Limit(1), client.UnsafeDisableDeepCopy)
-		if err != nil || len(list.Items) > 0 {
-			continue
+		err := e.cache.List(ctx, list, client.InNamespace(name), client.HasLabels{v1alpha1.LabelTenant, v1alpha1.LabelHomeUID}, client.UnsafeDisableDeepCopy)
+		if err == nil && !slices.ContainsFunc(list.Items, func(pod corev1.Pod) bool { return waits(&pod) }) {
+			e.close(name)
 		}
-		if s.stop != nil {
-			s.stop()
-		}
-		delete(e.spaces, name)
 	}
 	e.begin(ctx)
+	e.tell(ctx)
+}
+
+// tell says in the log of which tenants namespaces wait for a place, once as long as that
+// is so. The caller holds the lock.
+func (e *ear) tell(ctx context.Context) {
+	waiting := map[string]int{}
+	for _, s := range e.spaces {
+		if s.stop == nil {
+			waiting[s.tenant]++
+		}
+	}
+	for tenant, n := range waiting {
+		if !e.told[tenant] {
+			log.FromContext(ctx).Info("a tenant has more namespaces with pods that are not ready than this cluster listens in: of the pods in the others it is told no warnings",
+				"tenant", tenant, "listened in", maxSpaces, "others", n)
+		}
+		e.told[tenant] = true
+	}
+	maps.DeleteFunc(e.told, func(tenant string, _ bool) bool { return waiting[tenant] == 0 })
 }
 
 // listen follows the warnings of a tenant's namespace until ctx ends. What fails is tried again, ever

@@ -6,11 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -336,8 +339,18 @@ func TestEar(t *testing.T) {
 
 	e.sweep(t.Context())
 	if !listening() {
-		t.Error("it does not listen any more though there is a pod")
+		t.Error("it does not listen any more though there is a pod that is not ready")
 	}
+	ready := func(s corev1.ConditionStatus) {
+		t.Helper()
+		pod := b.pod()
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: s, LastTransitionTime: metav1.Now()}}
+		b.must(b.c.Status().Update(t.Context(), pod))
+	}
+	ready(corev1.ConditionTrue)
+	b.wait("nobody to listen where all is well", func() bool { e.sweep(t.Context()); return !listening() })
+	ready(corev1.ConditionFalse)
+	b.wait("it to listen where it is not", listening)
 	b.must(b.c.Delete(t.Context(), b.get(b.uid)))
 	b.settle()
 	b.wait("the pod to be forgotten", func() bool { return len(e.book.of(pod.UID)) == 0 })
@@ -345,4 +358,45 @@ func TestEar(t *testing.T) {
 	b.shadowPod(corev1.RestartPolicyAlways)
 	b.settle()
 	b.wait("it to listen again", listening)
+
+	// The namespace is mapped for another tenant before anybody has looked.
+	pod = b.pod()
+	n := &corev1.Namespace{}
+	b.must(b.c.Get(t.Context(), client.ObjectKey{Name: b.space}, n))
+	n.Labels[v1alpha1.LabelTenant] = "oslo"
+	b.must(b.c.Update(t.Context(), n))
+	next := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: b.space, Name: "next",
+		Labels: map[string]string{v1alpha1.LabelTenant: "oslo", v1alpha1.LabelHomeUID: "uid-of-next"}}, Spec: pod.Spec}
+	next.Spec.NodeName = ""
+	b.must(b.c.Create(t.Context(), next))
+	b.event(next, "Warning", "Failed", "of the next tenant's")
+	b.wait("the next tenant's warning", func() bool {
+		next.Labels["touched"] = fmt.Sprint(time.Now().UnixNano()) // a pod changes as it starts
+		b.must(b.c.Update(t.Context(), next))
+		return len(e.book.of(next.UID)) == 1
+	})
+}
+
+// TestEarTells: the log says once of whom more is to be heard than is listened to.
+func TestEarTells(t *testing.T) {
+	var said []string
+	ctx := log.IntoContext(t.Context(), funcr.New(func(_, line string) { said = append(said, line) }, funcr.Options{}))
+	e := &ear{spaces: map[string]*space{}, told: map[string]bool{}}
+	for i, tenant := range []string{"rome", "rome", "oslo"} {
+		e.spaces[fmt.Sprint("space-", i)] = &space{tenant: tenant}
+	}
+	e.spaces["space-2"].stop = func() {}
+	e.tell(ctx)
+	e.tell(ctx)
+	if len(said) != 1 || !strings.Contains(said[0], `"tenant"="rome"`) || !strings.Contains(said[0], `"others"=2`) {
+		t.Errorf("says %q", said)
+	}
+	e.close("space-0")
+	e.close("space-1")
+	e.tell(ctx)
+	e.spaces["space-0"] = &space{tenant: "rome"}
+	e.tell(ctx)
+	if len(said) != 2 {
+		t.Errorf("then says %q", said)
+	}
 }
