@@ -81,6 +81,9 @@ const (
 	// AnnotationReflected on objects that a provider makes for a tenant names the labels and
 	// annotations that came from home, as label:KEY and annotation:KEY.
 	AnnotationReflected = "pelago.dev/reflected"
+	// AnnotationPlace on such objects is NAMESPACE/NAME of the one that was made: with another
+	// place it is somebody's copy, and not Pelago's.
+	AnnotationPlace = "pelago.dev/place"
 
 	// AnnotationTokens on ShadowPods is "true" if the pod expects tokens of home in the Secret
 	// TokenSecret.

@@ -90,7 +90,7 @@ func TestAllTravels(t *testing.T) {
 	gone := func(when string) {
 		t.Helper()
 		w.send("registry") // it is seen to be gone
-		if w.shadow("registry") != nil || w.made("registry") != nil || len(w.consumer.notes.of) != 0 {
+		if w.shadow("registry") != nil || w.made("registry") != nil || w.consumer.notes.count() != 0 {
 			t.Errorf("%s: it stays, or is remembered", when)
 		}
 	}

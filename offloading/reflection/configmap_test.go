@@ -78,7 +78,7 @@ func TestConfigMapTravels(t *testing.T) {
 	pod := w.readsMaps("web", false, "app")
 	w.both("app")
 	made := w.madeMap("app")
-	if made == nil || made.Data["a"] != "1" || made.Labels["app"] != "" || made.Labels["kubernetes.io/x"] != "" || len(made.Annotations) > 0 ||
+	if made == nil || made.Data["a"] != "1" || made.Labels["app"] != "" || made.Labels["kubernetes.io/x"] != "" || len(made.Annotations) != 1 ||
 		!owned(made, w.name, w.home) || w.answer("app") != "True/Ready" {
 		t.Fatalf("%+v %s", made, w.answer("app"))
 	}
@@ -137,7 +137,7 @@ func TestConfigMapTravels(t *testing.T) {
 	w.both("app")
 	w.clock.Step(grace)
 	w.both("app")
-	if w.send("app"); w.shadow("app") != nil || w.madeMap("app") != nil || len(w.consumer.notes.of)+len(w.provider.notes.of) != 0 {
+	if w.send("app"); w.shadow("app") != nil || w.madeMap("app") != nil || w.consumer.notes.count()+w.provider.notes.count() != 0 {
 		t.Error("it stays though no pod refers to it")
 	}
 	if w.told("") != 0 {

@@ -64,6 +64,7 @@ type note struct {
 	read     time.Time
 	unwanted time.Time
 	missing  time.Time
+	barred   time.Time // since when this cluster does not let us read it, or mint it
 	renew    time.Time // of tokens that were sent
 	minted   minted
 	told     string
@@ -187,7 +188,7 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 // left forgets what is remembered of a provider that there is no connection to any more.
 func (r *consumer) left(peering string) {
 	if _, ok := r.fleet.Peer(peering); !ok {
-		r.notes.forgetAll(func(key types.NamespacedName) bool { return strings.HasPrefix(key.Namespace, peering+"/") })
+		r.notes.forgetAll(func(namespace string) bool { return strings.HasPrefix(namespace, peering+"/") })
 	}
 }
 
@@ -261,7 +262,9 @@ func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind c
 	}
 	if f.tokens {
 		n.read = f.now
-		return f, r.tokens(ctx, f, want.pods[0], n)
+		err := r.tokens(ctx, f, want.pods[0], n)
+		n.bar(f)
+		return f, err
 	}
 	terms, err := r.terms(ctx, peering, kind, home.Namespace)
 	if err != nil {
@@ -276,6 +279,7 @@ func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind c
 	n.read, n.known = f.now, known{}
 	r.waits.met(want.pods, f.now)
 	err = r.read(ctx, f, peering, kind, home, want.ruled)
+	n.bar(f)
 	f.known.terms, f.known.pods = terms, pods
 	switch {
 	case f.found != absent || !kind.Referred:
@@ -302,6 +306,18 @@ func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind c
 		f.text, f.over = "", fmt.Sprintf("%d objects of this tenant are there, or would be, and no more go onward; so that others have room", r.share)
 	}
 	return f, err
+}
+
+// bar notes for how long this cluster has not let us do something.
+func (n *note) bar(f *facts) {
+	switch {
+	case f.barred == "":
+		n.barred = time.Time{}
+	case n.barred.IsZero() || n.barred.After(f.now):
+		n.barred = f.now
+	default:
+		f.barredFor = f.now.Sub(n.barred)
+	}
 }
 
 // offloaded says whether objects of a namespace may travel.
@@ -341,7 +357,8 @@ func (r *consumer) read(ctx context.Context, f *facts, peering string, kind cont
 		}
 	case apierrors.IsNotFound(err):
 		f.found = absent
-	case apierrors.IsForbidden(err): // the right comes with the label, or a moment later
+	case apierrors.IsForbidden(err):
+		f.barred = "read it"
 	default:
 		return plain("reading the object", err)
 	}

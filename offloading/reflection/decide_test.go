@@ -89,7 +89,7 @@ func TestJudge(t *testing.T) {
 	here := place{name: "shop-rome"}
 	secret := func(edit ...func(*corev1.Secret)) client.Object {
 		s := pullSecret("shop-rome", "registry", "a")
-		s.Labels = map[string]string{v1alpha1.LabelManagedBy: manager, v1alpha1.LabelTenant: "rome", v1alpha1.LabelHomeNamespace: "shop"}
+		mark(s, "rome", "shop")
 		for _, e := range edit {
 			e(s)
 		}
@@ -121,6 +121,9 @@ func TestJudge(t *testing.T) {
 		{"another key by hand", claim{shadow: shadowOf(home, good), place: here, have: secret(func(s *corev1.Secret) { s.Data["x"] = nil })}, "patch", "Ready", nil},
 		{"another type takes a new one", claim{shadow: shadowOf(home, text(cfgType, cfgKey, login("a"))), place: here, have: secret()}, "replace", "Ready", nil},
 		{"so does one made immutable", claim{shadow: shadowOf(home, good), place: here, have: secret(func(s *corev1.Secret) { s.Immutable = new(true) })}, "replace", "Ready", nil},
+		{"what an earlier build made", claim{shadow: shadowOf(home, good), place: here, have: secret(func(s *corev1.Secret) { s.Annotations = nil })}, "patch", "Ready", nil},
+		{"somebody's copy of another one of ours", claim{shadow: shadowOf(home, good), place: here, have: secret(func(s *corev1.Secret) { s.Annotations[v1alpha1.AnnotationPlace] = "shop-rome/other" })}, "", "NameTaken", nil},
+		{"which is not taken away either", claim{shadow: shadowOf(home, text(tokenType, "a", nil)), place: here, have: secret(func(s *corev1.Secret) { s.Annotations[v1alpha1.AnnotationPlace] = "elsewhere/registry" })}, "", "Refused", nil},
 		{"a foreign one", claim{shadow: shadowOf(home, good), place: here, have: pullSecret("shop-rome", "registry", "a")}, "", "NameTaken", nil},
 		{"another tenant's", claim{shadow: shadowOf(home, good), place: here, have: secret(label(v1alpha1.LabelTenant, "oslo"))}, "", "NameTaken", nil},
 		{"of another namespace at home", claim{shadow: shadowOf(home, good), place: here, have: secret(label(v1alpha1.LabelHomeNamespace, "x"))}, "", "NameTaken", nil},
@@ -151,7 +154,7 @@ func TestJudge(t *testing.T) {
 		if diff := cmp.Diff(c.remove, got.remove); diff != "" {
 			t.Errorf("%s: removes %s", c.reason, diff)
 		}
-		if got.want != nil && (len(got.want.GetAnnotations()) > 0 || got.want.GetNamespace() != "shop-rome" || got.want.GetName() != "registry") {
+		if got.want != nil && (len(got.want.GetAnnotations()) != 1 || got.want.GetAnnotations()[v1alpha1.AnnotationPlace] != "shop-rome/registry" || got.want.GetNamespace() != "shop-rome" || got.want.GetName() != "registry") {
 			t.Errorf("%s: makes %s/%s", c.reason, got.want.GetNamespace(), got.want.GetName())
 		}
 	}

@@ -103,9 +103,10 @@ func podsOf(pods []*corev1.Pod) (sum uint64) {
 // listed this is so only if all were.
 func compare(n *notes[note], peering, namespace, kind string, versions map[string]string, all bool, at time.Time) []reconcile.Request {
 	var changed []reconcile.Request
-	n.change(func(key types.NamespacedName, v note) note {
-		name, of := strings.CutPrefix(key.Name, kind+"/")
-		if !of || key.Namespace != peering+"/"+namespace || v.known.version == "" {
+	where := peering + "/" + namespace
+	n.change(where, func(key string, v note) note {
+		name, of := strings.CutPrefix(key, kind+"/")
+		if !of || v.known.version == "" {
 			return v
 		}
 		switch version, there := versions[name]; {
@@ -115,7 +116,7 @@ func compare(n *notes[note], peering, namespace, kind string, versions map[strin
 			}
 		case there || all:
 			v.known = known{}
-			changed = append(changed, reconcile.Request{NamespacedName: key})
+			changed = append(changed, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: where, Name: key}})
 		}
 		return v
 	})

@@ -145,7 +145,7 @@ func TestSentByRule(t *testing.T) {
 			t.Errorf("%s: %d reads, %d of metadata, and %q; want %d, %d and %q", c.reason, w.reads, w.names, got, c.reads, c.names, c.want)
 		}
 	}
-	if w.send("registry"); len(w.consumer.notes.of) != 0 {
+	if w.send("registry"); w.consumer.notes.count() != 0 {
 		t.Error("something is remembered for ever")
 	}
 }

@@ -50,7 +50,7 @@ func TestLeft(t *testing.T) {
 		if w.take("registry"); (w.made("registry") != nil) != c.stays || w.provided != c.reads {
 			t.Errorf("%s: it stays %t, after %d reads; want %t and %d", c.reason, w.made("registry") != nil, w.provided, c.stays, c.reads)
 		}
-		if len(w.provider.notes.of) != 0 {
+		if w.provider.notes.count() != 0 {
 			t.Errorf("%s: something is remembered for ever", c.reason)
 		}
 	}

@@ -10,76 +10,86 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// notes remembers something of each request. All of it may be lost: it spaces out and
-// saves requests, and the sweeper finds what was forgotten.
+// notes remembers something of each request, by namespace and name. All of it may be lost:
+// it spaces out and saves requests, and the sweeper finds what was forgotten. Whoever is
+// called by a method must not come back here.
 type notes[V any] struct {
 	mu sync.Mutex
-	of map[types.NamespacedName]V
+	of map[string]map[string]V
 }
 
-func newNotes[V any]() *notes[V] { return &notes[V]{of: map[types.NamespacedName]V{}} }
+func newNotes[V any]() *notes[V] { return &notes[V]{of: map[string]map[string]V{}} }
 
 func (n *notes[V]) get(key types.NamespacedName) V {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.of[key]
+	return n.of[key.Namespace][key.Name]
 }
 
 func (n *notes[V]) set(key types.NamespacedName, v V) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.of[key] = v
+	n.put(key, func(V) V { return v })
 }
 
-// put remembers what do makes of what is remembered now. It must not come back here.
+// put remembers what do makes of what is remembered now.
 func (n *notes[V]) put(key types.NamespacedName, do func(V) V) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.of[key] = do(n.of[key])
+	if n.of[key.Namespace] == nil {
+		n.of[key.Namespace] = map[string]V{}
+	}
+	n.of[key.Namespace][key.Name] = do(n.of[key.Namespace][key.Name])
 }
 
 func (n *notes[V]) forget(key types.NamespacedName) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.of, key)
+	if delete(n.of[key.Namespace], key.Name); len(n.of[key.Namespace]) == 0 {
+		delete(n.of, key.Namespace)
+	}
 }
 
 // find lists the requests that are picked by what is remembered of them.
 func (n *notes[V]) find(pick func(V) bool) []types.NamespacedName {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	var all []types.NamespacedName
-	for key, v := range n.of {
+	n.each(func(key types.NamespacedName, v V) {
 		if pick(v) {
 			all = append(all, key)
 		}
-	}
+	})
 	return all
 }
 
-// each calls with all that is remembered. It must not come back here.
+// each calls with all that is remembered.
 func (n *notes[V]) each(call func(types.NamespacedName, V)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for key, v := range n.of {
-		call(key, v)
+	for namespace, of := range n.of {
+		for name, v := range of {
+			call(types.NamespacedName{Namespace: namespace, Name: name}, v)
+		}
 	}
 }
 
-// change puts what do says in the place of what is remembered. It must not come back here.
-func (n *notes[V]) change(do func(types.NamespacedName, V) V) {
+// count is of how many requests something is remembered.
+func (n *notes[V]) count() (all int) {
+	n.each(func(types.NamespacedName, V) { all++ })
+	return all
+}
+
+// change puts what do says in the place of what is remembered of a namespace.
+func (n *notes[V]) change(namespace string, do func(name string, v V) V) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for key, v := range n.of {
-		n.of[key] = do(key, v)
+	for name, v := range n.of[namespace] {
+		n.of[namespace][name] = do(name, v)
 	}
 }
 
-// forgetAll forgets all requests that are picked.
-func (n *notes[V]) forgetAll(pick func(types.NamespacedName) bool) {
+// forgetAll forgets all requests of namespaces that are picked.
+func (n *notes[V]) forgetAll(pick func(namespace string) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	maps.DeleteFunc(n.of, func(key types.NamespacedName, _ V) bool { return pick(key) })
+	maps.DeleteFunc(n.of, func(namespace string, _ map[string]V) bool { return pick(namespace) })
 }
 
 // A consumer decides when its ShadowObjects change, but not how often this cluster works

@@ -23,11 +23,11 @@ func TestNotesOfPeeringsThatAreGone(t *testing.T) {
 			r.notes.set(at(peering, v1alpha1.HomeObject{Kind: kindSecret, Namespace: namespace, Name: "key"}).NamespacedName, note{told: "x"})
 		}
 	}
-	if r.left("milan-2"); len(r.notes.of) != 4 {
-		t.Errorf("%d notes are left of two providers", len(r.notes.of))
+	if r.left("milan-2"); r.notes.count() != 4 {
+		t.Errorf("%d notes are left of two providers", r.notes.count())
 	}
 	r.left("milan")
-	if len(r.notes.of) != 2 || r.notes.get(at("milan-2", v1alpha1.HomeObject{Kind: kindSecret, Namespace: "shop", Name: "key"}).NamespacedName).told == "" {
+	if r.notes.count() != 2 || r.notes.get(at("milan-2", v1alpha1.HomeObject{Kind: kindSecret, Namespace: "shop", Name: "key"}).NamespacedName).told == "" {
 		t.Errorf("left of the other provider: %v", r.notes.of)
 	}
 }

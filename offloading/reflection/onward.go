@@ -51,9 +51,13 @@ func goesBy(slice, n client.Object) bool {
 	return copied(slice) || !madeByUs(slice)
 }
 
-// copied says whether an object has the labels of the Service that it was made of, by this
-// cluster's own controllers: what Pelago's among them say is not so of it.
+// copied says whether an object has the labels of another one, so that what Pelago's among
+// them say is not so of it: of the Service that it was made of, by this cluster's own
+// controllers, or of what is in another place, by somebody who wanted one more like that.
 func copied(o client.Object) bool {
+	if place, told := o.GetAnnotations()[v1alpha1.AnnotationPlace]; told && place != client.ObjectKeyFromObject(o).String() {
+		return true
+	}
 	return strings.HasSuffix(o.GetLabels()[discoveryv1.LabelManagedBy], "-controller.k8s.io")
 }
 

@@ -75,7 +75,7 @@ func TestPolicyTravels(t *testing.T) {
 	if got == nil {
 		t.Fatalf("it is not there: %s", w.answer("web"))
 	}
-	if diff := cmp.Diff(want.Spec, got.Spec); diff != "" || got.Labels["team"] != "" || len(got.Annotations) > 0 {
+	if diff := cmp.Diff(want.Spec, got.Spec); diff != "" || got.Labels["team"] != "" || len(got.Annotations) != 1 {
 		t.Errorf("%v %v %s", got.Labels, got.Annotations, diff)
 	}
 	before := w.writes

@@ -104,9 +104,9 @@ func judge(c claim) deed {
 	if reason, message := unserved(c, want); reason != "" {
 		return refuse(reason, message)
 	}
-	mark(want, c.tenant, home.Namespace)
 	want.SetNamespace(c.place.name)
 	want.SetName(home.Name)
+	mark(want, c.tenant, home.Namespace)
 	d.want, d.reason = want, v1alpha1.ReasonReady
 	d.lacks, d.lacking = c.kind.Lacks(c.shadow.Spec.Object, c.rules)
 	switch {
@@ -143,14 +143,20 @@ func badHome(s *v1alpha1.ShadowObject) string {
 	return ""
 }
 
-// mark labels an object as made here for a tenant's namespace at home.
+// mark says on an object that it was made here, where it is, for a tenant's namespace at
+// home.
 func mark(o client.Object, tenant, home string) {
-	labels := o.GetLabels()
+	labels, annotations := o.GetLabels(), o.GetAnnotations()
 	if labels == nil {
 		labels = map[string]string{}
 	}
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
 	labels[v1alpha1.LabelManagedBy], labels[v1alpha1.LabelTenant], labels[v1alpha1.LabelHomeNamespace] = manager, tenant, home
+	annotations[v1alpha1.AnnotationPlace] = client.ObjectKeyFromObject(o).String()
 	o.SetLabels(labels)
+	o.SetAnnotations(annotations)
 }
 
 // owned says whether an object was made here for a tenant's namespace at home.

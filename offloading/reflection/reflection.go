@@ -186,7 +186,8 @@ func registerShower(mgr ctrl.Manager, r *consumer) error {
 func registerProvider(mgr ctrl.Manager, o Options, m *meter) error {
 	pace := newPacer(o.Clock)
 	r := &provider{client: mgr.GetClient(), live: mgr.GetAPIReader(), clock: o.Clock, allowed: o.Allowed, nameServers: o.NameServers, domain: o.Domain, tunnels: o.Tunnels, meter: m, notes: newNotes[made](), pace: pace}
-	w := &watcher{client: mgr.GetClient(), pace: pace}
+	forgotten := make(chan event.TypedGenericEvent[reconcile.Request])
+	w := &watcher{client: mgr.GetClient(), pace: pace, sweep: wakeBy(forgotten)}
 	b := ctrl.NewControllerManagedBy(mgr).Named("shadow-object-provider").
 		WatchesMetadata(&v1alpha1.ShadowObject{}, w.shadows(r.notes)).
 		WatchesMetadata(&corev1.Service{}, w.services(r.notes)).
@@ -206,6 +207,7 @@ func registerProvider(mgr ctrl.Manager, o Options, m *meter) error {
 	s := &sweeper{client: mgr.GetClient(), live: mgr.GetAPIReader()}
 	return ctrl.NewControllerManagedBy(mgr).Named("shadow-object-sweeper").
 		For(&corev1.Namespace{}, builder.WithPredicates(mappedHere())).
+		WatchesRawSource(source.TypedChannel(forgotten, sweepLater)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 2, RateLimiter: newLimiter()}).
 		Complete(s)
 }

@@ -20,8 +20,9 @@ const (
 	rereadEvery = time.Minute
 	// watchedEvery is the same for kinds that are watched.
 	watchedEvery = 10 * time.Minute
-	// rightsRetry is when is tried again what this cluster did not let us read yet.
-	rightsRetry = 5 * time.Second
+	// rightsRetry is when is tried again what this cluster did not let us do yet, rightsMost the
+	// same if it has not for long, and rightsTold when that is told.
+	rightsRetry, rightsMost, rightsTold = 5 * time.Second, 5 * time.Minute, time.Minute
 	// At most soonerBurst objects that are not there are looked for again soon at once, and soonerRate
 	// a second; others with the next look, so that pods which need what is nowhere cost no more.
 	soonerBurst, soonerRate = 100, 20
@@ -69,7 +70,10 @@ type facts struct {
 	// there and stay; the others were minted now. Both are due at renew.
 	tokens, fresh bool
 	renew         time.Time
-	early         time.Duration // until they may be minted again; nothing is decided before
+	// barred is what this cluster does not let us do, if so, that long.
+	barred    string
+	barredFor time.Duration
+	early     time.Duration // until they may be minted again; nothing is decided before
 }
 
 // plan is what to do at the provider, and what to tell the owner of the object and the pods.
@@ -100,7 +104,7 @@ func decide(f facts) plan {
 	case !f.wanted:
 		return plan{remove: true}
 	case !f.offloaded || f.found == unread: // what is there stays
-		return plan{again: rightsRetry}
+		return f.unread()
 	case f.found == absent:
 		return plan{remove: f.stays() != nil, verdict: verdict{told: "there is no such " + f.kind + " in this namespace"}, again: f.sought()}
 	case f.over != "": // what is there stays
@@ -118,6 +122,16 @@ func decide(f facts) plan {
 	verdict := answer(f.kind, f.there)
 	verdict.told = cmp.Or(verdict.told, f.cut)
 	return plan{change: change, verdict: verdict, again: f.again()}
+}
+
+// unread is what is decided about an object that may not be read yet: rights come with the
+// namespace, or a moment later, and are told of if they do not.
+func (f facts) unread() plan {
+	if !f.offloaded || f.barredFor < rightsTold {
+		return plan{again: rightsRetry}
+	}
+	return plan{again: min(f.barredFor, rightsMost), verdict: verdict{told: "this cluster does not let Pelago " + f.barred +
+		"; see that nothing takes away Pelago's RoleBindings in this namespace"}}
 }
 
 // stays is what is there, if it was not deleted.

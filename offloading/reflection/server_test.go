@@ -70,7 +70,7 @@ func TestTravels(t *testing.T) {
 	if w.shadow("registry") != nil || w.made("registry") != nil {
 		t.Fatal("it stays though no pod names it")
 	}
-	if w.send("registry"); len(w.consumer.notes.of)+len(w.provider.notes.of) != 0 {
+	if w.send("registry"); w.consumer.notes.count()+w.provider.notes.count() != 0 {
 		t.Error("something is remembered for ever")
 	}
 	if w.told("") != 0 {
@@ -273,53 +273,6 @@ func TestForeignNamespaces(t *testing.T) {
 			t.Error("it stays in a namespace that is only kept")
 		}
 	})
-}
-
-// TestWithoutNotice: who takes metadata away, or holds a ShadowObject for ever, gets
-// no Secret by it.
-func TestWithoutNotice(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	make := func() {
-		s := shadowOf(w.of("registry"), text(jsonType, jsonKey, login("s3cret")))
-		s.Namespace, s.Finalizers = w.TenantNamespace(), []string{"example.org/held"}
-		w.create(s)
-		w.take("registry")
-		if w.made("registry") == nil {
-			t.Fatal("not made")
-		}
-	}
-	let := func() {
-		s := w.shadow("registry")
-		s.Finalizers = nil
-		if err := w.raw.Update(ctx, s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	make()
-	if err := w.raw.Delete(ctx, w.shadow("registry")); err != nil {
-		t.Fatal(err)
-	}
-	w.restart()
-	w.take("registry")
-	if w.made("registry") != nil {
-		t.Error("held by a finalizer")
-	}
-	let()
-	w.take("registry")
-	make()
-	if err := w.raw.Delete(ctx, w.shadow("registry")); err != nil {
-		t.Fatal(err)
-	}
-	let()
-	w.restart() // gone while nobody looked
-	w.take("registry")
-	foreign := pullSecret(w.remote, "foreign", "x")
-	w.create(foreign)
-	w.sweep()
-	if w.made("registry") != nil || w.made("foreign") == nil {
-		t.Error("the sweeper leaves what is ours, or takes what is not")
-	}
 }
 
 // TestRestartAtEveryWrite: a life of a Secret, with a process that dies after each write.

@@ -10,14 +10,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/offloading/content"
 )
 
 const (
-	// sweepEvery is how often a mapped namespace is swept.
-	sweepEvery = 10 * time.Minute
+	// sweepEvery is how often a mapped namespace is swept, sweepSoon when it is at a tenant's
+	// instance: once in that time at most, whatever the tenant does meanwhile.
+	sweepEvery, sweepSoon = 10 * time.Minute, 30 * time.Second
 	// sweepPage is how many objects are listed at once, without their content, and
 	// sweepPages how many lists one sweep reads.
 	sweepPage, sweepPages = 500, 20
@@ -28,6 +32,13 @@ const (
 type sweeper struct {
 	client client.Client
 	live   client.Reader
+}
+
+// sweepLater asks for what comes by a channel, in a while.
+var sweepLater = handler.TypedFuncs[reconcile.Request, reconcile.Request]{
+	GenericFunc: func(_ context.Context, e event.TypedGenericEvent[reconcile.Request], q queue) {
+		q.AddAfter(e.Object, sweepSoon)
+	},
 }
 
 // Reconcile sweeps one namespace.

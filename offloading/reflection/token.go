@@ -113,9 +113,14 @@ func (r *consumer) tokens(ctx context.Context, f *facts, pod *corev1.Pod, n *not
 	}
 	authority := &corev1.ConfigMap{}
 	err := r.live.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: shadow.AuthorityMap}, authority)
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) { // both come with the namespace, or a moment later
+	switch {
+	case err == nil:
+	case apierrors.IsForbidden(err):
+		f.barred = "read the ConfigMap " + shadow.AuthorityMap
 		return nil
-	} else if err != nil {
+	case apierrors.IsNotFound(err): // it comes with the namespace, or a moment later
+		return nil
+	default:
 		return plain("reading the authority of this cluster", err)
 	}
 	data := map[string][]byte{shadow.AuthorityKey: []byte(authority.Data[shadow.AuthorityKey])}
@@ -124,6 +129,7 @@ func (r *consumer) tokens(ctx context.Context, f *facts, pod *corev1.Pod, n *not
 		token, expires, err := r.mint(ctx, pod, t)
 		switch {
 		case apierrors.IsForbidden(err): // the right comes with the NamespaceOffloading, or a moment later
+			f.barred = "ask for tokens of the pod's ServiceAccount"
 			return nil
 		case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 			f.found, f.wrong = present, fmt.Sprintf("there is no ServiceAccount %s any more", pod.Spec.ServiceAccountName)

@@ -145,7 +145,7 @@ func TestTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.both(name)
-	if w.send(name); w.shadow(name) != nil || len(w.consumer.notes.of)+len(w.provider.notes.of) != 0 {
+	if w.send(name); w.shadow(name) != nil || w.consumer.notes.count()+w.provider.notes.count() != 0 {
 		t.Error("something is left of a pod that is gone")
 	}
 	w.await("the token dies with the pod", func() bool { return !w.review(next.Data["token-0"]).Authenticated })
@@ -255,6 +255,40 @@ func TestTokensSpaced(t *testing.T) {
 	w.clock.Step(mintMost)
 	if w.both(name); w.made(name) == nil {
 		t.Errorf("not made when the provider takes it: %s", w.answer(name))
+	}
+}
+
+// TestTokensForbidden: who takes away the right to mint tokens is told so on the pod, once,
+// and is asked ever more seldom, until the right is there.
+func TestTokensForbidden(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	pod, name := w.podWithTokens(v1alpha1.TokensAllow)
+	w.shadowPod(pod, true)
+	w.fail = func(verb string, obj client.Object) error {
+		if verb == "token" {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts/token"}, obj.GetName(), errors.New("s3cret"))
+		}
+		return nil
+	}
+	told := func() int { return w.told("does not let Pelago ask for tokens of the pod's ServiceAccount") }
+	for range 5 {
+		if res := w.send(name); res.RequeueAfter > 2*rightsRetry || told() > 0 {
+			t.Fatalf("told at once, or looked at after %s", res.RequeueAfter)
+		}
+		w.clock.Step(rightsRetry)
+	}
+	w.clock.Step(rightsTold)
+	if w.send(name); told() != 1 {
+		t.Error("not told once")
+	}
+	w.clock.Step(10 * rightsMost)
+	if res := w.send(name); res.RequeueAfter < rightsMost/2 || res.RequeueAfter > 2*rightsMost {
+		t.Errorf("looked at after %s", res.RequeueAfter)
+	}
+	w.fail = nil
+	if w.both(name); w.made(name) == nil {
+		t.Error("not made though it is allowed now")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -38,6 +39,8 @@ func mappedHere() predicate.Predicate {
 type watcher struct {
 	client client.Reader // the cache, which holds metadata only
 	pace   *pacer
+	// sweep asks for a mapped namespace to be swept.
+	sweep func(context.Context, reconcile.Request)
 }
 
 func (w *watcher) add(obj client.Object, q queue) { w.addAfter(obj, 0, q) }
@@ -74,7 +77,30 @@ func (w *watcher) shadows(of *notes[made]) handler.EventHandler {
 				part(b, q)
 			}
 		},
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { w.add(e.Object, q) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
+			if of.get(client.ObjectKeyFromObject(e.Object)).kind == "" {
+				w.forgotten(ctx, e.Object)
+			}
+			w.add(e.Object, q)
+		},
+	}
+}
+
+// forgotten has the namespaces of a tenant swept of whose ShadowObject, which has gone,
+// nobody remembers what was made for it: this program has begun a moment ago.
+func (w *watcher) forgotten(ctx context.Context, s client.Object) {
+	tenant, ok := strings.CutPrefix(s.GetNamespace(), v1alpha1.TenantNamespacePrefix)
+	if _, number := v1alpha1.ShadowObjectOf(s.GetName()); !ok || number > 0 {
+		return
+	}
+	list := &corev1.NamespaceList{}
+	if err := w.client.List(ctx, list, client.MatchingLabels{v1alpha1.LabelTenant: tenant}, client.UnsafeDisableDeepCopy); err != nil {
+		return // the cache is not there yet: all are swept then
+	}
+	for i := range list.Items {
+		if mappedFor(&list.Items[i]) == tenant {
+			w.sweep(ctx, reconcile.Request{NamespacedName: types.NamespacedName{Name: list.Items[i].Name}})
+		}
 	}
 }
 

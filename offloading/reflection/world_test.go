@@ -240,6 +240,11 @@ func newWorld(t *testing.T) *world {
 		SubResourceCreate: func(ctx context.Context, c client.Client, sub string, obj, made client.Object, opts ...client.SubResourceCreateOption) error {
 			if sub == "token" {
 				w.minted++
+				if w.fail != nil {
+					if err := w.fail("token", obj); err != nil {
+						return err
+					}
+				}
 			}
 			return c.SubResource(sub).Create(ctx, obj, made, opts...)
 		},
