@@ -96,12 +96,14 @@ func reflection(t *testing.T, c *continuum) {
 	if err := c.Clients["rome"].Delete(t.Context(), passing); err != nil {
 		t.Fatal(err)
 	}
+	ruled := s.ruled(t)
 	settings.Data["app.conf"] = "depth=4\n"
 	if err := c.Clients["rome"].Update(t.Context(), settings); err != nil {
 		t.Fatal(err)
 	}
 	s.fresh(t)
 	s.eventually(t, 4*time.Minute, "the pod sees the change", logs("depth=4")) // a kubelet looks every minute or so
+	ruled()
 	t.Run("unreferenced", func(t *testing.T) {
 		s.eventually(t, 3*time.Minute, "what no pod refers to any more is gone", func() error {
 			if _, err := get[corev1.ConfigMap](c, "milan", there, "passing"); !apierrors.IsNotFound(err) {
@@ -110,6 +112,64 @@ func reflection(t *testing.T, c *continuum) {
 			return nil
 		})
 	})
+}
+
+// ruled holds that ConfigMaps that a rule picks by a label travel without a pod that refers to
+// them and others do not, and that one whose name an object of milan's owner has leaves that
+// as it is and says so on itself. It takes the label off the one that travels; gone waits
+// until that is not at milan any more.
+func (s shop) ruled(t *testing.T) (gone func()) {
+	t.Helper()
+	there, named := s.name+"-rome", func(name, travels string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Name: name, Labels: map[string]string{"travels": travels}}
+	}
+	theirs := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: there, Name: "taken"}, Data: map[string]string{"of": "milan"}}
+	if err := s.Clients["milan"].Create(t.Context(), theirs); err != nil {
+		t.Fatal(err)
+	}
+	labelled := &corev1.ConfigMap{ObjectMeta: named("labelled", "yes"), Data: map[string]string{"of": "rome"}}
+	for _, m := range []*corev1.ConfigMap{labelled, {ObjectMeta: named("plain", "no")}, {ObjectMeta: named("taken", "yes"), Data: map[string]string{"of": "rome"}}} {
+		s.create(t, m)
+	}
+	o, err := s.offloading()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := o.DeepCopy()
+	o.Spec.Reflection = []v1alpha1.ReflectionRule{{Kind: "ConfigMap", Policy: v1alpha1.ReflectAll, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"travels": "yes"}}}}
+	if err := s.Clients[s.cluster].Patch(t.Context(), o, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually(t, offloadLimit, "milan has what the rule picks", func() error {
+		_, err := get[corev1.ConfigMap](s.continuum, "milan", there, "labelled")
+		return err
+	})
+	s.eventually(t, offloadLimit, "home is told whose name is taken", func() error {
+		out, err := s.kubectl(t, "get", "events", "--field-selector", "reason=NotReflected,involvedObject.name=taken", "-o", "custom-columns=SAYS:.message")
+		if err == nil && !strings.Contains(out, "the provider has a ConfigMap of this name that is not this cluster's") {
+			err = fmt.Errorf("the events are\n%s", out)
+		}
+		return err
+	})
+	if is, err := get[corev1.ConfigMap](s.continuum, "milan", there, "taken"); err != nil || is.UID != theirs.UID || is.ResourceVersion != theirs.ResourceVersion {
+		t.Errorf("an object of milan's owner was touched: %+v, %v", is, err)
+	}
+	if _, err := get[corev1.ConfigMap](s.continuum, "milan", there, "plain"); !apierrors.IsNotFound(err) {
+		t.Errorf("a ConfigMap at milan that no rule picks: %v, want none", err)
+	}
+	labelled.Labels["travels"] = "no"
+	if err := s.Clients[s.cluster].Update(t.Context(), labelled); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		s.eventually(t, 4*time.Minute, "what the rule picks no more is gone from milan", func() error {
+			if _, err := get[corev1.ConfigMap](s.continuum, "milan", there, "labelled"); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("it is there: %v", err)
+			}
+			return nil
+		})
+	}
 }
 
 // fresh holds that pods which are made right after a ConfigMap that they read has changed, or beside one
