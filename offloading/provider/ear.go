@@ -28,8 +28,7 @@ import (
 )
 
 const (
-	// sweepEvery is how often it is looked after namespaces without unready pods and old
-	// warnings.
+	// sweepEvery is how often it is looked after namespaces without pods and old warnings.
 	sweepEvery = time.Minute
 	// maxSpaces are the namespaces of one tenant that are listened in at a time: each is a
 	// watch, and API servers answer those of events from their database.
@@ -41,7 +40,7 @@ const (
 // +kubebuilder:rbac:groups="",resources=events,verbs=list;watch,roleName=pelago-manager-mapped
 
 // ear hears of warnings about pods: of the events of mapped namespaces in which pods of
-// ours are not ready, those of type Warning about pods. It watches one namespace at a
+// ours were not ready, those of type Warning about pods. It watches one namespace at a
 // time, as API servers keep events of all others from a watch only by reading them, and as
 // this program has no right to see those. Of each tenant it watches the first ones, and
 // says in the log when there are more. What was warned of before a watch began is heard
@@ -60,8 +59,8 @@ type ear struct {
 	done   sync.WaitGroup
 }
 
-// space is a mapped namespace that had an unready pod when it was last looked. It is
-// listened in if it has a stop, else it waits for a place.
+// space is a mapped namespace that had an unready pod, and has pods still. It is listened in
+// if it has a stop, else it waits for a place.
 type space struct {
 	tenant string
 	came   int // orders those of all tenants
@@ -224,16 +223,18 @@ func mappedFor(n *corev1.Namespace, tenant string) bool {
 	return n.Labels[v1alpha1.LabelTenant] == tenant && n.Labels[v1alpha1.LabelHomeNamespace] != ""
 }
 
-// sweep ends listening where no pod is unready any more, which makes room for others,
-// forgets what is old, and says of whom there are too many.
+// sweep ends listening where no pod is left, and where none is unready if others wait for
+// the place; forgets what is old, and says of whom there are too many.
 func (e *ear) sweep(ctx context.Context) {
 	e.book.sweep(e.clock.Now())
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for name := range e.spaces {
+	waiting := e.waiting()
+	for name, s := range e.spaces {
 		list := &corev1.PodList{}
 		err := e.cache.List(ctx, list, client.InNamespace(name), client.HasLabels{v1alpha1.LabelTenant, v1alpha1.LabelHomeUID}, client.UnsafeDisableDeepCopy)
-		if err == nil && !slices.ContainsFunc(list.Items, func(pod corev1.Pod) bool { return waits(&pod) }) {
+		needed := slices.ContainsFunc(list.Items, func(pod corev1.Pod) bool { return waits(&pod) })
+		if err == nil && (len(list.Items) == 0 || !needed && waiting[s.tenant] > 0) {
 			e.close(name)
 		}
 	}
@@ -241,15 +242,21 @@ func (e *ear) sweep(ctx context.Context) {
 	e.tell(ctx)
 }
 
+// waiting is how many namespaces of each tenant wait for a place. The caller holds the lock.
+func (e *ear) waiting() map[string]int {
+	all := map[string]int{}
+	for _, s := range e.spaces {
+		if s.stop == nil {
+			all[s.tenant]++
+		}
+	}
+	return all
+}
+
 // tell says in the log of which tenants namespaces wait for a place, once as long as that
 // is so. The caller holds the lock.
 func (e *ear) tell(ctx context.Context) {
-	waiting := map[string]int{}
-	for _, s := range e.spaces {
-		if s.stop == nil {
-			waiting[s.tenant]++
-		}
-	}
+	waiting := e.waiting()
 	for tenant, n := range waiting {
 		if !e.told[tenant] {
 			log.FromContext(ctx).Info("a tenant has more namespaces with pods that are not ready than this cluster listens in: of the pods in the others it is told no warnings",

@@ -348,7 +348,20 @@ func TestEar(t *testing.T) {
 		b.must(b.c.Status().Update(t.Context(), pod))
 	}
 	ready(corev1.ConditionTrue)
-	b.wait("nobody to listen where all is well", func() bool { e.sweep(t.Context()); return !listening() })
+	b.wait("the pod to be seen ready", func() bool {
+		seen := &corev1.Pod{}
+		b.must(e.cache.Get(t.Context(), client.ObjectKeyFromObject(pod), seen))
+		return !waits(seen)
+	})
+	if e.sweep(t.Context()); !listening() {
+		t.Error("it listens no more where all is well, though nobody wants the place")
+	}
+	e.mu.Lock()
+	e.spaces["wants-the-place"] = &space{tenant: b.tenant}
+	e.mu.Unlock()
+	if e.sweep(t.Context()); listening() {
+		t.Error("it listens where all is well, and another namespace wants the place")
+	}
 	ready(corev1.ConditionFalse)
 	b.wait("it to listen where it is not", listening)
 	b.must(b.c.Delete(t.Context(), b.get(b.uid)))
