@@ -2,12 +2,15 @@ package reflection
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -19,8 +22,8 @@ import (
 )
 
 const (
-	// sweepEvery is how often a mapped namespace is swept, sweepSoon when it is at a tenant's
-	// instance: once in that time at most, whatever the tenant does meanwhile.
+	// sweepEvery is how often a mapped namespace is swept, and sweepSoon when all of a tenant
+	// are at its instance: once in that time at most, whatever it does meanwhile.
 	sweepEvery, sweepSoon = 10 * time.Minute, 30 * time.Second
 	// sweepPage is how many objects are listed at once, without their content, and
 	// sweepPages how many lists one sweep reads.
@@ -28,7 +31,7 @@ const (
 )
 
 // sweeper removes objects whose ShadowObject went while nobody looked. Its requests are
-// mapped namespaces.
+// mapped namespaces, by their names, and all of a tenant, by the namespace of that.
 type sweeper struct {
 	client client.Client
 	live   client.Reader
@@ -41,8 +44,29 @@ var sweepLater = handler.TypedFuncs[reconcile.Request, reconcile.Request]{
 	},
 }
 
-// Reconcile sweeps one namespace.
+// Reconcile sweeps one namespace, or those of a tenant.
 func (r *sweeper) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	if req.Namespace == "" {
+		return r.one(ctx, req)
+	}
+	tenant, ok := strings.CutPrefix(req.Namespace, v1alpha1.TenantNamespacePrefix)
+	if !ok {
+		return ctrl.Result{}, nil
+	}
+	list := &corev1.NamespaceList{}
+	if err := r.client.List(ctx, list, client.MatchingLabels{v1alpha1.LabelTenant: tenant}, client.UnsafeDisableDeepCopy); err != nil {
+		return ctrl.Result{}, fmt.Errorf("listing the namespaces of a tenant: %w", err)
+	}
+	var errs []error
+	for i := range list.Items {
+		_, err := r.one(ctx, reconcile.Request{NamespacedName: types.NamespacedName{Name: list.Items[i].Name}})
+		errs = append(errs, err)
+	}
+	return ctrl.Result{}, errors.Join(errs...)
+}
+
+// one sweeps one namespace.
+func (r *sweeper) one(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	n := &corev1.Namespace{}

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -39,7 +38,7 @@ func mappedHere() predicate.Predicate {
 type watcher struct {
 	client client.Reader // the cache, which holds metadata only
 	pace   *pacer
-	// sweep asks for a mapped namespace to be swept.
+	// sweep asks for all namespaces of a tenant to be swept, named by its own.
 	sweep func(context.Context, reconcile.Request)
 }
 
@@ -89,18 +88,8 @@ func (w *watcher) shadows(of *notes[made]) handler.EventHandler {
 // forgotten has the namespaces of a tenant swept of whose ShadowObject, which has gone,
 // nobody remembers what was made for it: this program has begun a moment ago.
 func (w *watcher) forgotten(ctx context.Context, s client.Object) {
-	tenant, ok := strings.CutPrefix(s.GetNamespace(), v1alpha1.TenantNamespacePrefix)
-	if _, number := v1alpha1.ShadowObjectOf(s.GetName()); !ok || number > 0 {
-		return
-	}
-	list := &corev1.NamespaceList{}
-	if err := w.client.List(ctx, list, client.MatchingLabels{v1alpha1.LabelTenant: tenant}, client.UnsafeDisableDeepCopy); err != nil {
-		return // the cache is not there yet: all are swept then
-	}
-	for i := range list.Items {
-		if mappedFor(&list.Items[i]) == tenant {
-			w.sweep(ctx, reconcile.Request{NamespacedName: types.NamespacedName{Name: list.Items[i].Name}})
-		}
+	if _, number := v1alpha1.ShadowObjectOf(s.GetName()); number == 0 {
+		w.sweep(ctx, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: s.GetNamespace()}})
 	}
 }
 

@@ -78,7 +78,7 @@ const (
 )
 
 // ownSteps matches the cluster tests with steps of their own.
-const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestNetworkMatrix|TestNetworkIPv6|TestNetworkFamilies|TestNetworkPlugin|TestMixedClusters|TestSkew|TestSharding|TestTransit|TestDirect|TestOnward|TestInBand|TestInBandFar|TestTorture)$"
+const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestNetworkMatrix|TestNetworkIPv6|TestNetworkFamilies|TestNetworkPlugin|TestMixedClusters|TestSkew|TestSharding|TestHollowMany|TestTransit|TestDirect|TestOnward|TestInBand|TestInBandFar|TestTorture)$"
 
 // silence begins what tests of the network's faults have measured.
 const silence = "longest silence "
@@ -181,6 +181,10 @@ var steps = []step{
 		name: "sharding", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes"},
 		proves:  "one consumer and twenty providers: whichever way the leading manager ends, another goes on and nothing is lost",
 		command: goTest("-v", "-timeout", "30m", "-run", "^TestSharding$", "./test"), env: cluster, goTest: true, show: "limit: ", limit: 31 * time.Minute,
+	}, {
+		name: "hollow-many", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes"},
+		proves:  "a sandbox has five hundred nodes and ten thousand pods, whose starts and Leases are in time",
+		command: goTest("-v", "-timeout", "25m", "-run", "^TestHollowMany$", "./test"), env: cluster, goTest: true, show: "hollow: ", limit: 26 * time.Minute,
 	}, {
 		name: "transit", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
 		proves:  "pods at two providers of the same addresses reach each other through home, by IPv4 and by IPv6",
