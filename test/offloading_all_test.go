@@ -308,6 +308,13 @@ func deadNodeOfProvider(t *testing.T, c *continuum) {
 	node := twin.Spec.NodeName
 	c.Run(t, "node", "stop", "milan", node)
 	t.Cleanup(func() { c.Run(t, "node", "start", "milan", node) })
+	s.eventually(t, patience, "home takes it for not ready", func() error {
+		pod, err := get[corev1.Pod](c, "rome", s.name, "survivor")
+		if err == nil && isReady(pod) == nil {
+			err = errors.New("it is ready")
+		}
+		return err
+	})
 	s.eventually(t, 15*time.Minute, "it runs on another node of milan", func() error {
 		var list corev1.PodList
 		if err := c.Clients["milan"].List(context.Background(), &list, client.MatchingLabels{v1alpha1.LabelHomeUID: string(home.UID)}); err != nil {

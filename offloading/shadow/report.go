@@ -43,7 +43,11 @@ func Report(status *corev1.PodStatus, replaced int32, names ...string) (string, 
 		Resources:          keepResources(status.Resources),
 		AllocatedResources: keepList(status.AllocatedResources),
 	}
+	lost := nodeLost(status)
 	for _, c := range status.Conditions {
+		if lost && c.Type == corev1.ContainersReady {
+			c.Status, c.Reason, c.Message = corev1.ConditionFalse, reasonNodeNotReady, "the node on which the pod runs does not answer, so whether the containers are ready is not known"
+		}
 		if told[c.Type] && condition(r.Conditions, c.Type) == nil {
 			r.Conditions = append(r.Conditions, keepCondition(c))
 		}
@@ -65,6 +69,16 @@ func Report(status *corev1.PodStatus, replaced int32, names ...string) (string, 
 		}
 	}
 	return "", fmt.Errorf("writing the pod's status: larger than %d bytes", maxStatusText)
+}
+
+// reasonNodeNotReady is why a pod is not ready of whose containers that is not known.
+const reasonNodeNotReady = "NodeNotReady"
+
+// nodeLost says whether the pod's node does not answer: the node controller takes Ready away,
+// without a word, and leaves the rest as the kubelet has said it last.
+func nodeLost(status *corev1.PodStatus) bool {
+	c := condition(status.Conditions, corev1.PodReady)
+	return c != nil && c.Status == corev1.ConditionFalse && c.Reason == "" && isTrue(status.Conditions, corev1.ContainersReady)
 }
 
 // nothing are the ways in which the JSON of a status says that there is nothing. None of

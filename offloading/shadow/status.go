@@ -221,8 +221,8 @@ func conditions(home *corev1.Pod, phase corev1.PodPhase, reported []corev1.PodCo
 	}
 	containers := corev1.PodCondition{Type: corev1.ContainersReady, Status: corev1.ConditionFalse, Reason: "ContainersNotReady", Message: "the provider has not reported ready containers"}
 	for _, c := range reported {
-		if !told[c.Type] || !known(c.Status) {
-			continue
+		if !told[c.Type] || !known(c.Status) || c.Type == corev1.DisruptionTarget && !terminal(phase) {
+			continue // one that is replaced there is not disrupted here
 		}
 		c = keepCondition(c)
 		if c.Type == corev1.ContainersReady {

@@ -279,6 +279,39 @@ func TestStatusPhase(t *testing.T) {
 	}
 }
 
+// TestNodeLost: the node controller takes Ready away from the pods of a node that does not
+// answer, and nothing else, and gives it back; so does home. That such a pod will be made
+// anew there is no disruption of home's, before it has ended.
+func TestNodeLost(t *testing.T) {
+	home, there := atHome(), running()
+	ready := condition(there.Conditions, corev1.PodReady)
+	home.Status = next(t, home, reporting(t, home, there))
+	if !isTrue(home.Status.Conditions, corev1.PodReady) {
+		t.Fatalf("it is not ready: %s", shown(home.Status.Conditions))
+	}
+	ready.Status = corev1.ConditionFalse
+	there.Conditions = append(there.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByTaintManager"})
+	home.Status = next(t, home, reporting(t, home, there))
+	c := condition(home.Status.Conditions, corev1.PodReady)
+	if c == nil || c.Status != corev1.ConditionFalse || c.Reason != reasonNodeNotReady || condition(home.Status.Conditions, corev1.DisruptionTarget) != nil {
+		t.Errorf("on a node that does not answer: %s", shown(home.Status.Conditions))
+	}
+	gates := running()
+	shut := condition(gates.Conditions, corev1.PodReady)
+	shut.Status, shut.Reason = corev1.ConditionFalse, "ReadinessGatesNotReady"
+	if got := next(t, home, reporting(t, home, gates)); !isTrue(got.Conditions, corev1.PodReady) {
+		t.Errorf("a gate of the provider's own shuts home's pod: %s", shown(got.Conditions))
+	}
+	condition(there.Conditions, corev1.PodReady).Status = corev1.ConditionTrue
+	if home.Status = next(t, home, reporting(t, home, there)); !isTrue(home.Status.Conditions, corev1.PodReady) {
+		t.Errorf("it is back: %s", shown(home.Status.Conditions))
+	}
+	there.Phase = corev1.PodFailed
+	if got := next(t, home, reporting(t, home, there)); !isTrue(got.Conditions, corev1.DisruptionTarget) {
+		t.Errorf("it has failed, and home does not know of what: %s", shown(got.Conditions))
+	}
+}
+
 // A pod that was lost is Failed although its last report says that it runs.
 func TestStatusOfLostPod(t *testing.T) {
 	home := atHome()
