@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bufio"
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/json"
@@ -24,10 +25,11 @@ import (
 
 	"github.com/pelago-dev/pelago/network/netns"
 	"github.com/pelago-dev/pelago/network/netnstest"
+	"github.com/pelago-dev/pelago/network/plan"
 	"github.com/pelago-dev/pelago/network/tunnel"
 )
 
-// envPart names the part that this process plays in TestIsolation, and envPartOf says what it needs for it.
+// envPart names the part of a test that this process plays, and envPartOf says what it needs for it.
 const (
 	envPart   = "PELAGO_BENCH_PART"
 	envPartOf = "PELAGO_BENCH_PART_OF"
@@ -41,6 +43,8 @@ func TestMain(m *testing.M) {
 		playAgent()
 	case "attacker":
 		playAttacker()
+	case "bare":
+		playBare()
 	}
 }
 
@@ -143,7 +147,7 @@ func partOf[T any]() (of T) {
 	return of
 }
 
-// agentTunnel is a tunnel of the victim's agent, in the namespace of the file of its number.
+// agentTunnel is a tunnel of an agent's, in the namespace of the file of its number.
 type agentTunnel struct {
 	Name          string
 	MTU           int
@@ -152,8 +156,21 @@ type agentTunnel struct {
 	Endpoints     []string
 }
 
-// playAgent holds the victim's tunnels, as its agent does.
+// openApart has the tunnels of a node in a process of their own, as its agent has.
+func openApart(t *testing.T, s *fabricSide, n *netnstest.Node, tunnels []plan.Tunnel, spaces []*os.File) *part {
+	t.Helper()
+	var of []agentTunnel
+	for _, c := range tunnels {
+		of = append(of, agentTunnel{Name: c.Config.Name, MTU: c.Config.MTU, Port: c.Config.ListenPort, Private: s.secret.Reveal(), Peer: [32]byte(c.Config.Peer), Endpoints: c.Config.Endpoints})
+	}
+	agent := play(t, "agent", of, -1, append([]*os.File{n.File}, spaces...)...)
+	agent.do("are you there?")
+	return agent
+}
+
+// playAgent holds tunnels, as an agent does.
 func playAgent() {
+	go tunnel.Thrifty(context.Background())
 	host := os.NewFile(3, "host")
 	for i, c := range partOf[[]agentTunnel]() {
 		d, err := tunnel.New(tunnel.Options{Namespace: os.NewFile(uintptr(4+i), "gateway"), Host: host, Userspace: true})

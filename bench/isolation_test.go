@@ -94,12 +94,7 @@ func newBesieged(t *testing.T) *besieged {
 	b.home.apply(t, openTunnels)
 	b.provider.apply(t, func(t *testing.T, s *fabricSide, n *netnstest.Node, tunnels []plan.Tunnel, spaces []*os.File) {
 		t.Helper()
-		var of []agentTunnel
-		for _, c := range tunnels {
-			of = append(of, agentTunnel{Name: c.Config.Name, MTU: c.Config.MTU, Port: c.Config.ListenPort, Private: s.secret.Reveal(), Peer: [32]byte(c.Config.Peer), Endpoints: c.Config.Endpoints})
-		}
-		b.agent = play(t, "agent", of, -1, append([]*os.File{n.File}, spaces...)...)
-		b.agent.do("are you there?")
+		b.agent = openApart(t, s, n, tunnels, spaces)
 	})
 	b.line = &line{name: "the other tenant", from: b.home.Nodes[b.home.gateway(t)].Pod, server: newServer(t, node.Pod)}
 	seen, ok := b.home.table.View(b.home.key, netnstest.PodAddr(43, g, 5, true))

@@ -27,21 +27,22 @@ type fabricSide struct {
 
 // fabric makes two clusters with our network, whose pods are in ranges of numbers, and returns
 // the ways between pods on the gateways' nodes and off them.
-func fabric(t *testing.T, name string, numbers ...int) []*line {
+func fabric(t *testing.T, open opener, name string, numbers ...int) []*line {
 	t.Helper()
-	lines, _ := fabricOf(t, name, numbers...)
+	lines, _ := fabricOf(t, open, name, numbers...)
 	return lines
 }
 
 // fabricOf is fabric that returns the clusters as well.
-func fabricOf(t *testing.T, name string, numbers ...int) (lines []*line, sides [2]*fabricSide) {
+func fabricOf(t *testing.T, open opener, name string, numbers ...int) (lines []*line, sides [2]*fabricSide) {
 	t.Helper()
 	world := newInternet(t)
 	for i, role := range []plan.Role{plan.Consumer, plan.Provider} {
 		sides[i] = newFabricSide(t, world, fmt.Sprintf("%s%d", name[:2], i+1), numbers[i], numbers[1-i], role)
 	}
 	for i, s := range sides {
-		s.start(t, sides[1-i])
+		s.meet(sides[1-i])
+		s.apply(t, open)
 	}
 	from, to := sides[0], sides[1]
 	g, h := from.gateway(t), to.gateway(t)
@@ -80,14 +81,7 @@ func newFabricSide(t *testing.T, world *internet, name string, number, peer int,
 	return s
 }
 
-// start limits both sides to the pods there are, as the product does, and applies the plans.
-func (s *fabricSide) start(t *testing.T, peer *fabricSide) {
-	t.Helper()
-	s.meet(peer)
-	s.apply(t, openTunnels)
-}
-
-// meet tells a side of its peer.
+// meet tells a side of its peer, and limits it to the pods there are, as the product does.
 func (s *fabricSide) meet(peer *fabricSide) {
 	p := &s.in.Peerings[0]
 	p.Peer, p.Limited = peer.secret.Public(), true

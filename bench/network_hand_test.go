@@ -1,9 +1,11 @@
 package bench
 
 import (
+	"bufio"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 
 	"github.com/google/nftables"
@@ -12,6 +14,7 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
 
+	"github.com/pelago-dev/pelago/network/netns"
 	"github.com/pelago-dev/pelago/network/netnstest"
 	"github.com/pelago-dev/pelago/network/tunnel"
 )
@@ -79,9 +82,9 @@ func byHand(t *testing.T) []*line {
 	}
 	for i, s := range sides {
 		peer := sides[1-i]
-		s.bare(t, peer, s.Nodes[0].Place, "bare", 7001, 0)
+		s.bareApart(t, peer, s.Nodes[0].Place, "bare", 7001, 0)
 		s.Nodes[0].Address("bare", fmt.Sprintf("10.99.0.%d/24", i+1))
-		s.bare(t, peer, s.gateway, "path", 7002, 1)
+		s.bareApart(t, peer, s.gateway, "path", 7002, 1)
 		s.path(peer)
 	}
 	to := sides[1]
@@ -95,27 +98,61 @@ func byHand(t *testing.T) []*line {
 	}
 }
 
-// bare makes a tunnel to the peer as the library's own program does: its device at a place, its
-// socket on the first node.
-func (s *handSide) bare(t *testing.T, peer *handSide, at *netnstest.Place, name string, port int, key int) {
-	t.Helper()
+// bareTunnel is a tunnel as the library's own program has it.
+type bareTunnel struct {
+	Name          string
+	Port          int
+	Private, Peer [32]byte
+	Endpoint      string
+}
+
+// open makes its device in one network namespace and its socket in another.
+func (b bareTunnel) open(at, host *os.File) (d *device.Device, err error) {
 	var native tun.Device
-	at.In(func() (err error) {
-		native, err = tun.CreateTUN(name, tunnelMTU)
+	if err := netns.In(at, func() (err error) {
+		native, err = tun.CreateTUN(b.Name, tunnelMTU)
 		return err
-	})
-	var d *device.Device
-	s.Nodes[0].In(func() error {
+	}); err != nil {
+		return nil, err
+	}
+	err = netns.In(host, func() error {
 		d = device.NewDevice(native, conn.NewStdNetBind(), device.NewLogger(device.LogLevelSilent, ""))
-		private, public := s.secrets[key].Reveal(), peer.secrets[key].Public()
-		if err := d.IpcSet(fmt.Sprintf("private_key=%x\nlisten_port=%d\npublic_key=%x\nendpoint=%s:%d\nallowed_ip=0.0.0.0/0\n",
-			private, port, [32]byte(public), peer.out, port)); err != nil {
+		if err := d.IpcSet(fmt.Sprintf("private_key=%x\nlisten_port=%d\npublic_key=%x\nendpoint=%s\nallowed_ip=0.0.0.0/0\n",
+			b.Private, b.Port, b.Peer, b.Endpoint)); err != nil {
 			return err
 		}
 		return d.Up()
 	})
+	return d, err
+}
+
+// playBare holds a tunnel: its socket in the namespace of the first file, its device in that of the second.
+func playBare() {
+	_, err := partOf[bareTunnel]().open(os.NewFile(4, "at"), os.NewFile(3, "host"))
+	must(err)
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		fmt.Println("here")
+	}
+}
+
+func (s *handSide) tunnelTo(peer *handSide, name string, port, key int) bareTunnel {
+	return bareTunnel{Name: name, Port: port, Private: s.secrets[key].Reveal(), Peer: [32]byte(peer.secrets[key].Public()), Endpoint: fmt.Sprintf("%s:%d", peer.out, port)}
+}
+
+// bare makes a tunnel to the peer in this process: its device at a place, its socket on the first node.
+func (s *handSide) bare(t *testing.T, peer *handSide, at *netnstest.Place, name string, port, key int) {
+	t.Helper()
+	d, err := s.tunnelTo(peer, name, port, key).open(at.File, s.Nodes[0].File)
+	at.Must(err)
 	t.Cleanup(d.Close)
 	at.Up(name, true) // now that it has its socket: it would open that where the device is
+}
+
+// bareApart is bare in a process of its own.
+func (s *handSide) bareApart(t *testing.T, peer *handSide, at *netnstest.Place, name string, port, key int) {
+	t.Helper()
+	play(t, "bare", s.tunnelTo(peer, name, port, key), -1, s.Nodes[0].File, at.File).do("are you there?")
+	at.Up(name, true)
 }
 
 // path leads pods' packets for the peer through a namespace with the tunnel, and those of the

@@ -24,10 +24,10 @@ func TestNetworkMemory(t *testing.T) {
 	usual := takes
 	takes = 8 << 10 // what servers of the test have is not what tunnels have
 	t.Cleanup(func() { takes = usual })
-	first := fabric(t, "as is", 42, 43)
+	first := fabric(t, openTunnels, "as is", 42, 43)
 	carry(t, first)
 	before, now := settled(t, first), 0
-	lines := append(fabric(t, "translated", 42, 42), fabric(t, "once more", 44, 45)...)
+	lines := append(fabric(t, openTunnels, "translated", 42, 42), fabric(t, openTunnels, "once more", 44, 45)...)
 	const tunnels = 4 // two fabrics, with two ends each
 	all := append(lines, first...)
 	most := carry(t, all) - before

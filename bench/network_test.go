@@ -2,12 +2,14 @@ package bench
 
 import (
 	"cmp"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/pelago-dev/pelago/network/netnstest"
+	"github.com/pelago-dev/pelago/network/plan"
 )
 
 // What the product promises of its paths, as parts of what a path by hand with the same
@@ -43,7 +45,8 @@ type line struct {
 
 // TestNetwork measures ways between namespaces of this machine, in turn: node to node, a
 // bare tunnel, a path made by hand with the hops that ours has and nothing else, and ours, with
-// and without translation, on the gateways' nodes and off them. All tunnels are in this process.
+// and without translation, on the gateways' nodes and off them. Each end of a tunnel is a process of its own, as on
+// the machines of two clusters: by hand one that does what the library's own program does, ours as an agent does.
 // A round takes each way a few tens of milliseconds, forward and backward in turn, and ratios are
 // medians of those of the rounds: what the machine does meanwhile falls on both sides of them. The
 // path by hand is there twice: how its two differ is how far to trust the rest.
@@ -55,8 +58,11 @@ func TestNetwork(t *testing.T) {
 		again.name += again1
 		lines = append(lines, &again)
 	}
-	lines = append(lines, fabric(t, "as is", 42, 43)...)
-	lines = append(lines, fabric(t, "translated", 42, 42)...)
+	apart := func(t *testing.T, s *fabricSide, n *netnstest.Node, tunnels []plan.Tunnel, spaces []*os.File) {
+		openApart(t, s, n, tunnels, spaces)
+	}
+	lines = append(lines, fabric(t, apart, "as is", 42, 43)...)
+	lines = append(lines, fabric(t, apart, "translated", 42, 42)...)
 	// What is compared is neighbours.
 	slices.SortStableFunc(lines, func(a, b *line) int { return cmp.Compare(a.place(), b.place()) })
 	for _, l := range lines {

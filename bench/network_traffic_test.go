@@ -29,7 +29,7 @@ const (
 // tells more than throughput of a machine that does something else as well.
 func TestNetworkTraffic(t *testing.T) {
 	netnstest.Root(t)
-	lines, sides := fabricOf(t, "translated", 42, 42)
+	lines, sides := fabricOf(t, openTunnels, "translated", 42, 42)
 	plain := lines[0]
 	counted := *plain
 	plain.name, counted.name = "not counted", "counted"

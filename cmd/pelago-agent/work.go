@@ -20,6 +20,7 @@ import (
 	"github.com/pelago-dev/pelago/network/agent"
 	"github.com/pelago-dev/pelago/network/dns"
 	"github.com/pelago-dev/pelago/network/holder"
+	"github.com/pelago-dev/pelago/network/tunnel"
 )
 
 const (
@@ -63,6 +64,7 @@ func work(ctx context.Context, s settings, follows bool) error {
 	ctx, orphaned := context.WithCancelCause(ctx)
 	go func() { orphaned(keeper.Wait()) }()
 	group, inner := errgroup.WithContext(ctx)
+	group.Go(func() error { tunnel.Thrifty(inner); return nil })
 	group.Go(func() error { return a.Run(inner) })
 	group.Go(func() error { return show(inner, a, config, s.address, registry, logger) })
 	err = group.Wait()
