@@ -174,11 +174,16 @@ func (c *continuum) damaged(t *testing.T, damages ...damage) {
 	}
 }
 
-// testNetwork runs "pelago test network", which is to end with a code, and returns what it says
-// of each way.
+// testNetwork is testWays with milan alone.
 func (c *continuum) testNetwork(t *testing.T, code int, args ...string) []reach.Result {
 	t.Helper()
-	r := c.TryPelago(t, "rome", append([]string{"test", "network", "milan", "-o", "json"}, args...)...)
+	return c.testWays(t, code, append([]string{"milan"}, args...)...)
+}
+
+// testWays runs "pelago test network", which is to end with a code, and returns what it says of each way.
+func (c *continuum) testWays(t *testing.T, code int, args ...string) []reach.Result {
+	t.Helper()
+	r := c.TryPelago(t, "rome", append([]string{"test", "network", "-o", "json"}, args...)...)
 	var said struct{ Paths []reach.Result }
 	err := json.Unmarshal([]byte(r.Out), &said)
 	const least = 10 // ways there are between two pods
