@@ -63,14 +63,15 @@ func testVitals(t *testing.T, w *world) {
 		&rbacv1.ClusterRoleBinding{ObjectMeta: meta("", "read-metrics"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "read-metrics"},
 			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: reader.Namespace, Name: reader.Name}}},
 	)
-	var text string
+	var text, token string
 	until(t, "metrics are shown to whom the cluster allows it", 2*netnstest.Patience, func() (ok bool) {
 		request := &authenticationv1.TokenRequest{} // a refusal is remembered by token
 		if err := w.rome.api.Client(t).SubResource("token").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: reader}, request); err != nil {
 			t.Fatal(err)
 		}
 		var status int
-		status, text = get(t, n, "/metrics", request.Status.Token)
+		token = request.Status.Token
+		status, text = get(t, n, "/metrics", token)
 		return status == http.StatusOK
 	})
 	for _, want := range []string{
@@ -89,4 +90,8 @@ func testVitals(t *testing.T, w *world) {
 			t.Errorf("there is no %s in:\n%s", want, regexp.MustCompile("(?m)^pelago.*").FindAllString(text, -1))
 		}
 	}
+	until(t, "who has little to do does it on one processor", 2*netnstest.Patience, func() bool {
+		_, text := get(t, n, "/metrics", token)
+		return regexp.MustCompile("(?m)^go_sched_gomaxprocs_threads 1$").MatchString(text)
+	})
 }
