@@ -43,7 +43,10 @@ func (p *processors) look(used float64) (changed bool) {
 // Thrifty has this process run Go on as few processors as its work needs, until ctx ends, and on no more than it
 // does when this is called; then it gives all of these back. It is for a process whose work is tunnels in userspace: others gain
 // nothing, and lose some of what they do beside each other until more is noticed, a tenth of a second later.
-func Thrifty(ctx context.Context) {
+func Thrifty(ctx context.Context) { thrifty(ctx, spent) }
+
+// thrifty is Thrifty by what spent says of how long this process has kept processors busy.
+func thrifty(ctx context.Context, spent func() time.Duration) {
 	p := processors{now: 1, most: runtime.GOMAXPROCS(0)}
 	runtime.GOMAXPROCS(p.now)
 	defer runtime.GOMAXPROCS(p.most)

@@ -2,8 +2,10 @@ package tunnel
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -41,31 +43,51 @@ func TestProcessors(t *testing.T) {
 	}
 }
 
-// TestThrifty has this process work, rest and be left alone.
+// TestThrifty has this process be said to work and to rest, and then left alone.
 func TestThrifty(t *testing.T) {
 	const most = 2
 	was := runtime.GOMAXPROCS(most)
 	defer runtime.GOMAXPROCS(was)
 	ctx, end := context.WithCancel(t.Context())
 	over := make(chan struct{})
-	go func() { defer close(over); Thrifty(ctx) }()
-	becomes := func(what string, want func(n int) bool, work bool) {
-		t.Helper()
-		for until := time.Now().Add(patience); !want(runtime.GOMAXPROCS(0)); {
-			if time.Now().After(until) {
-				t.Fatalf("%s: Go runs on %d of %d processors", what, runtime.GOMAXPROCS(0), most)
+	var busy atomic.Bool
+	var sum time.Duration
+	last := time.Now()
+	go func() {
+		defer close(over)
+		thrifty(ctx, func() time.Duration {
+			now := time.Now()
+			if busy.Load() {
+				sum += now.Sub(last)
 			}
-			if !work {
-				time.Sleep(lookEvery / 10)
-			}
-		}
+			last = now
+			return sum
+		})
+	}()
+	for _, work := range []bool{false, true, false} {
+		busy.Store(work)
+		want := map[bool]int{false: 1, true: most}[work]
+		await(t, fmt.Sprintf("busy %t, Go runs on %d processors", work, want), patience, func() bool { return runtime.GOMAXPROCS(0) == want })
 	}
-	becomes("at rest", func(n int) bool { return n == 1 }, false)
-	becomes("at work", func(n int) bool { return n > 1 }, true)
-	becomes("at rest again", func(n int) bool { return n == 1 }, false)
 	end()
 	<-over
 	if n := runtime.GOMAXPROCS(0); n != most {
 		t.Errorf("left alone Go runs on %d processors, want %d as before", n, most)
 	}
+}
+
+// TestSpent holds that work is counted, and waiting is not.
+func TestSpent(t *testing.T) {
+	const long = 50 * time.Millisecond
+	await(t, "waiting is not counted", patience, func() bool { // what other tests have left may work meanwhile
+		began := spent()
+		wait(long)
+		return spent()-began < long/2
+	})
+	began := spent()
+	await(t, "work is counted", patience, func() bool {
+		for end := time.Now().Add(time.Millisecond); time.Now().Before(end); {
+		}
+		return spent()-began > long
+	})
 }
