@@ -158,8 +158,9 @@ const (
 	// reasonWidth bounds what the summary says of a failure, for those who
 	// see nothing else.
 	reasonWidth = 300
-	// tellings is how much of what a test said is shown, and tellingLines how much of each.
-	tellings, tellingLines = 3, 3
+	// tellings is how much of what a test said is shown, lastTellings how much of its end, and
+	// tellingLines how much of each.
+	tellings, lastTellings, tellingLines = 3, 5, 3
 )
 
 // told matches lines in which tests say what is wrong, and dumped those with which the tests
@@ -170,7 +171,7 @@ var (
 )
 
 // reason is what a test said that says what is wrong: the last before it began to show how things
-// are, the first if it did not.
+// are, the first and the last if it did not.
 func (c *testCase) reason() []string {
 	all := slices.DeleteFunc(c.lines(), func(line string) bool {
 		return strings.TrimSpace(line) == "" || strings.HasPrefix(strings.TrimSpace(line), "--- FAIL") || strings.TrimSpace(line) == "FAIL"
@@ -191,11 +192,14 @@ func (c *testCase) reason() []string {
 	if len(parts) == 0 && len(all) > 0 {
 		parts = [][]string{all}
 	}
-	if showed >= 0 {
+	switch {
+	case showed >= 0:
 		parts = parts[max(0, len(parts)-tellings):]
+	case len(parts) > tellings+lastTellings:
+		parts = slices.Delete(parts, tellings, len(parts)-lastTellings)
 	}
 	var said []string
-	for _, part := range parts[:min(len(parts), tellings)] {
+	for _, part := range parts {
 		for _, line := range part[:min(len(part), tellingLines)] {
 			line = strings.TrimSpace(line)
 			said = append(said, line[:min(len(line), reasonWidth)])

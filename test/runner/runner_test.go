@@ -89,8 +89,8 @@ func TestReason(t *testing.T) {
 		says []string
 		want []string
 	}{
-		{"the first of many", []string{"=== RUN   TestX", "    a_test.go:1: one", "    a_test.go:2: two", "    a_test.go:3: three", "    a_test.go:4: four", "--- FAIL: TestX (0.00s)"},
-			[]string{"a_test.go:1: one", "a_test.go:2: two", "a_test.go:3: three"}},
+		{"the first and the last of many", []string{"=== RUN   TestX", "    a_test.go:1: one", "    a_test.go:2: two", "    a_test.go:3: three", "    a_test.go:4: four", "    a_test.go:5: five", "    a_test.go:6: six", "    a_test.go:7: seven", "    a_test.go:8: eight", "    a_test.go:9: nine", "--- FAIL: TestX (0.00s)"},
+			[]string{"a_test.go:1: one", "a_test.go:2: two", "a_test.go:3: three", "a_test.go:5: five", "a_test.go:6: six", "a_test.go:7: seven", "a_test.go:8: eight", "a_test.go:9: nine"}},
 		{"with how it goes on", []string{"    a_test.go:1: running x: exit status 1", "        error: no metrics", "        two", "        three"},
 			[]string{"a_test.go:1: running x: exit status 1", "error: no metrics", "two"}},
 		{"the last before a dump", []string{"    a_test.go:1: one", "    a_test.go:2: two", "    a_test.go:3: three", "    a_test.go:4: wrong", "    b_test.go:9: milan-2$ kubectl get pods", "        web", "    a_test.go:5: after"},
