@@ -303,6 +303,9 @@ func testNoVeth(t *testing.T, w *world) {
 		node.Must(node.Kernel.RouteAdd(usual))
 		defer func() { node.Must(node.Kernel.RouteDel(usual)) }()
 	}
+	for _, n := range w.rome.nodes {
+		n.Pod.Quiet()
+	}
 	node.Must(node.Kernel.LinkDel(node.Link(Device("other"))))
 	for _, v4 := range families {
 		c, _, err := node.Pod.Dial(podAt(w.rome.view, 1, 5, v4), patience)
@@ -318,6 +321,9 @@ func testNoVeth(t *testing.T, w *world) {
 }
 
 func testNoTunnel(t *testing.T, w *world) {
+	for _, n := range w.rome.nodes {
+		n.Pod.Quiet()
+	}
 	rome := w.gateway(w.rome)
 	rome.Must(rome.Kernel.LinkDel(rome.Link(tunnelName)))
 	w.set(w.rome)

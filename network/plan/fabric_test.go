@@ -424,6 +424,9 @@ func testNobody(t *testing.T, w *world) {
 	for i := range w.rome.in.Nodes {
 		w.rome.in.Nodes[i].Alive = false
 	}
+	for _, n := range w.rome.Nodes {
+		n.Pod.Quiet()
+	}
 	in := w.rome.in
 	for i, a := range w.rome.agents {
 		in.Node = w.rome.Nodes[i].Name

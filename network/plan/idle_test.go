@@ -107,8 +107,9 @@ func testIdle(t *testing.T, w *world) {
 		moves.in.Nodes[g].Alive = true
 		moves.apply(t, 1-g, g)
 		w.alive(t)
-		for _, c := range all {
+		for _, c := range all { // an end that is the first that a gateway sees passes no more
 			c.speak(t)
+			_, _ = c.first.Close(), c.other.Close()
 		}
 	}
 	for _, s := range sides {
