@@ -216,25 +216,28 @@ func Await(t *testing.T, what string, limit time.Duration, holds func() bool) ti
 	return time.Since(start)
 }
 
-// Quiet waits until the ends of earlier connections have been told to the other side. Until then the
-// kernel sends them again and again, and each time that there is no way for them it spends one of the
-// errors that a sender gets: a burst of five, and one in two seconds after that.
+// Quiet ends what is left of connections of IPv4 that processes have closed. The kernel sends such an end
+// until the other side has it, and each time that there is no way for it spends one of the errors that a
+// sender gets: a burst of five, and one in two seconds after that. A kernel without
+// CONFIG_INET_DIAG_DESTROY has to be waited for.
 func (p *Place) Quiet() {
 	p.T.Helper()
-	Await(p.T, p.Name+" has told all ends of connections", Patience, func() bool {
-		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-			var open []*netlink.Socket
-			p.Must(netns.In(p.File, func() (err error) {
-				open, err = netlink.SocketDiagTCP(family)
-				return err
-			}))
+	Await(p.T, p.Name+" has no ends of connections to tell", Patience, func() bool {
+		quiet := true
+		p.In(func() error {
+			open, err := netlink.SocketDiagTCP(unix.AF_INET)
+			if errors.Is(err, netlink.ErrDumpInterrupted) {
+				quiet, err = false, nil
+			}
 			for _, s := range open {
 				switch s.State {
 				case netlink.TCP_FIN_WAIT1, netlink.TCP_CLOSING, netlink.TCP_LAST_ACK, netlink.TCP_CLOSE_WAIT:
-					return false
+					quiet = false
+					_ = netlink.SocketDestroy(&net.TCPAddr{IP: s.ID.Source, Port: int(s.ID.SourcePort)}, &net.TCPAddr{IP: s.ID.Destination, Port: int(s.ID.DestinationPort)})
 				}
 			}
-		}
-		return true
+			return err
+		})
+		return quiet
 	})
 }
