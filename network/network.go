@@ -189,6 +189,12 @@ func (n *Network) TenantAlive(tenant string) (alive, known bool) {
 	return n.tunnels.state(providerKey(tenant))
 }
 
+// InvitationAlive says the same of the tunnel of an invitation in band.
+func (n *Network) InvitationAlive(invitation string) (alive, known bool) {
+	n.look()
+	return n.tunnels.state(v1alpha1.InvitationPrefix + invitation)
+}
+
 // TunnelSource tells of the peerings of which Alive says something else.
 func (n *Network) TunnelSource(mapper func(peering string) []reconcile.Request) source.Source {
 	return n.tunnels.listeners.source(consumerKey(""), mapper)

@@ -63,6 +63,7 @@ func TestInBand(t *testing.T) {
 		{"Both", b.both},
 		{"Rights", b.rights},
 		{"Numbers", b.numbers},
+		{"Soon", b.soon},
 		{"Faults", b.faults},
 	} {
 		if !t.Run(part.name, part.run) && part.name == "Peer" {

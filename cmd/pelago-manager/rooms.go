@@ -74,7 +74,7 @@ func registerPeering(mgr ctrl.Manager, d deps) error {
 	tenants := tenant.Options{Namespace: d.namespace, Usage: d.usage, Drainers: drainers}
 	peerings := peering.Options{Home: d.home, Fleet: d.fleet, Namespace: d.namespace}
 	if d.network != nil {
-		tenants.TunnelAlive, peerings.Tunnels = d.network.TenantAlive, d.network
+		tenants.Tunnels, peerings.Tunnels = d.network, d.network
 	}
 	if err := tenant.Register(mgr, tenants); err != nil {
 		return err

@@ -35,6 +35,9 @@ const (
 	goodbyeFor = 10 * time.Second
 	// goodbyeEvery bounds how late the goodbye is seen should its event be lost.
 	goodbyeEvery = time.Second
+	// answerFor is how long a consumer in band has, from its goodbye, to hear that it was heard, and
+	// answerEvery how often is looked whether it has.
+	answerFor, answerEvery = 10 * time.Second, 500 * time.Millisecond
 	// giveUpAfter is how long a step of the end may fail before the rest goes on without
 	// it. Taking the rights away is never given up.
 	giveUpAfter = time.Minute
@@ -72,6 +75,9 @@ func (r *reconciler) end(ctx context.Context, t *v1alpha1.Tenant) (ctrl.Result, 
 		err := step.do(ctx, t, f)
 		switch {
 		case err == nil:
+		case errors.Is(err, errUnheard):
+			status.False(&t.Status.Conditions, t.Generation, v1alpha1.ConditionReady, v1alpha1.ReasonTerminating, "waiting until the consumer has taken its end of the tunnel away, 10 s at most")
+			return ctrl.Result{RequeueAfter: answerEvery}, nil
 		case apierrors.IsConflict(err):
 			return again(err)
 		case !r.giveUp(ctx, t, step.name, err):
@@ -114,6 +120,8 @@ func (r *reconciler) steps() []step {
 	return []step{
 		{"what it runs", func(ctx context.Context, t *v1alpha1.Tenant, _ *facts) error { return r.drain(ctx, t) }},
 		{"its namespaces", r.endNamespaces},
+		{"its tunnel", r.answered},
+
 		{"its requests", r.endRequests},
 		{"its invitations", r.endInvitations},
 		{"its flow schema", r.endFlow},
@@ -263,6 +271,42 @@ func (r *reconciler) letGo(ctx context.Context, t *v1alpha1.Tenant, namespace st
 	return nil
 }
 
+// errUnheard says that a consumer in band may not know yet that its goodbye was heard.
+var errUnheard = errors.New("the consumer's end of the tunnel is there")
+
+// answered waits until a consumer in band that has said goodbye knows that it was heard. What it hears comes
+// through the tunnel that goes next, and may be lost when that of the invitation gives way to the
+// tenant's: then it asks again, which it could not for good if there were no tunnel. Once it
+// knows it takes its end away.
+func (r *reconciler) answered(ctx context.Context, t *v1alpha1.Tenant, f *facts) error {
+	if r.tunnels == nil || !t.Spec.InBand || f.identity == nil || f.identity.DeletionTimestamp == nil ||
+		t.Annotations[v1alpha1.AnnotationForce] == "true" || r.clock.Since(f.identity.DeletionTimestamp.Time) >= answerFor {
+		return nil
+	}
+	if alive, _ := r.tunnels.TenantAlive(t.Name); alive {
+		return errUnheard
+	}
+	all, err := r.invitations(ctx, t)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		if alive, _ := r.tunnels.InvitationAlive(all[i].Name); alive {
+			return errUnheard
+		}
+	}
+	return nil
+}
+
+// invitations are those that have made a tenant.
+func (r *reconciler) invitations(ctx context.Context, t *v1alpha1.Tenant) ([]v1alpha1.Invitation, error) {
+	list := &v1alpha1.InvitationList{}
+	if err := r.live.List(ctx, list); err != nil {
+		return nil, fmt.Errorf("listing invitations: %w", err)
+	}
+	return slices.DeleteFunc(list.Items, func(i v1alpha1.Invitation) bool { return i.Status.TenantUID != string(t.UID) }), nil
+}
+
 // endRequests removes requests, offers, what was offloaded and the Lease, whatever holds them: nobody would
 // let go of them any more.
 func (r *reconciler) endRequests(ctx context.Context, t *v1alpha1.Tenant, f *facts) error {
@@ -339,15 +383,12 @@ func unhold(ctx context.Context, c client.Client, obj client.Object, pick func(s
 }
 
 func (r *reconciler) endInvitations(ctx context.Context, t *v1alpha1.Tenant, _ *facts) error {
-	list := &v1alpha1.InvitationList{}
-	if err := r.live.List(ctx, list); err != nil {
-		return fmt.Errorf("listing invitations: %w", err)
+	all, err := r.invitations(ctx, t)
+	if err != nil {
+		return err
 	}
-	for i := range list.Items {
-		if list.Items[i].Status.TenantUID != string(t.UID) {
-			continue
-		}
-		if err := remove(ctx, r.client, &list.Items[i]); err != nil {
+	for i := range all {
+		if err := remove(ctx, r.client, &all[i]); err != nil {
 			return err
 		}
 	}

@@ -20,8 +20,8 @@ type invitations struct {
 	client client.Client
 	live   client.Reader // reads past the cache
 	clock  clock.PassiveClock
-	// tunnelAlive is Options.TunnelAlive.
-	tunnelAlive func(tenant string) (alive, known bool)
+	// tunnels is Options.Tunnels.
+	tunnels Tunnels
 }
 
 // tunnelEvery is how often is looked whether a tenant has a tunnel of its own.
@@ -43,8 +43,8 @@ func (g *invitations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 		}
 	}
 	led := false
-	if g.tunnelAlive != nil && i.Spec.InBand != nil && t != nil {
-		led, _ = g.tunnelAlive(t.Name)
+	if g.tunnels != nil && i.Spec.InBand != nil && t != nil {
+		led, _ = g.tunnels.TenantAlive(t.Name)
 	}
 	void, wait := spent(i, t, led, g.clock.Now())
 	if void {

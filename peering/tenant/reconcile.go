@@ -31,6 +31,7 @@ type reconciler struct {
 	clock      clock.PassiveClock
 	usage      *Usage
 	drainers   []Drainer
+	tunnels    Tunnels // nil if there are none
 	quotaGrace time.Duration
 	gauges     *gauges
 	memory     *memory

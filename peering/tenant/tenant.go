@@ -41,9 +41,8 @@ type Options struct {
 	Namespace string
 	// Clock tells the time; the real one if nil.
 	Clock clock.PassiveClock
-	// TunnelAlive says whether the tunnel to a tenant carries packets both ways, and whether that is
-	// known: an invitation in band is needed until then. Nothing is known if nil.
-	TunnelAlive func(tenant string) (alive, known bool)
+	// Tunnels says how tunnels to tenants are. There are none if nil.
+	Tunnels Tunnels
 	// Drainers remove what a tenant has, when it is drained and when it ends.
 	Drainers []Drainer
 	// Usage counts what tenants use; a new one if nil. It is for those who need the
@@ -52,6 +51,14 @@ type Options struct {
 	// QuotaGrace is how long a new quota may lack its status before the tenant namespace
 	// counts as ready anyway; one second if zero.
 	QuotaGrace time.Duration
+}
+
+// Tunnels says whether a tunnel carries packets both ways, and whether that is known.
+type Tunnels interface {
+	// TenantAlive is about the tunnel of a tenant.
+	TenantAlive(tenant string) (alive, known bool)
+	// InvitationAlive is about that of an invitation in band, which is needed until the tenant's is alive.
+	InvitationAlive(invitation string) (alive, known bool)
 }
 
 // Drainer removes what a tenant has in a part of Pelago, such as its shadow pods.
@@ -108,7 +115,7 @@ func Register(mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return fmt.Errorf("setting up the controller of goodbyes: %w", err)
 	}
-	i := &invitations{client: mgr.GetClient(), live: mgr.GetAPIReader(), clock: r.clock, tunnelAlive: o.TunnelAlive}
+	i := &invitations{client: mgr.GetClient(), live: mgr.GetAPIReader(), clock: r.clock, tunnels: o.Tunnels}
 	err = ctrl.NewControllerManagedBy(mgr).For(&v1alpha1.Invitation{}).Named("invitation").WithOptions(options).
 		Watches(&v1alpha1.Tenant{}, toInvitations(mgr.GetClient())).
 		Complete(i)
@@ -126,6 +133,7 @@ func newReconciler(c client.Client, live client.Reader, o Options) *reconciler {
 		clock:      o.Clock,
 		usage:      o.Usage,
 		drainers:   o.Drainers,
+		tunnels:    o.Tunnels,
 		quotaGrace: cmp.Or(o.QuotaGrace, time.Second),
 	}
 	if r.clock == nil {
