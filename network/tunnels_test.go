@@ -163,3 +163,17 @@ func TestWake(t *testing.T) {
 		t.Errorf("a Lease says that the tunnel is dead: alive %t, known %t", alive, known)
 	}
 }
+
+// TestInvitationAlive holds that the tunnel of an invitation in band is known by the name of its object.
+func TestInvitationAlive(t *testing.T) {
+	n := New(Options{})
+	n.learn(&picture{views: nothing.views, there: nothing.there, tunnels: map[string]bool{"invitation-first": true}})
+	n.tunnels.hear(func() []agent {
+		return []agent{{alive: true, reports: map[string]v1alpha1.TunnelReport{"invitation-first": lives, "invitation-gone": lives}}}
+	})
+	for name, want := range map[string]bool{"first": true, "gone": false, "rome": false} {
+		if alive, known := n.InvitationAlive(name); alive != want || known != want {
+			t.Errorf("of the invitation %s is known %t: %t, want %t", name, known, alive, want)
+		}
+	}
+}

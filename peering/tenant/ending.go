@@ -121,7 +121,6 @@ func (r *reconciler) steps() []step {
 		{"what it runs", func(ctx context.Context, t *v1alpha1.Tenant, _ *facts) error { return r.drain(ctx, t) }},
 		{"its namespaces", r.endNamespaces},
 		{"its tunnel", r.answered},
-
 		{"its requests", r.endRequests},
 		{"its invitations", r.endInvitations},
 		{"its flow schema", r.endFlow},
