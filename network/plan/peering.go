@@ -48,6 +48,8 @@ func (b *build) readExternal(ranges []netip.Prefix) {
 		switch {
 		case !sound(p):
 			b.wrong("cluster", "its external range %s is no prefix, or has host bits", p)
+		case p.Overlaps(ipv4InIPv6):
+			b.wrong("cluster", "its external range %s holds addresses of IPv4 in an IPv6 form", p)
 		case firstOf(b.external, p.Addr().Is4()).IsValid():
 			b.wrong("cluster", "its external range %s is the second one of IPv%s", p, familyName(p.Addr().Is4()))
 		case p.IsSingleIP():

@@ -298,6 +298,7 @@ func TestProblems(t *testing.T) {
 		}, []string{"peering milan: its peer's endpoint 0.0.0.0:53", "peering milan: its peer's endpoint 127.0.0.1:53", "peering milan: its peer's endpoint [::ffff:127.0.0.1]:53", "peering milan: its peer's endpoint [fe80::1]:53"}},
 		{"a tunnel does not go through a tunnel", func(in *Input) { in.Peerings[0].Endpoints = append(in.Peerings[0].Endpoints, "10.60.1.1:5") }, []string{"peering milan: its peer's endpoint 10.60.1.1:5 is an address of a view"}},
 		{"one external range of a family", func(in *Input) { in.External = prefixes("10.43.0.0/24", "10.44.0.0/24") }, []string{"cluster: its external range 10.44.0.0/24 is the second one of IPv4"}},
+		{"an external range with IPv4 in it", func(in *Input) { in.External = prefixes("::/80") }, []string{"cluster: its external range ::/80 holds addresses of IPv4 in an IPv6 form"}},
 		{"nobody is alive", func(in *Input) {
 			for i := range in.Nodes {
 				in.Nodes[i].Alive = false

@@ -73,6 +73,9 @@ func contains(prefixes []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
+// ipv4InIPv6 has the addresses of IPv4 as they look among those of IPv6 (RFC 4291, 2.5.5.2): no packet has them.
+var ipv4InIPv6 = netip.MustParsePrefix("::ffff:0.0.0.0/96")
+
 // sound holds for a prefix in the one form that is compared.
 func sound(p netip.Prefix) bool {
 	return p.IsValid() && p == p.Masked() && !p.Addr().Is4In6()
