@@ -171,9 +171,9 @@ func openApart(t *testing.T, s *fabricSide, n *netnstest.Node, tunnels []plan.Tu
 // playAgent holds tunnels, as an agent does.
 func playAgent() {
 	go tunnel.Thrifty(context.Background())
-	host := os.NewFile(3, "host")
+	host, sharing := os.NewFile(3, "host"), tunnel.NewSharing()
 	for i, c := range partOf[[]agentTunnel]() {
-		d, err := tunnel.New(tunnel.Options{Namespace: os.NewFile(uintptr(4+i), "gateway"), Host: host, Userspace: true})
+		d, err := tunnel.New(tunnel.Options{Namespace: os.NewFile(uintptr(4+i), "gateway"), Host: host, Userspace: true, Sharing: sharing})
 		must(err)
 		private, err := tunnel.SecretOf(c.Private[:])
 		must(err)

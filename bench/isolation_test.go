@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,8 @@ const (
 	// isolationRounds are as many as it takes until burning beside burning is 1, to a few hundredths: with 8 it
 	// was 0.89 to 1.11.
 	isolationRounds = 20
+	// attackedPort is that of the tunnel to the attacker.
+	attackedPort = 7101
 	// fillLength is how long tables of connections are filled.
 	fillLength = 12 * time.Second
 	// slotLength is how long each way to flood is measured in a round, and the baseline beside it.
@@ -88,7 +91,7 @@ func newBesieged(t *testing.T) *besieged {
 	}
 	pods, from, pod := netnstest.Range(60, true), netnstest.PodAddr(60, 0, 5, true), netnstest.PodAddr(43, g, 6, true)
 	b.provider.in.Peerings = append(b.provider.in.Peerings, plan.Peering{
-		Key: b.key, Role: plan.Provider, Views: []ipam.View{{View: pods, Real: pods}}, ListenPort: 7101, Secret: "key", Limited: true,
+		Key: b.key, Role: plan.Provider, Views: []ipam.View{{View: pods, Real: pods}}, ListenPort: attackedPort, Secret: "key", Limited: true,
 		Peer: secret.Public(), Endpoints: []string{"192.0.2.1:7100"}, Here: []netip.Addr{pod}, There: []netip.Addr{from},
 	})
 	b.home.apply(t, openTunnels)
@@ -105,8 +108,8 @@ func newBesieged(t *testing.T) *besieged {
 	newServer(t, node.Other)
 	out := b.provider.outside[g]
 	b.attacker = play(t, "attacker", attackerOf{
-		Tunnel: netnstest.Tunnel{Private: secret.Reveal(), Peer: [32]byte(b.provider.secret.Public()), Port: 7100, Endpoint: netip.AddrPortFrom(out, 7101)},
-		From:   from, Pod: pod, Own: netip.AddrPortFrom(out, 7101), Another: netip.AddrPortFrom(out, 7100),
+		Tunnel: netnstest.Tunnel{Private: secret.Reveal(), Peer: [32]byte(b.provider.secret.Public()), Port: 7100, Endpoint: netip.AddrPortFrom(out, attackedPort)},
+		From:   from, Pod: pod, Own: netip.AddrPortFrom(out, attackedPort), Another: netip.AddrPortFrom(out, 7100),
 		Forbidden: []netip.Addr{netnstest.PodAddr(43, g, 5, true), netnstest.PodAddr(43, 1-g, 5, true), netnstest.NodeAddr(g, true), out, netip.MustParseAddr("8.8.8.8")},
 	}, 0, place.File)
 	b.line.check(t)
@@ -181,6 +184,7 @@ const envFloods = "PELAGO_BENCH_FLOODS"
 // slot measures requests while the attacker does something, and returns how much it has sent.
 func (b *besieged) slot(t *testing.T, kind string) (sample, int) {
 	t.Helper()
+	b.drain(t)
 	b.attacker.do(kind)
 	until := time.Now().Add(restOfSlot)
 	for time.Now().Before(until) {
@@ -193,6 +197,47 @@ func (b *besieged) slot(t *testing.T, kind string) (sample, int) {
 	var sent int
 	_, _ = fmt.Sscan(b.attacker.do(resting), &sent)
 	return each, sent
+}
+
+// drain waits until the agent has read what the attacker has sent before, which is not to count for what comes next.
+// Nobody asks meanwhile, so that its tunnel has no reason to rest.
+func (b *besieged) drain(t *testing.T) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for until := time.Now().Add(netnstest.Patience); b.queued(t) > 0; <-tick.C {
+		if time.Now().After(until) {
+			t.Fatal("the attacker's tunnel has something to read still")
+		}
+	}
+}
+
+// queued is how many bytes wait in the sockets of the attacker's tunnel.
+func (b *besieged) queued(t *testing.T) (all uint64) {
+	t.Helper()
+	node := b.provider.Nodes[b.provider.gateway(t)]
+	node.In(func() error {
+		for _, name := range []string{"udp", "udp6"} {
+			text, err := os.ReadFile("/proc/thread-self/net/" + name)
+			if err != nil {
+				return err
+			}
+			for line := range strings.Lines(string(text)) {
+				fields := strings.Fields(line) // sl, address:port, remote, state, tx_queue:rx_queue
+				if len(fields) < 5 || !strings.HasSuffix(fields[1], fmt.Sprintf(":%04X", attackedPort)) {
+					continue
+				}
+				_, queue, _ := strings.Cut(fields[4], ":")
+				n, err := strconv.ParseUint(queue, 16, 64)
+				if err != nil {
+					return err
+				}
+				all += n
+			}
+		}
+		return nil
+	})
+	return all
 }
 
 // fill has the attacker fill tables of connections, and looks what becomes of others' new

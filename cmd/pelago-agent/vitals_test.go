@@ -80,6 +80,7 @@ func testVitals(t *testing.T, w *world) {
 		`pelago_gateway_dropped_packets_total{peering="peering-milan",reason="denied"} [1-9]`,
 		`pelago_gateway_dropped_packets_total{peering="peering-milan",reason="source"} 0`,
 		`pelago_gateway_dropped_packets_total{peering="peering-milan",reason="garbage"} [0-9]`,
+		`pelago_tunnel_rested_seconds_total{peering="peering-milan"} [0-9]`,
 		`pelago_network_problems 0`, `pelago_network_failures_total`, `pelago_tunnel_latency_seconds_count{peering="peering-milan"} [1-9]`,
 		`pelago_tunnel_handshake_timestamp_seconds{peering="peering-milan"} 1`,
 		`pelago_traffic_bytes_total{direction="sent",namespace="shop",peering="peering-milan"} [1-9]`,

@@ -17,6 +17,8 @@ var (
 		"Bytes that the tunnel of a peering has carried on the wire, received or sent, since it was made.", []string{"peering", "direction"}, nil)
 	handshakeDesc = prometheus.NewDesc("pelago_tunnel_handshake_timestamp_seconds",
 		"When the two sides of a tunnel agreed on keys last, Unix time.", []string{"peering"}, nil)
+	restsDesc = prometheus.NewDesc("pelago_tunnel_rested_seconds_total",
+		"How long the readers of a tunnel have let other tunnels of this node go first, since it was made.", []string{"peering"}, nil)
 	packetsDesc = prometheus.NewDesc("pelago_gateway_packets_total",
 		"Packets between the pods here and the gateway of a peering, sent to it or received from it; those that the kernel handles as one count as one.",
 		[]string{"peering", "direction"}, nil)
@@ -89,6 +91,7 @@ func (m *meter) told(log logr.Logger, problems []plan.Problem, err error) {
 func (m *meter) Describe(out chan<- *prometheus.Desc) {
 	out <- bytesDesc
 	out <- handshakeDesc
+	out <- restsDesc
 	out <- packetsDesc
 	out <- payloadDesc
 	out <- dropsDesc
@@ -104,6 +107,7 @@ func (m *meter) Collect(out chan<- prometheus.Metric) {
 		}
 		if !s.Kernel {
 			out <- prometheus.MustNewConstMetric(dropsDesc, prometheus.CounterValue, float64(s.Dropped), peering, dropGarbage)
+			out <- prometheus.MustNewConstMetric(restsDesc, prometheus.CounterValue, s.Rested.Seconds(), peering)
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), collectLimit)

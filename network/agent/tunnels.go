@@ -32,8 +32,10 @@ type tunnels struct {
 	keeper    Keeper
 	host      *os.File
 	userspace bool
-	metrics   *health.Metrics
-	log       logr.Logger
+	// sharing is what they share processors by.
+	sharing *tunnel.Sharing
+	metrics *health.Metrics
+	log     logr.Logger
 	// changed is called with the key of a tunnel that comes to life or dies, or whose provider tells
 	// another number.
 	changed func(key string)
@@ -62,7 +64,7 @@ func newTunnels(o Options, held dataplane.Namespaces, metrics *health.Metrics, c
 	t := &tunnels{
 		spaces: held, keeper: o.Keeper, host: o.Host, userspace: o.Userspace, metrics: metrics, log: o.Log, changed: changed, elsewhere: elsewhere,
 		running: map[string]*running{}, wrong: map[string]string{}, tuns: map[string]*os.File{}, last: map[string]netip.AddrPort{},
-		moved: map[string]time.Time{}, stances: map[string]stance{}, steady: map[string]steady{},
+		sharing: tunnel.NewSharing(), moved: map[string]time.Time{}, stances: map[string]stance{}, steady: map[string]steady{},
 	}
 	maps.Copy(t.tuns, o.Left.TUNs)
 	maps.Copy(t.last, o.Left.Last)
@@ -288,7 +290,7 @@ func (t *tunnels) make(key string) (*running, error) {
 	delete(t.tuns, key)
 	t.mu.Unlock()
 	device, err := tunnel.New(tunnel.Options{
-		Namespace: space, Host: t.host, TUN: tun, Last: last, Userspace: t.userspace, Resolve: t.resolver(key), Log: t.log.WithValues("peering", key),
+		Namespace: space, Host: t.host, TUN: tun, Last: last, Userspace: t.userspace, Sharing: t.sharing, Resolve: t.resolver(key), Log: t.log.WithValues("peering", key),
 	})
 	if err != nil {
 		err = errors.Join(err, space.Close())

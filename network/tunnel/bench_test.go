@@ -94,6 +94,37 @@ func BenchmarkThroughput(b *testing.B) {
 	b.Logf("%d pairs: ours %.2f, bare %.2f", len(ours), ours, bares)
 }
 
+// BenchmarkSharing reports what TCP through one tunnel of a node carries while another one is asked something every 5 ms,
+// where the two share, of what it carries where they do not, in turn in one run; and for which part of the time it rests. All ends
+// but those that share and TCP's are in the same process, on the same processors.
+func BenchmarkSharing(b *testing.B) {
+	netnstest.Root(b)
+	const size = 64 << 20
+	s := NewSharing()
+	shared, sharedTo, device := sharing(b, s)
+	other, otherTo, _ := sharing(b, s)
+	alone, aloneTo, _ := sharing(b, nil)
+	p := other.ping(otherTo, 5*time.Millisecond)
+	defer p.end()
+	rate := func(took time.Duration) float64 { return size * 8 / took.Seconds() / 1e9 }
+	var shares, alones []float64
+	var rested, took time.Duration
+	for b.Loop() {
+		for range 7 {
+			was := sharedTo.stats(device).Rested
+			each := transfer(b, shared, sharedTo, sharedTo.inside, size)
+			rested, took = rested+sharedTo.stats(device).Rested-was, took+each
+			shares = append(shares, rate(each))
+			alones = append(alones, rate(transfer(b, alone, aloneTo, aloneTo.inside, size)))
+		}
+	}
+	median := func(all []float64) float64 { slices.Sort(all); return all[len(all)/2] }
+	b.ReportMetric(median(shares), "Gbit/s-shared")
+	b.ReportMetric(median(alones), "Gbit/s-alone")
+	b.ReportMetric(median(shares)/median(alones), "shared/alone")
+	b.ReportMetric(rested.Seconds()/took.Seconds(), "rested")
+}
+
 // BenchmarkMemory reports what a device that carried traffic adds to this process.
 func BenchmarkMemory(b *testing.B) {
 	netnstest.Root(b)

@@ -245,21 +245,25 @@ func (a *attached) Read(buffers [][]byte, sizes []int, offset int) (int, error) 
 	n, err := a.Device.Read(buffers, sizes, offset)
 	a.trimmer.ended(err)
 	a.trimmer.used += n
-	a.out.add(n, time.Now())
+	now := time.Now()
+	a.out.add(n, now)
+	a.member.took(n, now)
 	return n, err
 }
 
 // Write writes packets of the tunnel.
 func (a *attached) Write(buffers [][]byte, offset int) (int, error) {
 	unrefer(buffers)
-	n, err := a.Device.Write(buffers, offset)
-	a.in.done(len(buffers))
-	return n, err
+	return a.member.hand(buffers, pile, func(some [][]byte) (int, error) {
+		n, err := a.Device.Write(some, offset)
+		a.in.done(len(some))
+		return n, err
+	})
 }
 
 // bounded receives packets of the tunnel, as many as may be under way, and what strangers send as
 // nothing.
-func bounded(in *window, known *sessions, receive conn.ReceiveFunc) conn.ReceiveFunc {
+func bounded(in *window, m *member, known *sessions, receive conn.ReceiveFunc) conn.ReceiveFunc {
 	t := &trimmer{}
 	return func(packets [][]byte, sizes []int, from []conn.Endpoint) (int, error) {
 		in.wait()
@@ -267,7 +271,9 @@ func bounded(in *window, known *sessions, receive conn.ReceiveFunc) conn.Receive
 		n, err := receive(packets, sizes, from)
 		t.ended(err)
 		t.used += n
-		in.add(known.sift(packets[:n], sizes[:n], from[:n]), time.Now())
+		of, now := known.sift(packets[:n], sizes[:n], from[:n]), time.Now()
+		in.add(of, now)
+		m.took(of, now)
 		return n, err
 	}
 }
@@ -276,7 +282,7 @@ func bounded(in *window, known *sessions, receive conn.ReceiveFunc) conn.Receive
 func (s *socket) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 	receive, port, err := s.Bind.Open(port)
 	for i := range receive {
-		receive[i] = bounded(s.in, &s.sessions, receive[i])
+		receive[i] = bounded(s.in, s.member, &s.sessions, receive[i])
 	}
 	s.sessions.opened(sockets(s.Bind))
 	return receive, port, err

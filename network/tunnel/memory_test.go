@@ -205,7 +205,7 @@ func TestBounded(t *testing.T) {
 		{"hardly anything", []byte{4, 0}, 0, true},
 	} {
 		w := newWindow(time.Hour)
-		receive := bounded(w, &s.sessions, func(packets [][]byte, sizes []int, _ []conn.Endpoint) (int, error) {
+		receive := bounded(w, nil, &s.sessions, func(packets [][]byte, sizes []int, _ []conn.Endpoint) (int, error) {
 			packets[0], sizes[0] = c.packet, len(c.packet)
 			return 1, nil
 		})

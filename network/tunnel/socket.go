@@ -21,6 +21,8 @@ type socket struct {
 	responding func()
 	// out and in are the packets under way to the peer and from it.
 	out, in *window
+	// member is the tunnel among those that share processors.
+	member *member
 	// sessions are those that the peer may speak of.
 	sessions sessions
 }
@@ -43,7 +45,9 @@ func (s *socket) Send(packets [][]byte, to conn.Endpoint) error {
 	}
 	defer s.out.done(len(packets))
 	unrefer(packets)
-	return s.send(packets, to)
+	// All at a time: what the kernel cuts costs it little.
+	_, err := s.member.hand(packets, len(packets), func(all [][]byte) (int, error) { return 0, s.send(all, to) })
+	return err
 }
 
 func (s *socket) send(packets [][]byte, to conn.Endpoint) error {

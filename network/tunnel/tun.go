@@ -92,6 +92,8 @@ type attached struct {
 	// out and in are the packets under way to the peer and from it.
 	out, in *window
 	trimmer trimmer
+	// member is the tunnel among those that share processors.
+	member *member
 
 	mu     sync.Mutex
 	closed bool // and events with it

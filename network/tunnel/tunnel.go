@@ -37,6 +37,9 @@ type Options struct {
 	Last netip.AddrPort
 	// Userspace keeps to WireGuard in this process.
 	Userspace bool
+	// Sharing is what the tunnels of a node have in common, so that one of them does not have others wait for
+	// processors; nil for one that does not share. The kernel's WireGuard shares nothing by it.
+	Sharing *Sharing
 	// Resolve finds addresses of names; nil is as this process does it.
 	Resolve Resolver
 	// Log tells of names that cannot be resolved, and on its second level what
@@ -55,6 +58,9 @@ type Stats struct {
 	// Dropped is how many packets the tunnel's sockets have not taken since they were opened: what looks like
 	// data and is of no session, and what came faster than it was read. Of the kernel's WireGuard it is not known.
 	Dropped uint64
+	// Rested is for how long, since the device was made anew, the readers of the tunnel have let others that share
+	// this node's processors go first, all readers together.
+	Rested time.Duration
 	// Endpoint is where the peer was heard last, or before that where it is sought.
 	Endpoint netip.AddrPort
 	// Listed says that this is one of Config.Endpoints, where others than this device may find

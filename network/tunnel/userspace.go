@@ -31,7 +31,8 @@ type userspace struct {
 	tun    *attached
 	socket *socket
 	device *device.Device
-	config Config // as device has it
+	member *member // among those that share processors
+	config Config  // as device has it
 	// active is the key of the peer that packets go to and may come from.
 	active PublicKey
 	// idle is what had been received from the key that is not active when it became that.
@@ -83,7 +84,9 @@ func (u *userspace) set(c Config) error {
 	if u.tun, err = attach(u.keep, c.MTU); err != nil {
 		return err
 	}
-	u.socket = &socket{Bind: conn.NewStdNetBind(), responding: u.responding, out: u.tun.out, in: u.tun.in}
+	u.member = u.options.Sharing.join()
+	u.tun.member = u.member
+	u.socket = &socket{Bind: conn.NewStdNetBind(), responding: u.responding, out: u.tun.out, in: u.tun.in, member: u.member}
 	pace(1, 0)
 	u.device = device.NewDevice(u.tun, u.socket, u.logger(c.Name))
 	u.config, u.active = Config{}, PublicKey{}
@@ -149,7 +152,8 @@ func (u *userspace) stop() {
 	if u.device != nil {
 		u.device.Close()
 		pace(-1, 0)
-		u.device, u.tun, u.socket = nil, nil, nil
+		u.member.leave()
+		u.device, u.tun, u.socket, u.member = nil, nil, nil, nil
 	}
 }
 
@@ -269,7 +273,7 @@ func (u *userspace) stats() (Stats, error) {
 		}
 	}
 	s := peers[u.active]
-	s.Peer, s.ListenPort, s.Dropped = u.active, port, u.socket.sessions.dropped()
+	s.Peer, s.ListenPort, s.Dropped, s.Rested = u.active, port, u.socket.sessions.dropped(), u.member.hasRested()
 	for k, p := range peers {
 		if k != u.active {
 			s.Received, s.Sent = s.Received+p.Received, s.Sent+p.Sent
