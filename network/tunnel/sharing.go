@@ -41,13 +41,14 @@ type Sharing struct {
 	mu      sync.Mutex // for joining and leaving
 	members atomic.Pointer[[]*member]
 	spare   spare
-	// rest is time.Sleep.
+	// now is time.Now, and rest time.Sleep.
+	now  func() time.Time
 	rest func(time.Duration)
 }
 
 // NewSharing is for Options of all tunnels of this node.
 func NewSharing() *Sharing {
-	s := &Sharing{spare: spare{read: processorTimes}, rest: time.Sleep}
+	s := &Sharing{spare: spare{read: processorTimes}, now: time.Now, rest: time.Sleep}
 	s.members.Store(&[]*member{})
 	return s
 }
@@ -136,7 +137,7 @@ func (m *member) pressed(now time.Time) bool { return m.accompanied(now) && m.of
 // hand has packets written. While others are to have their turns it has so many written at a time, rests between them when
 // they have taken long, and goes on after errors.
 func (m *member) hand(packets [][]byte, each int, write func([][]byte) (int, error)) (n int, err error) {
-	if m == nil || len(packets) <= few && m.had.Load() < lots || !m.pressed(time.Now()) {
+	if m == nil || len(packets) <= few && m.had.Load() < lots || !m.pressed(m.of.now()) {
 		return write(packets)
 	}
 	for len(packets) > 0 {
@@ -146,10 +147,10 @@ func (m *member) hand(packets [][]byte, each int, write func([][]byte) (int, err
 		for _, p := range some {
 			worked += int64(len(p)) * int64(perByte)
 		}
-		began := time.Now()
+		began := m.of.now()
 		k, wrong := write(some)
 		n, err = n+k, errors.Join(err, wrong)
-		if m.worked.Add(worked+int64(time.Since(began))) >= int64(workMost) {
+		if m.worked.Add(worked+int64(m.of.now().Sub(began))) >= int64(workMost) {
 			m.rest()
 		}
 	}

@@ -47,41 +47,40 @@ func TestHand(t *testing.T) {
 		{"all at a time", much, much, slow, 0, 0, []int{much}, 1},
 		{"nobody else is there", much, pile, slow, -1, 0, []int{much}, 0},
 		{"nobody else has anything to do", much, pile, slow, company, 0, []int{much}, 0},
+		{"somebody else had something just before", much, pile, slow, company - 1, 0, []int{pile, pile, pile}, 3},
 		{"there are processors to spare", much, pile, slow, 0, 60, []int{much}, 0},
 		{"who asks has few", few, pile, slow, 0, 0, []int{few}, 0},
 		{"who floods has many, one at a time", 1, pile, slow, 0, 0, []int{1}, 1},
 	}
 	for _, c := range cases {
-		s := NewSharing()
+		s, now := NewSharing(), time.Now()
 		rests := 0
+		s.now = func() time.Time { return now }
 		s.rest = func(d time.Duration) {
 			if rests++; d != restFor {
 				t.Errorf("%s: a rest of %s", c.reason, d)
 			}
 		}
 		s.spare.read = always(c.idle)
-		s.spare.busy(time.Now().Add(-spareEvery))
+		s.spare.busy(now.Add(-spareEvery))
 		m, other := s.join(), s.join()
 		if c.ago < 0 {
 			other.leave()
 		} else {
-			other.took(1, time.Now().Add(time.Second-c.ago))
-		}
-		if c.ago == company {
-			other.took(1, time.Now().Add(-company))
+			other.took(1, now.Add(-c.ago))
 		}
 		if c.packets == 1 {
-			m.took(lots-1, time.Now().Add(-lotsIn)) // forgotten
-			m.took(lots/2, time.Now())
-			m.took(lots/2, time.Now())
+			m.took(lots-1, now.Add(-lotsIn)) // forgotten
+			m.took(lots/2, now)
+			m.took(lots/2, now)
 		}
 		var sizes []int
 		n, err := m.hand(make([][]byte, c.packets), c.each, func(some [][]byte) (int, error) {
 			sizes = append(sizes, len(some))
-			m.worked.Add(int64(c.took))
+			now = now.Add(c.took)
 			return len(some), nil
 		})
-		if err != nil || n != c.packets || !slices.Equal(sizes, c.sizes) || rests != c.rests && c.took != quick {
+		if err != nil || n != c.packets || !slices.Equal(sizes, c.sizes) || rests != c.rests {
 			t.Errorf("%s: %d, %v, by %v with %d rests, want %v and %d", c.reason, n, err, sizes, rests, c.sizes, c.rests)
 		}
 		m.leave()
