@@ -134,6 +134,19 @@ func (p *part) worked() time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
+// memory is how many MiB the part has had at most.
+func (p *part) memory() (most float64) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	_, line, _ := strings.Cut(string(text), "VmHWM:")
+	if _, err := fmt.Sscan(line, &most); err != nil {
+		p.t.Fatalf("the memory of a process: %v", err)
+	}
+	return most / 1024
+}
+
 // must ends a part on an error.
 func must(err error) {
 	if err != nil {

@@ -23,6 +23,8 @@ const (
 	// isolationRounds are as many as it takes until burning beside burning is 1, to a few hundredths: with 8 it
 	// was 0.89 to 1.11.
 	isolationRounds = 20
+	// agentMost is how much memory an agent with two tunnels may have, in MiB: as the limit of its container is counted.
+	agentMost = 64 + 2*30
 	// attackedPort is that of the tunnel to the attacker.
 	attackedPort = 7101
 	// fillLength is how long tables of connections are filled.
@@ -160,6 +162,7 @@ func TestIsolation(t *testing.T) {
 		}
 	}
 	b.fill(t)
+	atMost(t, "memory of the agent with two tunnels", b.agent.memory(), agentMost, "MiB")
 	t.Logf("| attacker | packets/s | agent's cores | p50 | p99 | p50 while it burns | p99 | p50, of that | p99, of that |")
 	t.Logf("|---|---|---|---|---|---|---|---|---|")
 	micro := func(s sample, q float64) string { return fmt.Sprintf("%d µs", s.quantile(q).Microseconds()) }

@@ -18,7 +18,7 @@ var (
 	handshakeDesc = prometheus.NewDesc("pelago_tunnel_handshake_timestamp_seconds",
 		"When the two sides of a tunnel agreed on keys last, Unix time.", []string{"peering"}, nil)
 	restsDesc = prometheus.NewDesc("pelago_tunnel_rested_seconds_total",
-		"How long the readers of a tunnel have let other tunnels of this node go first, since it was made.", []string{"peering"}, nil)
+		"How long a tunnel has let other tunnels of this node go first, since it was made, both directions together.", []string{"peering"}, nil)
 	packetsDesc = prometheus.NewDesc("pelago_gateway_packets_total",
 		"Packets between the pods here and the gateway of a peering, sent to it or received from it; those that the kernel handles as one count as one.",
 		[]string{"peering", "direction"}, nil)

@@ -53,6 +53,8 @@ type window struct {
 	under atomic.Int64
 	last  atomic.Int64  // when some came in, in nanoseconds
 	freed chan struct{} // has room for one
+	// member is the tunnel among those that share processors: while it rests nothing is taken for dropped.
+	member *member
 }
 
 func newWindow(stall time.Duration) *window {
@@ -66,7 +68,9 @@ func (w *window) wait() {
 		select {
 		case <-w.freed:
 		case <-timer.C:
-			w.under.Store(0)
+			if !w.member.isResting() {
+				w.under.Store(0)
+			}
 		}
 		timer.Stop()
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -60,6 +61,8 @@ type member struct {
 	last, rested atomic.Int64
 	// had is how many packets it has had since a time in nanoseconds, which is less than lotsIn ago while there are some.
 	had, since atomic.Int64
+	// resting is how many of its writers rest.
+	resting atomic.Int32
 	// worked is for how long it has worked since, in nanoseconds.
 	worked atomic.Int64
 }
@@ -80,13 +83,7 @@ func (m *member) leave() {
 		return
 	}
 	m.of.change(func(all []*member) []*member {
-		var others []*member
-		for _, o := range all {
-			if o != m {
-				others = append(others, o)
-			}
-		}
-		return others
+		return slices.DeleteFunc(all, func(o *member) bool { return o == m })
 	})
 }
 
@@ -97,6 +94,9 @@ func (m *member) hasRested() time.Duration {
 	}
 	return time.Duration(m.rested.Load())
 }
+
+// isResting reports whether it lets others go first.
+func (m *member) isResting() bool { return m != nil && m.resting.Load() > 0 }
 
 // change makes the list of members anew, which readers have without a lock.
 func (s *Sharing) change(with func([]*member) []*member) {
@@ -160,6 +160,8 @@ func (m *member) hand(packets [][]byte, each int, write func([][]byte) (int, err
 // rest lets others go first.
 func (m *member) rest() {
 	m.worked.Store(0)
+	m.resting.Add(1)
+	defer m.resting.Add(-1)
 	began := time.Now()
 	m.of.rest(restFor)
 	m.rested.Add(int64(time.Since(began)))

@@ -90,6 +90,33 @@ func TestHand(t *testing.T) {
 	}
 }
 
+// TestRestingWindow holds that what waits while the tunnel rests is not taken for dropped, however long that lasts: more
+// would come in, and all of it would have to be kept.
+func TestRestingWindow(t *testing.T) {
+	s := NewSharing()
+	m := s.join()
+	w := newWindow(time.Millisecond)
+	w.member = m
+	w.add(windowMost, time.Now())
+	begun, end := make(chan struct{}), make(chan struct{})
+	s.rest = func(time.Duration) { close(begun); <-end }
+	go m.rest()
+	<-begun
+	free := make(chan struct{})
+	go func() { w.wait(); close(free) }()
+	select {
+	case <-free:
+		t.Error("there is room while it rests")
+	case <-time.After(20 * w.stall):
+	}
+	close(end)
+	select {
+	case <-free:
+	case <-time.After(patience):
+		t.Fatal("no room after its rest")
+	}
+}
+
 // TestHandAll goes on after errors, counts bytes, and hands over all at once for who does not share.
 func TestHandAll(t *testing.T) {
 	s := NewSharing()

@@ -58,8 +58,8 @@ type Stats struct {
 	// Dropped is how many packets the tunnel's sockets have not taken since they were opened: what looks like
 	// data and is of no session, and what came faster than it was read. Of the kernel's WireGuard it is not known.
 	Dropped uint64
-	// Rested is for how long, since the device was made anew, the readers of the tunnel have let others that share
-	// this node's processors go first, all readers together.
+	// Rested is for how long, since the device was made anew, the tunnel has let others that share this node's processors
+	// go first, both directions together.
 	Rested time.Duration
 	// Endpoint is where the peer was heard last, or before that where it is sought.
 	Endpoint netip.AddrPort

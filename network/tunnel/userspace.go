@@ -85,7 +85,7 @@ func (u *userspace) set(c Config) error {
 		return err
 	}
 	u.member = u.options.Sharing.join()
-	u.tun.member = u.member
+	u.tun.member, u.tun.out.member, u.tun.in.member = u.member, u.member, u.member
 	u.socket = &socket{Bind: conn.NewStdNetBind(), responding: u.responding, out: u.tun.out, in: u.tun.in, member: u.member}
 	pace(1, 0)
 	u.device = device.NewDevice(u.tun, u.socket, u.logger(c.Name))
