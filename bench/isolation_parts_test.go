@@ -272,16 +272,21 @@ func (a *attacker) ask() string {
 		case <-a.heard:
 		default:
 		}
-		p := netnstest.Packet{From: a.of.From, To: a.of.Pod}
-		if a.peer.Load() == 0 {
+		p, beginning := netnstest.Packet{From: a.of.From, To: a.of.Pod}, a.peer.Load() == 0
+		if beginning {
 			p = p.TCP(a.oldest(), streamPort, netnstest.SYN, 1, 0, nil)
-		} else { // what was said already is answered with where they are
+		} else {
+			// A server that has not heard that its answer arrived forgets the connection after a minute.
+			a.say <- p.TCP(a.oldest(), streamPort, netnstest.ACK, 2, a.peer.Load()+1, nil)
+			// What was said already is answered with where they are.
 			p = p.TCP(a.oldest(), streamPort, netnstest.ACK, 1, a.peer.Load()+1, []byte{0})
 		}
 		a.say <- p
 		select {
 		case <-a.heard:
-			return time.Since(begun).Round(time.Millisecond).String()
+			if !beginning {
+				return time.Since(begun).Round(time.Millisecond).String()
+			}
 		case <-time.After(100 * time.Millisecond): // it may be lost: once more
 		}
 	}

@@ -1,6 +1,8 @@
 package tunnel
 
 import (
+	"errors"
+	"net"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -31,6 +33,8 @@ const (
 	// After so long without any that came in, those from before have left, or never will: single ones
 	// that do not leave are not to narrow a window for ever.
 	silence = 100 * time.Millisecond
+	// afterError is how long nothing is read after that has failed.
+	afterError = time.Millisecond
 	// trimEvery is how often buffers are given back at most, and trimAfter how many packets in
 	// that time are traffic.
 	trimEvery = time.Second
@@ -53,8 +57,8 @@ type window struct {
 	under atomic.Int64
 	last  atomic.Int64  // when some came in, in nanoseconds
 	freed chan struct{} // has room for one
-	// member is the tunnel among those that share processors: while it rests nothing is taken for dropped.
-	member *member
+	// leaving is how many writers are at it, or rest between: while there are any nothing is taken for dropped.
+	leaving atomic.Int32
 }
 
 func newWindow(stall time.Duration) *window {
@@ -64,11 +68,11 @@ func newWindow(stall time.Duration) *window {
 // wait waits until there is room.
 func (w *window) wait() {
 	for w.under.Load() >= windowMost {
-		timer := time.NewTimer(w.stall)
+		timer, begun := time.NewTimer(w.stall), time.Now()
 		select {
 		case <-w.freed:
 		case <-timer.C:
-			if !w.member.isResting() {
+			if w.leaving.Load() == 0 && time.Since(begun) < 2*w.stall { // else nobody had a processor
 				w.under.Store(0)
 			}
 		}
@@ -258,6 +262,8 @@ func (a *attached) Read(buffers [][]byte, sizes []int, offset int) (int, error) 
 // Write writes packets of the tunnel.
 func (a *attached) Write(buffers [][]byte, offset int) (int, error) {
 	unrefer(buffers)
+	a.in.leaving.Add(1)
+	defer a.in.leaving.Add(-1)
 	return a.member.hand(buffers, pile, func(some [][]byte) (int, error) {
 		n, err := a.Device.Write(some, offset)
 		a.in.done(len(some))
@@ -273,6 +279,11 @@ func bounded(in *window, m *member, known *sessions, receive conn.ReceiveFunc) c
 		in.wait()
 		t.trim(packets)
 		n, err := receive(packets, sizes, from)
+		if err != nil && !errors.Is(err, net.ErrClosed) {
+			// The library would stop reading after a few: who sends what it cannot cut, say, would end the tunnel.
+			time.Sleep(afterError)
+			return 0, nil
+		}
 		t.ended(err)
 		t.used += n
 		of, now := known.sift(packets[:n], sizes[:n], from[:n]), time.Now()

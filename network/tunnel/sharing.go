@@ -42,6 +42,8 @@ type Sharing struct {
 	mu      sync.Mutex // for joining and leaving
 	members atomic.Pointer[[]*member]
 	spare   spare
+	// began is when it was made: clocks may be set back, and what passes since does not.
+	began time.Time
 	// now is time.Now, and rest time.Sleep.
 	now  func() time.Time
 	rest func(time.Duration)
@@ -49,7 +51,7 @@ type Sharing struct {
 
 // NewSharing is for Options of all tunnels of this node.
 func NewSharing() *Sharing {
-	s := &Sharing{spare: spare{read: processorTimes}, now: time.Now, rest: time.Sleep}
+	s := &Sharing{spare: spare{read: processorTimes}, began: time.Now(), now: time.Now, rest: time.Sleep}
 	s.members.Store(&[]*member{})
 	return s
 }
@@ -57,12 +59,10 @@ func NewSharing() *Sharing {
 // member is a tunnel among those that share; nil one that does not.
 type member struct {
 	of *Sharing
-	// last is when it had packets last, in nanoseconds, and rested how many it has rested for.
+	// last is when it had packets last, in nanoseconds since Sharing.began, and rested how many it has rested for.
 	last, rested atomic.Int64
-	// had is how many packets it has had since a time in nanoseconds, which is less than lotsIn ago while there are some.
+	// had is how many packets it has had since a time as of last, which is less than lotsIn ago while there are some.
 	had, since atomic.Int64
-	// resting is how many of its writers rest.
-	resting atomic.Int32
 	// worked is for how long it has worked since, in nanoseconds.
 	worked atomic.Int64
 }
@@ -73,6 +73,7 @@ func (s *Sharing) join() *member {
 		return nil
 	}
 	m := &member{of: s}
+	m.last.Store(-int64(company)) // it has had none
 	s.change(func(all []*member) []*member { return append(all, m) })
 	return m
 }
@@ -95,9 +96,6 @@ func (m *member) hasRested() time.Duration {
 	return time.Duration(m.rested.Load())
 }
 
-// isResting reports whether it lets others go first.
-func (m *member) isResting() bool { return m != nil && m.resting.Load() > 0 }
-
 // change makes the list of members anew, which readers have without a lock.
 func (s *Sharing) change(with func([]*member) []*member) {
 	s.mu.Lock()
@@ -107,10 +105,13 @@ func (s *Sharing) change(with func([]*member) []*member) {
 	s.members.Store(&now)
 }
 
+// since is how many nanoseconds after the beginning a time is.
+func (s *Sharing) since(now time.Time) int64 { return int64(now.Sub(s.began)) }
+
 // accompanied reports whether another tunnel has something to do.
 func (m *member) accompanied(now time.Time) bool {
 	for _, o := range *m.of.members.Load() {
-		if o != m && now.UnixNano()-o.last.Load() < int64(company) {
+		if o != m && m.of.since(now)-o.last.Load() < int64(company) {
 			return true
 		}
 	}
@@ -122,7 +123,7 @@ func (m *member) took(n int, now time.Time) {
 	if m == nil || n == 0 {
 		return
 	}
-	at := now.UnixNano()
+	at := m.of.since(now)
 	m.last.Store(at)
 	if at-m.since.Load() >= int64(lotsIn) { // two readers may both begin it: it is no exact number
 		m.had.Store(0)
@@ -160,8 +161,6 @@ func (m *member) hand(packets [][]byte, each int, write func([][]byte) (int, err
 // rest lets others go first.
 func (m *member) rest() {
 	m.worked.Store(0)
-	m.resting.Add(1)
-	defer m.resting.Add(-1)
 	began := time.Now()
 	m.of.rest(restFor)
 	m.rested.Add(int64(time.Since(began)))
@@ -187,11 +186,11 @@ func (s *spare) busy(now time.Time) bool {
 	}
 	idle, all, err := s.read()
 	if err != nil {
-		s.is = false
+		s.at, s.is = now, false
 		return false
 	}
-	if !s.at.IsZero() && all > s.all {
-		switch left := float64(idle-s.idle) / float64(all-s.all); {
+	if s.all > 0 && all > s.all {
+		switch left := float64(max(idle, s.idle)-s.idle) / float64(all-s.all); { // idle times may shrink
 		case left < busyBelow:
 			s.is = true
 		case left > idleAbove:

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/tun"
 
 	"github.com/pelago-dev/pelago/network/netns"
 	"github.com/pelago-dev/pelago/network/netnstest"
@@ -90,18 +91,30 @@ func TestHand(t *testing.T) {
 	}
 }
 
-// TestRestingWindow holds that what waits while the tunnel rests is not taken for dropped, however long that lasts: more
-// would come in, and all of it would have to be kept.
-func TestRestingWindow(t *testing.T) {
+// TestLeavingWindow holds that what waits while a writer is at it, or rests, is not taken for dropped, however long that lasts:
+// more would come in, and all of it would have to be kept.
+func TestLeavingWindow(t *testing.T) {
 	s := NewSharing()
-	m := s.join()
-	w := newWindow(time.Millisecond)
-	w.member = m
-	w.add(windowMost, time.Now())
+	s.spare.read = always(0)
+	s.spare.busy(time.Now().Add(-spareEvery))
+	s.join().took(1, time.Now().Add(time.Hour))
 	begun, end := make(chan struct{}), make(chan struct{})
 	s.rest = func(time.Duration) { close(begun); <-end }
-	go m.rest()
+	w := newWindow(time.Millisecond)
+	a := &attached{Device: nowhere{}, in: w, member: s.join()}
+	w.add(windowMost, time.Now())
+	packets := [][]byte{make([]byte, workMost/perByte)}
+	for range few {
+		packets = append(packets, nil)
+	}
+	a.member.took(lots, time.Now())
+	go func() { _, _ = a.Write(packets, 0) }()
 	<-begun
+	w.under.Store(windowMost) // as if more had come
+	select {
+	case <-w.freed:
+	default:
+	}
 	free := make(chan struct{})
 	go func() { w.wait(); close(free) }()
 	select {
@@ -116,6 +129,11 @@ func TestRestingWindow(t *testing.T) {
 		t.Fatal("no room after its rest")
 	}
 }
+
+// nowhere is a TUN device that takes all packets.
+type nowhere struct{ tun.Device }
+
+func (nowhere) Write(packets [][]byte, _ int) (int, error) { return len(packets), nil }
 
 // TestHandAll goes on after errors, counts bytes, and hands over all at once for who does not share.
 func TestHandAll(t *testing.T) {
@@ -169,6 +187,7 @@ func TestSpare(t *testing.T) {
 		{"most left", spareEvery, 51, nil, false},
 		{"some left", spareEvery, 11, nil, false},
 		{"few left", spareEvery, 5, nil, true},
+		{"idle times shrink", spareEvery, ^uint64(0), nil, true},
 		{"not to be read", spareEvery, 0, errors.New("gone"), false},
 	}
 	for _, step := range steps {

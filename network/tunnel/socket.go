@@ -43,6 +43,8 @@ func (s *socket) Send(packets [][]byte, to conn.Endpoint) error {
 		}()
 		return nil
 	}
+	s.out.leaving.Add(1)
+	defer s.out.leaving.Add(-1)
 	defer s.out.done(len(packets))
 	unrefer(packets)
 	// All at a time: what the kernel cuts costs it little.
@@ -50,18 +52,28 @@ func (s *socket) Send(packets [][]byte, to conn.Endpoint) error {
 	return err
 }
 
+// send sends packets, also where the library would not: from an own address that has gone, and joined to more than a path takes.
 func (s *socket) send(packets [][]byte, to conn.Endpoint) error {
 	err := s.Bind.Send(packets, to)
-	if err == nil || !to.SrcIP().IsValid() {
-		return err
-	}
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.ENODEV) {
+	if to.SrcIP().IsValid() && isOneOf(err, unix.EINVAL, unix.EADDRNOTAVAIL, unix.ENETUNREACH, unix.ENODEV) {
 		// Not by clearing it in place, which others may be reading.
 		if anew, bad := s.ParseEndpoint(to.DstToString()); bad == nil {
-			return s.Bind.Send(packets, anew)
+			to, err = anew, s.Bind.Send(packets, anew)
 		}
 	}
-	return err
+	if len(packets) == 1 || !isOneOf(err, unix.EINVAL, unix.EMSGSIZE) {
+		return err
+	}
+	// The kernel does not join packets that are larger than it knows the path to take, and it cuts single ones.
+	var errs []error
+	for i := range packets {
+		errs = append(errs, s.Bind.Send(packets[i:i+1], to))
+	}
+	return errors.Join(errs...)
+}
+
+func isOneOf(err error, numbers ...unix.Errno) bool {
+	return slices.ContainsFunc(numbers, func(n unix.Errno) bool { return errors.Is(err, n) })
 }
 
 func isResponse(packets [][]byte) bool {

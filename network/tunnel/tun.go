@@ -105,9 +105,8 @@ func attach(file *os.File, mtu int) (*attached, error) {
 	if err != nil {
 		return nil, err
 	}
-	device, _, err := tun.CreateUnmonitoredTUNFromFD(fd) // takes fd, and makes it non-blocking
+	device, _, err := tun.CreateUnmonitoredTUNFromFD(fd) // takes fd, also when it fails, and makes it non-blocking
 	if err != nil {
-		_ = unix.Close(fd)
 		return nil, fmt.Errorf("taking over TUN device %s: %w", file.Name(), err)
 	}
 	a := &attached{Device: device, events: make(chan tun.Event, 1), out: newWindow(stallOut), in: newWindow(stallIn)}

@@ -85,7 +85,7 @@ func (u *userspace) set(c Config) error {
 		return err
 	}
 	u.member = u.options.Sharing.join()
-	u.tun.member, u.tun.out.member, u.tun.in.member = u.member, u.member, u.member
+	u.tun.member = u.member
 	u.socket = &socket{Bind: conn.NewStdNetBind(), responding: u.responding, out: u.tun.out, in: u.tun.in, member: u.member}
 	pace(1, 0)
 	u.device = device.NewDevice(u.tun, u.socket, u.logger(c.Name))
@@ -109,7 +109,10 @@ func (u *userspace) hold(c Config) error {
 		return err
 	}
 	if u.keep != nil {
-		if _, err := nameOf(u.keep); err == nil && there && u.running() {
+		if _, err := nameOf(u.keep); err == nil && there {
+			if !u.running() {
+				u.stop() // others may hold the TUN device, and nobody can make it while they do
+			}
 			return nil
 		}
 		u.drop() // somebody removed it
