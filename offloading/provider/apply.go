@@ -146,11 +146,15 @@ func (r *reconciler) taken(ctx context.Context, f facts, p plan, n *note) (plan,
 		p.in(r.spread(soon))
 		return p, nil
 	}
-	message := "a pod of the provider's has the name " + pod.Name
-	if pod.Labels[v1alpha1.LabelTenant] == f.tenant && pod.Labels[v1alpha1.LabelHomeUID] != "" {
-		message = "an earlier pod of the name " + pod.Name + " has not ended yet"
+	return r.refused(f, p, n, v1alpha1.ReasonNameTaken, takenBy(pod, f.tenant)), nil
+}
+
+// takenBy says who has the name of a pod.
+func takenBy(pod *corev1.Pod, tenant string) string {
+	if pod.Labels[v1alpha1.LabelTenant] == tenant && pod.Labels[v1alpha1.LabelHomeUID] != "" {
+		return "an earlier pod of the name " + pod.Name + " has not ended yet"
 	}
-	return r.refused(f, p, n, v1alpha1.ReasonNameTaken, message), nil
+	return "a pod of the provider's has the name " + pod.Name
 }
 
 // refused says why the pod was not made, and tries again later.

@@ -8,9 +8,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/offloading/shadow"
 )
 
 const (
@@ -138,10 +140,9 @@ func decideEnd(f facts, p *plan, ours bool) {
 		p.first = pinnedByUs(f.pod) && finished(f.pod)
 	}
 	grace := f.shadow.Spec.GracePeriodSeconds
-	if grace != nil && *grace < 1 {
+	if grace != nil {
 		// With none at all the pod would be gone from the API before its containers are.
-		grace = new(int64)
-		*grace = 1
+		grace = ptr.To(min(max(*grace, 1), int64(shadow.LongestGrace/time.Second)))
 	}
 	p.end(f, f.pod, grace)
 }
@@ -298,6 +299,8 @@ func decideAbsent(f facts, p *plan) {
 		p.refuse(f, v1alpha1.ReasonRefused, f.refusal.Error())
 	case f.made == nil:
 		p.in(time.Second)
+	case f.holder != nil:
+		p.refuse(f, v1alpha1.ReasonNameTaken, takenBy(f.holder, f.tenant)) // its end comes by
 	case p.tooEarly(f):
 	default:
 		p.create = true

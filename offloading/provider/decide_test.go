@@ -118,6 +118,14 @@ func accepted(status metav1.ConditionStatus, reason, message string, generation 
 	}
 }
 
+// held is another pod of the tenant's that has the name.
+func held(uid string) scene {
+	return func(f *facts) {
+		f.holder = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop-rome", Name: "web-0",
+			Labels: map[string]string{v1alpha1.LabelTenant: "rome", v1alpha1.LabelHomeUID: uid}}}
+	}
+}
+
 // withPod is a pod that is there, bound, and as wanted.
 func withPod(uid string, changes ...func(*corev1.Pod)) scene {
 	return func(f *facts) {
@@ -211,6 +219,9 @@ var everyCase = map[string]struct {
 	"LimitTried":      {"whether there is room costs nothing to find out", []scene{accepted("False", v1alpha1.ReasonLimitExceeded, "no", 3, 10*time.Second), tried(5*time.Second, 3)}, outcome{Do: "create", Accepted: "False LimitExceeded"}},
 	"NameTried":       {"whether the name is free as well", []scene{accepted("False", v1alpha1.ReasonNameTaken, "no", 3, 10*time.Second), tried(5*time.Second, 3)}, outcome{Do: "create", Accepted: "False NameTaken"}},
 
+	"NameHeld":        {"as long as the cache has another pod of the name, nobody is asked", []scene{held("b")}, outcome{Accepted: "False NameTaken", Message: "earlier pod"}},
+	"NameHeldDrained": {"that comes first", []scene{held("b"), withState(v1alpha1.TenantDrained)}, outcome{Accepted: "False Drained"}},
+
 	"Succeeded":     {"told first, then let go", []scene{withPod("a", inPhase(corev1.PodSucceeded)), policy(corev1.RestartPolicyNever)}, outcome{Do: "release web-0", Accepted: "True Running", Phase: "Succeeded", Ref: "a", First: true}},
 	"Failed":        {"told first, then let go", []scene{withPod("a", inPhase(corev1.PodFailed)), policy(corev1.RestartPolicyOnFailure)}, outcome{Do: "release web-0", Accepted: "True Running", Phase: "Failed", Ref: "a", First: true}},
 	"Deadline":      {"a pod that is always restarted can end too", []scene{withPod("a", inPhase(corev1.PodFailed), because("DeadlineExceeded"))}, outcome{Accepted: "True Running", Phase: "Failed", Ref: "a", First: true}},
@@ -241,6 +252,7 @@ var everyCase = map[string]struct {
 
 	"End":          {"its own grace", []scene{deletingShadow, withPod("a")}, outcome{Do: "remove web-0", Again: stuckLook}},
 	"EndGrace":     {"home's grace", []scene{deletingShadow, withPod("a"), grace(7)}, outcome{Do: "remove web-0 grace 7s", Again: stuckLook}},
+	"EndGraceLong": {"the provider has its nodes to drain", []scene{deletingShadow, withPod("a"), grace(3600)}, outcome{Do: "remove web-0 grace 10m0s", Again: stuckLook}},
 	"EndNow":       {"with none its containers would outlive it", []scene{deletingShadow, withPod("a"), grace(0)}, outcome{Do: "remove web-0 grace 1s", Again: stuckLook}},
 	"EndSooner":    {"home has become impatient", []scene{deletingShadow, withPod("a", beingDeleted(30, 0)), grace(1)}, outcome{Do: "remove web-0 grace 1s", Phase: "Running", Ref: "a", Again: stuckLook}},
 	"EndLater":     {"a grace does not become longer", []scene{deletingShadow, withPod("a", beingDeleted(5, 0)), grace(60)}, outcome{Phase: "Running", Ref: "a", Again: stuckLook}},

@@ -12,12 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/offloading/shadow"
 )
-
-// longestGrace is the most that a pod gets to end when its tenant is drained or ends: a
-// tenant may write what it likes into terminationGracePeriodSeconds, and who drains it
-// wants it gone.
-const longestGrace = 10 * time.Minute
 
 // Drainer removes what a tenant runs: its pods if it is drained, its ShadowPods with
 // them if it ends.
@@ -82,7 +78,7 @@ func (d Drainer) pods(ctx context.Context, tenant *v1alpha1.Tenant) error {
 // end deletes a pod, with its own grace if that is not too long; one that is being
 // deleted with a longer one gets no more than others.
 func (d Drainer) end(ctx context.Context, pod *corev1.Pod) error {
-	const most = int64(longestGrace / time.Second)
+	const most = int64(shadow.LongestGrace / time.Second)
 	own := cmp.Or(pod.DeletionGracePeriodSeconds, pod.Spec.TerminationGracePeriodSeconds)
 	if own == nil || *own <= most {
 		return d.remove(ctx, pod)

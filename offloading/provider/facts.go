@@ -29,6 +29,8 @@ type facts struct {
 	// pod is the one that runs or ran, strays are others of the same home UID.
 	pod    *corev1.Pod
 	strays []*corev1.Pod
+	// holder is another pod, which has the name that pod is to have, if pod is not there.
+	holder *corev1.Pod
 	// warnings are what is remembered of events about pod.
 	warnings []v1alpha1.PodWarning
 	// dead are the nodes, of pods that are being deleted, that do not do their part:
@@ -209,10 +211,31 @@ func (r *reconciler) gatherPods(ctx context.Context, f *facts, n *note) error {
 		n.saw(f.pod.UID)
 		return nil
 	}
+	if err := r.gatherHolder(ctx, f); err != nil {
+		return err
+	}
 	if n.seen && n.pod != "" && (ref == nil || ref.UID == string(n.pod)) {
 		return nil // the cache has had it, and does not go back
 	}
 	return r.confirmGone(ctx, f, n)
+}
+
+// gatherHolder looks in the cache who has the name of the pod.
+func (r *reconciler) gatherHolder(ctx context.Context, f *facts) error {
+	if !f.place.ready || f.shadow.DeletionTimestamp != nil {
+		return nil
+	}
+	pod := &corev1.Pod{}
+	err := r.client.Get(ctx, client.ObjectKey{Namespace: f.place.name, Name: f.shadow.Spec.Home.Name}, pod, client.UnsafeDisableDeepCopy)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("looking for the pod's name in the cache: %w", err)
+	case !isFor(pod, f.tenant, f.shadow.Name):
+		f.holder = pod
+	}
+	return nil
 }
 
 // confirmGone looks past the cache for a pod that may be there.

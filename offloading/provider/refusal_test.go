@@ -3,6 +3,8 @@ package provider
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +30,18 @@ func TestNameTaken(t *testing.T) {
 	b.settle()
 	b.want("reason", b.reason(), "False NameTaken")
 	b.noPod()
+	asked := 0
+	b.restart(interceptor.NewClient(b.c, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		asked++
+		return c.Create(ctx, o, opts...)
+	}}))
+	b.clock.SetTime(b.clock.Now().Add(refusedLatest))
+	b.settle()
+	b.want("reason", b.reason(), "False NameTaken")
+	if asked > 0 {
+		t.Errorf("the API server was asked %d times for a pod whose name is taken", asked)
+	}
+	b.restart(b.c)
 	b.must(b.c.Delete(t.Context(), first))
 	b.settle(first.Name)
 	b.settle()
@@ -165,5 +179,30 @@ func TestPlaceOfOthers(t *testing.T) {
 		b.settle()
 		b.want("reason", b.reason(), "False NamespaceMissing")
 		b.noPod()
+	}
+}
+
+// TestFirst has those looked at first that have waited longest, and not thousands at once.
+func TestFirst(t *testing.T) {
+	var all []v1alpha1.ShadowPod
+	for i := range 1000 {
+		s := v1alpha1.ShadowPod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("u%03d", i), CreationTimestamp: metav1.NewTime(noon.Add(-time.Duration(i/2) * time.Second))}}
+		switch i {
+		case 999:
+			s.DeletionTimestamp = &s.CreationTimestamp
+		case 998:
+			s.Status.Phase = string(corev1.PodSucceeded)
+		}
+		all = append(all, s)
+	}
+	var names []string
+	for _, s := range first(all) {
+		names = append(names, s.Name)
+	}
+	if want := []string{"u996", "u997", "u994", "u995"}; !slices.Equal(names, want) {
+		t.Errorf("looked at %v, want %v", names, want)
+	}
+	if got := first(nil); len(got) != 0 {
+		t.Errorf("looked at %v of none", got)
 	}
 }

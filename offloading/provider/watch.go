@@ -1,10 +1,12 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -129,27 +131,49 @@ func keyText(obj client.Object) string {
 	return key.String()
 }
 
-// waiting asks for a look at the ShadowPods that want the name of a pod that is gone.
+// wakes is how many ShadowPods that want one name are looked at when it is free. There is one, or two of a StatefulSet;
+// only who means harm has many, of which each would ask the API server.
+const wakes = 4
+
+// waiting asks for a look at the ShadowPods that want the name of a pod that is gone: those that have waited longest.
 func (w *watcher) waiting(ctx context.Context, pod client.Object, q queue) {
 	n := &corev1.Namespace{}
 	if w.client.Get(ctx, client.ObjectKey{Name: pod.GetNamespace()}, n) != nil || n.Labels[v1alpha1.LabelHomeNamespace] == "" {
 		return
 	}
-	w.list(ctx, q, n.Labels[v1alpha1.LabelTenant], client.MatchingFields{homeIndex: n.Labels[v1alpha1.LabelHomeNamespace] + "/" + pod.GetName()})
+	all := w.of(ctx, n.Labels[v1alpha1.LabelTenant], client.MatchingFields{homeIndex: n.Labels[v1alpha1.LabelHomeNamespace] + "/" + pod.GetName()})
+	for _, s := range first(all) {
+		q.Add(request(&s))
+	}
+}
+
+// first are those of ShadowPods that want a pod and have waited longest.
+func first(all []v1alpha1.ShadowPod) []v1alpha1.ShadowPod {
+	wait := slices.DeleteFunc(all, func(s v1alpha1.ShadowPod) bool { return s.DeletionTimestamp != nil || final(&s) })
+	slices.SortFunc(wait, func(a, b v1alpha1.ShadowPod) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
+	return wait[:min(wakes, len(wait))]
 }
 
 // list asks for a look at ShadowPods of a tenant.
 func (w *watcher) list(ctx context.Context, q queue, tenant string, which ...client.ListOption) {
+	all := w.of(ctx, tenant, which...)
+	for i := range all {
+		q.Add(request(&all[i]))
+	}
+}
+
+// of lists ShadowPods of a tenant, which are the cache's.
+func (w *watcher) of(ctx context.Context, tenant string, which ...client.ListOption) []v1alpha1.ShadowPod {
 	if tenant == "" {
-		return
+		return nil
 	}
 	list := &v1alpha1.ShadowPodList{}
 	if err := w.client.List(ctx, list, append(which, client.InNamespace(v1alpha1.TenantNamespace(tenant)), client.UnsafeDisableDeepCopy)...); err != nil {
-		return // the cache is not there yet: its first events come
+		return nil // the cache is not there yet: its first events come
 	}
-	for i := range list.Items {
-		q.Add(request(&list.Items[i]))
-	}
+	return list.Items
 }
 
 // maps asks for a look at the ShadowPods of a namespace whose mapping has changed.

@@ -2,6 +2,7 @@ package shadow
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -38,6 +39,9 @@ func Compare(now, want *corev1.Pod) Changes {
 		Ephemeral:  missing(now, want),
 		Resize:     len(unsized(now, want, then)) > 0,
 		Impossible: impossible(now, want, asked, then),
+	}
+	if tooMany(now, c.Ephemeral) {
+		c.Ephemeral = nil
 	}
 	next := now.DeepCopy()
 	Apply(next, want)
@@ -98,7 +102,21 @@ func impossible(now, want *corev1.Pod, asked, then parts) []string {
 	if then.deadline() && !asked.deadline() || later(want.Spec.ActiveDeadlineSeconds, now.Spec.ActiveDeadlineSeconds) {
 		paths = append(paths, "spec.activeDeadlineSeconds: can only be set or shortened in a pod that runs; delete the pod so that it is made anew")
 	}
+	if tooMany(now, missing(now, want)) {
+		paths = append(paths, fmt.Sprintf("spec.ephemeralContainers: the pod keeps those that it has had, and may have at most %d in %d bytes of JSON; delete the pod so that it is made anew",
+			maxContainers, maxPodText))
+	}
 	return paths
+}
+
+// tooMany says that a pod may not have more ephemeral containers, as it never loses one.
+func tooMany(now *corev1.Pod, more []corev1.EphemeralContainer) bool {
+	if len(more) == 0 {
+		return false
+	}
+	all := slices.Concat(now.Spec.EphemeralContainers, more)
+	text, _ := json.Marshal(all) // the type has no field that cannot be written
+	return len(all) > maxContainers || len(text) > maxPodText
 }
 
 // later says whether a deadline is a longer one than there is.

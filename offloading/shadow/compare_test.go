@@ -1,6 +1,7 @@
 package shadow
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -34,6 +35,12 @@ func TestCompare(t *testing.T) {
 		{"an ephemeral container", func(p *corev1.Pod) {
 			p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d"}}}
 		}, anywhere, false, false, 1, ""},
+		{"more ephemeral containers than a pod may have", func(p *corev1.Pod) { p.Spec.EphemeralContainers = debuggers("d", 1, 0) },
+			func(p *corev1.Pod) { p.Spec.EphemeralContainers = debuggers("old", maxContainers, 0) }, false, false, 0, "spec.ephemeralContainers"},
+		{"as many as it may have", func(p *corev1.Pod) { p.Spec.EphemeralContainers = debuggers("d", 1, 0) },
+			func(p *corev1.Pod) { p.Spec.EphemeralContainers = debuggers("old", maxContainers-1, 0) }, false, false, 1, ""},
+		{"larger ephemeral containers than a pod may have", func(p *corev1.Pod) { p.Spec.EphemeralContainers = debuggers("d", 1, maxPodText/2) },
+			func(p *corev1.Pod) { p.Spec.EphemeralContainers = debuggers("old", 1, maxPodText/2) }, false, false, 0, "spec.ephemeralContainers"},
 		{"what does not travel", func(p *corev1.Pod) { p.Spec.Tolerations = nil }, anywhere, false, false, 0, ""},
 		{"a value of the environment, which no pod follows", func(p *corev1.Pod) {
 			p.Annotations["note"] = "new"
@@ -133,4 +140,13 @@ func TestCompareAsksForEphemeralContainersOfNewPod(t *testing.T) {
 	if got := Compare(now, want); len(got.Ephemeral) != 1 || got.Pod {
 		t.Errorf("%+v", got)
 	}
+}
+
+// debuggers are ephemeral containers with so many bytes of arguments each.
+func debuggers(name string, n, size int) (all []corev1.EphemeralContainer) {
+	for i := range n {
+		all = append(all, corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+			Name: fmt.Sprintf("%s%d", name, i), Args: []string{strings.Repeat("x", size)}}})
+	}
+	return all
 }

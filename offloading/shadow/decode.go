@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"regexp"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -23,6 +24,8 @@ const maxQuantity = 32
 type guard struct {
 	// look, in tests, sees the path of every quantity.
 	look func(path string)
+	// asked says that somebody asks for what is there: a negative request would make room for others.
+	asked bool
 }
 
 // decodePod reads spec.pod of a ShadowPod: unknown and repeated fields are refused.
@@ -59,7 +62,7 @@ func decode(text string, into any, most int, strict bool) error {
 		return fmt.Errorf("not an object")
 	}
 	t := reflect.TypeOf(into).Elem()
-	if err := (guard{}).value("", t, raw, 0); err != nil {
+	if err := (guard{asked: strict}).value("", t, raw, 0); err != nil {
 		return err
 	}
 	// What was looked at is decoded, not the text: it may say things twice.
@@ -130,6 +133,9 @@ func (g guard) quantity(path string, v any) error {
 			return err
 		}
 		text = string(number)
+	}
+	if g.asked && strings.HasPrefix(text, "-") {
+		return fmt.Errorf("%s: negative; leave it out", short(path))
 	}
 	if len(text) > maxQuantity || !plain.MatchString(text) {
 		return fmt.Errorf("%s: not a quantity like 4, 250m or 8Gi", short(path))

@@ -63,7 +63,7 @@ func TestEveryQuantityIsGuarded(t *testing.T) {
 
 func TestQuantities(t *testing.T) {
 	for text, ok := range map[string]bool{
-		`"1"`: true, `"250m"`: true, `"8Gi"`: true, `"1.5"`: true, `"1e3"`: true, `"-1"`: true, `1`: true, `0.5`: true, `null`: true,
+		`"1"`: true, `"250m"`: true, `"8Gi"`: true, `"1.5"`: true, `"1e3"`: true, `"+1"`: true, `"-1"`: false, `1`: true, `0.5`: true, `null`: true,
 		`"1e999"`: false, `"1e-999999999"`: false, `""`: false, `" 1"`: false, `"1 "`: false, `"0x1"`: false, `"1Gi1"`: false, `true`: false, `{}`: false, `[]`: false,
 		`"0.0000000001"`: false, `"99999999999999999999"`: false, `1e300`: false,
 	} {

@@ -268,3 +268,16 @@ func TestManyReasonsAreBounded(t *testing.T) {
 		t.Errorf("%d reasons in %d bytes: %v", len(refusal.Reasons), len(err.Error()), err)
 	}
 }
+
+// TestMakeBoundsGrace holds that no tenant keeps a node from being drained for as long as it likes.
+func TestMakeBoundsGrace(t *testing.T) {
+	for asked, want := range map[int64]int64{0: 0, 30: 30, 600: 600, 601: 600, 1e9: 600} {
+		home := homePod()
+		home.Spec.TerminationGracePeriodSeconds = &asked
+		s := forged(t, home)
+		s.Spec.Pod = strings.Replace(s.Spec.Pod, `"terminationGracePeriodSeconds":600`, fmt.Sprintf(`"terminationGracePeriodSeconds":%d`, asked), 1) // as one writes it who is no Pelago
+		if got := made(t, s).Spec.TerminationGracePeriodSeconds; got == nil && want != 30 || got != nil && *got != want {
+			t.Errorf("%d seconds were asked for, and the pod has %v", asked, got)
+		}
+	}
+}

@@ -8,12 +8,17 @@ package shadow
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
 // ManagedBy is the value of the label pelago.dev/managed-by on pods made of ShadowPods.
 const ManagedBy = "pelago-manager"
+
+// LongestGrace is the most that a pod gets to end: a tenant may write what it likes into
+// terminationGracePeriodSeconds, and who drains a node, or the tenant, wants it gone.
+const LongestGrace = 10 * time.Minute
 
 // Bounds of what a ShadowPod may hold; those of its schema are checked again.
 const (

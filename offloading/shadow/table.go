@@ -55,7 +55,7 @@ var travels = rule{fate: kept, why: "the object goes with the pod: see docs/kind
 func refuse(why string) rule { return rule{fate: refused, why: why} }
 
 var podRules = fields("PodSpec",
-	`InitContainers Containers EphemeralContainers RestartPolicy TerminationGracePeriodSeconds ActiveDeadlineSeconds
+	`InitContainers Containers EphemeralContainers RestartPolicy ActiveDeadlineSeconds
 	ShareProcessNamespace SecurityContext Hostname Subdomain
 	EnableServiceLinks SetHostnameAsFQDN OS HostUsers Resources HostnameOverride`,
 	map[string]rule{
@@ -64,6 +64,8 @@ var podRules = fields("PodSpec",
 		"ImagePullSecrets": {fate: refused, why: noTokens, bad: when(func(_ *walk, all []corev1.LocalObjectReference) bool {
 			return slices.ContainsFunc(all, func(r corev1.LocalObjectReference) bool { return strings.HasPrefix(r.Name, v1alpha1.TokenSecretPrefix) })
 		})},
+		"TerminationGracePeriodSeconds": {fate: translated, why: "at most ten minutes: the provider's nodes have to be drained, and its own pods may need the room",
+			change: on(shortenGrace)},
 		"DNSPolicy":   {fate: kept, why: "where the provider has home's names, ClusterFirst and ClusterFirstWithHostNet mean these: the pod has None, a name server that knows them, and home's search domains; where the provider lets it run at one of its own, that one gives it these anew"},
 		"DNSConfig":   {fate: kept, why: "added to home's names, as at home: at most 3 name servers, 32 search domains"},
 		"HostAliases": {fate: kept, why: "where the provider has a network with home, pods with tokens of home get one more, for home's API server"},

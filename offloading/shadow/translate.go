@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -46,6 +47,11 @@ func keepAntiAffinity(_ *walk, _ string, a **corev1.Affinity) {
 	if (*a).PodAntiAffinity == nil {
 		*a = nil
 	}
+}
+
+// shortenGrace bounds how long a pod may take to end.
+func shortenGrace(_ *walk, _ string, seconds **int64) {
+	*seconds = ptr.To(min(**seconds, int64(LongestGrace.Seconds())))
 }
 
 func dropPriorityClass(w *walk, path string, name *string) {
