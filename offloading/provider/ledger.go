@@ -49,13 +49,7 @@ func (l *ledger) reserve(t *v1alpha1.Tenant, key types.NamespacedName, old, pod 
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// What is counted from here on is counted twice for a moment, which refuses nobody:
-	// as long as anything is pending the answer is to come again.
-	pending := l.pending(t.Name, key)
-	if err := l.limits.Check(t, pending, old, pod); err != nil {
-		if len(pending) > 0 && !errors.Is(err, ErrNotCounted) {
-			return errBusy
-		}
+	if err := l.check(t, key, old, pod); err != nil {
 		return err
 	}
 	if l.held[t.Name] == nil {
@@ -63,6 +57,31 @@ func (l *ledger) reserve(t *v1alpha1.Tenant, key types.NamespacedName, old, pod 
 	}
 	l.held[t.Name][key] = hold{pod: pod, until: l.clock.Now().Add(heldFor)}
 	return nil
+}
+
+// full is the refusal of a pod for which there is no room, as reserve would have it, without holding a place.
+func (l *ledger) full(t *v1alpha1.Tenant, key types.NamespacedName, pod *corev1.Pod) error {
+	if l.limits == nil || t.Spec.Limits == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.check(t, key, nil, pod); !errors.Is(err, errBusy) && !errors.Is(err, ErrNotCounted) {
+		return err
+	}
+	return nil
+}
+
+// check looks at the limits, with what is pending.
+func (l *ledger) check(t *v1alpha1.Tenant, key types.NamespacedName, old, pod *corev1.Pod) error {
+	// What is counted from here on is counted twice for a moment, which refuses nobody:
+	// as long as anything is pending the answer is to come again.
+	pending := l.pending(t.Name, key)
+	err := l.limits.Check(t, pending, old, pod)
+	if err != nil && len(pending) > 0 && !errors.Is(err, ErrNotCounted) {
+		return errBusy
+	}
+	return err
 }
 
 // pending are the pods of a tenant that may not be counted yet, without that of key.

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -159,17 +161,31 @@ func TestLastPlace(t *testing.T) {
 	if made != 3 {
 		t.Fatalf("%d pods were made, want 3", made)
 	}
-	refused := 0
+	refused, one := 0, ""
 	for _, uid := range uids {
 		b.clock.SetTime(b.clock.Now().Add(heldFor))
 		b.settle(uid)
 		b.uid = uid
 		if b.reason() == "False LimitExceeded" {
 			refused++
+			one = uid
 		}
 	}
 	if refused != 5 {
 		t.Fatalf("%d were refused, want 5", refused)
+	}
+	// As long as there is none, nobody is asked.
+	b.uid = one
+	asked := 0
+	b.live = interceptor.NewClient(b.c, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		asked++
+		return c.Get(ctx, key, o, opts...)
+	}})
+	b.clock.SetTime(b.clock.Now().Add(refusedAgain + time.Second))
+	b.settle()
+	b.want("without room", b.reason(), "False LimitExceeded")
+	if asked > 0 {
+		t.Errorf("the API server was asked %d times about a pod for which there is no room", asked)
 	}
 	// Room appears.
 	limits.mu.Lock()

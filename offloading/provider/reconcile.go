@@ -107,6 +107,12 @@ func (r *reconciler) plan(ctx context.Context, s *v1alpha1.ShadowPod, n *note) (
 		return f, plan{status: s.Status}, err
 	}
 	p := decide(f)
+	if p.create {
+		if over := r.ledger.full(f.terms, client.ObjectKeyFromObject(s), f.made); over != nil { // before anybody is asked: there may be thousands
+			p.create = false
+			return f, r.refused(f, p, n, v1alpha1.ReasonLimitExceeded, over.Error()), nil
+		}
+	}
 	if !p.create || !r.doubtful(f) {
 		return f, p, nil
 	}
