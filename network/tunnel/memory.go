@@ -30,6 +30,10 @@ const (
 	// counted where they come in and where they leave, and nowhere between. On the way out that
 	// is when there is no session; on the way in strangers can cause it.
 	stallOut, stallIn = 20 * time.Millisecond, 5 * time.Millisecond
+	// Again and again without any that left, each time is twice as long, up to stallMost: who forges packets of
+	// a session has fewer of them looked at.
+	stallMost  = 40 * time.Millisecond
+	mostStalls = 6
 	// After so long without any that came in, those from before have left, or never will: single ones
 	// that do not leave are not to narrow a window for ever.
 	silence = 100 * time.Millisecond
@@ -59,6 +63,8 @@ type window struct {
 	freed chan struct{} // has room for one
 	// leaving is how many writers are at it, or rest between: while there are any nothing is taken for dropped.
 	leaving atomic.Int32
+	// stalls is how often the ones under way were taken for dropped since some have left, up to mostStalls.
+	stalls atomic.Int32
 }
 
 func newWindow(stall time.Duration) *window {
@@ -67,13 +73,19 @@ func newWindow(stall time.Duration) *window {
 
 // wait waits until there is room.
 func (w *window) wait() {
-	for w.under.Load() >= windowMost {
-		timer, begun := time.NewTimer(w.stall), time.Now()
+	for late := false; w.under.Load() >= windowMost; {
+		stall := max(w.stall, min(w.stall<<w.stalls.Load(), stallMost))
+		timer, begun := time.NewTimer(stall), time.Now()
 		select {
 		case <-w.freed:
 		case <-timer.C:
-			if w.leaving.Load() == 0 && time.Since(begun) < 2*w.stall { // else nobody had a processor
+			was := late
+			late = time.Since(begun) >= 2*stall // nobody had a processor, unless it is always so
+			if w.leaving.Load() == 0 && (!late || was) {
 				w.under.Store(0)
+				if was := w.stalls.Load(); was < mostStalls {
+					w.stalls.CompareAndSwap(was, was+1)
+				}
 			}
 		}
 		timer.Stop()
@@ -95,6 +107,9 @@ func (w *window) add(n int, now time.Time) {
 func (w *window) done(n int) {
 	if now := w.under.Add(-int64(n)); now < 0 {
 		w.under.CompareAndSwap(now, 0)
+	}
+	if w.stalls.Load() > 0 {
+		w.stalls.Store(0)
 	}
 	select {
 	case w.freed <- struct{}{}:

@@ -51,6 +51,22 @@ func TestWindow(t *testing.T) {
 	}
 }
 
+// TestForgedWindow holds that of what never leaves less is taken in after a while, and as much as ever when some leaves again.
+func TestForgedWindow(t *testing.T) {
+	w := newWindow(time.Millisecond)
+	stall := func() time.Duration {
+		w.add(windowMost, time.Now())
+		begun := time.Now()
+		w.wait()
+		return time.Since(begun)
+	}
+	await(t, "a longer wait", patience, func() bool { return stall() >= stallMost })
+	await(t, "a short one", patience, func() bool {
+		w.done(1)
+		return stall() < stallMost/4
+	})
+}
+
 // TestPace holds how much garbage there may be, and that readers with traffic are counted until they have
 // none any more, or end.
 func TestPace(t *testing.T) {
