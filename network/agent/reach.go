@@ -48,9 +48,13 @@ func (k *known) reach(f facts, p *pair, out *plan.Peering, api door, within, rea
 	}
 	var shut []string
 	for namespace, r := range f.spaces() {
-		if r == v1alpha1.ReachNone {
-			shut = append(shut, inside(f, namespace)...)
+		if r != v1alpha1.ReachNone {
+			continue
 		}
+		if _, read := f.inside[namespace]; !read {
+			out.Limited = true // nobody knows yet whom not to reach, so that only those are reached who may be
+		}
+		shut = append(shut, inside(f, namespace)...)
 	}
 	out.ShutHere = meant(shut, within) // however many there are
 	if p.role == plan.Consumer {

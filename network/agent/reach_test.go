@@ -74,6 +74,11 @@ func TestInputReach(t *testing.T) {
 		{reason: "a namespace lets none be reached, where all else may", facts: reachFacts(full, "", reaching("lone", none)),
 			milan: func(p *plan.Peering) { p.Limited, p.ShutHere = false, addrs("10.42.2.60") },
 			turin: func(p *plan.Peering) { p.ShutHere = addrs("10.42.2.60") }},
+		{reason: "a namespace lets none be reached, and who is in it is not read yet: nobody is opened", facts: func() facts {
+			f := reachFacts(full, "", reaching("lone", none))
+			delete(f.inside, "lone")
+			return f
+		}()},
 		{reason: "a namespace does not open what home holds closed", facts: reachFacts(none, "", reaching("shop", full)),
 			milan: func(p *plan.Peering) { p.Closed, p.Here, p.There = true, nil, nil }},
 		{reason: "something that is not the namespace's", facts: func() facts {

@@ -84,10 +84,10 @@ func beginsTCP() statement {
 		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{tcpSyn}})}
 }
 
-// lent says whether a connection goes on as that of a caller, and as nothing else.
+// lent says whether a connection goes on as that of a caller, and as nothing else. What has no ports begins anew.
 func (p passage) lent(f flow) bool {
 	g := p.gateway
-	if is, _ := p.line(f); is || !g.Limited || g.Closed || p.probe(f) || p.shutFlow(f) || p.keeps(f, true) {
+	if is, _ := p.line(f); is || !f.ported || !g.Limited || g.Closed || p.probe(f) || p.shutFlow(f) || p.keeps(f, true) {
 		return false
 	}
 	if f.called {

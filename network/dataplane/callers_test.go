@@ -40,6 +40,10 @@ func TestCallersStructure(t *testing.T) {
 // TestLent says which connections go on as those of callers when a gateway lets less pass.
 func TestLent(t *testing.T) {
 	c := lending()
+	echo := func(f *netlink.ConntrackFlow) *netlink.ConntrackFlow {
+		f.Forward.Protocol, f.Reverse.Protocol = unix.IPPROTO_ICMP, unix.IPPROTO_ICMP
+		return f
+	}
 	flow := func(from, to, reply string) *netlink.ConntrackFlow {
 		f := &netlink.ConntrackFlow{}
 		f.Forward = netlink.IPTuple{SrcIP: net.ParseIP(from), DstIP: net.ParseIP(to), SrcPort: 40000, DstPort: 80, Protocol: unix.IPPROTO_TCP}
@@ -54,6 +58,7 @@ func TestLent(t *testing.T) {
 		want    bool
 	}{
 		{"a caller calls what is there", 0, nil, flow("10.42.3.1", "10.81.8.8", "10.42.8.8"), true},
+		{"what has no ports begins anew", 0, nil, echo(flow("10.42.3.1", "10.81.8.8", "10.42.8.8")), false},
 		{"and nothing else", 0, nil, flow("10.42.3.1", "10.81.8.9", "10.42.8.9"), false},
 		{"a pod of the peer's is none", 0, nil, flow("10.42.2.7", "10.81.8.8", "10.42.8.8"), false},
 		{"nor is another pod", 0, nil, flow("10.42.3.7", "10.81.8.8", "10.42.8.8"), false},

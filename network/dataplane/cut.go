@@ -115,6 +115,8 @@ type flow struct {
 	ours, theirs netip.Addr
 	at           netip.AddrPort
 	tcp          bool
+	// ported says that it is of a protocol with ports, whose marks the kernel lets us change.
+	ported bool
 	// from and to are the ends of its first packet, as that was, and answers is where answers come from.
 	from        netip.Addr
 	to, answers netip.AddrPort
@@ -125,6 +127,7 @@ type flow struct {
 func flowOf(c *netlink.ConntrackFlow, views []View) flow {
 	from, to := addressOf(c.Forward.SrcIP), addressOf(c.Forward.DstIP)
 	f := flow{called: true, ours: to, theirs: from, at: netip.AddrPortFrom(to, c.Forward.DstPort), tcp: c.Forward.Protocol == unix.IPPROTO_TCP}
+	f.ported = f.tcp || c.Forward.Protocol == unix.IPPROTO_UDP
 	f.from, f.to, f.answers = from, f.at, netip.AddrPortFrom(addressOf(c.Reverse.SrcIP), c.Reverse.SrcPort)
 	for _, v := range views {
 		if v.View.Contains(to) {

@@ -103,7 +103,7 @@ func gatewayTable(c Config, g Gateway) *table {
 		}
 		destination.add(cameBy(g.Tunnel), destinationIs(d.At, d.UDP), dnatTo(d.To))
 	}
-	t.chains = slices.Concat([]chain{destination}, t.guard(g, ends), called(g, ends), []chain{localChain(g), policyChain(t, g, ends), source, askedChain(g), toldChain(g, ends), answersChain(g, ends), hopsChain(g)}, ownChains(g))
+	t.chains = slices.Concat([]chain{destination, opened()}, t.guard(g, ends), called(g, ends), []chain{localChain(g), policyChain(t, g, ends), source, askedChain(g), toldChain(g, ends), answersChain(g, ends), hopsChain(g)}, ownChains(g))
 	return t
 }
 
@@ -173,7 +173,7 @@ func policyChain(t *table, g Gateway, ends []*endSets) chain {
 	strict := g.Closed || g.shuts()
 	mappedDoors(t, &policy, g, strict)
 	if !strict {
-		policy.add(connection(established), accept())
+		policy.add(connection(established), jump(openChain))
 	}
 	policy.add(cameBy(g.Tunnel), leavesByOther(insideName), countedDrop(DropPath))
 	policy.add(cameBy(insideName), leavesByOther(g.Tunnel), countedDrop(DropPath))
@@ -192,7 +192,7 @@ func policyChain(t *table, g Gateway, ends []*endSets) chain {
 		for _, s := range ends {
 			policy.shut(g, s)
 		}
-		policy.add(connection(established), accept())
+		policy.add(connection(established), jump(openChain))
 	}
 	for _, s := range ends {
 		policy.add(cameBy(g.Tunnel), destinationNotIn(s.pods), countedDrop(DropDestination))
@@ -215,6 +215,19 @@ func policyChain(t *table, g Gateway, ends []*endSets) chain {
 		}
 	}
 	return policy
+}
+
+// openChain is where packets pass that are of a connection which stands.
+const openChain = "open"
+
+// opened makes it. What begins a connection of TCP goes on to where it is asked whether it may, also if tracking knows
+// one of its ends: a segment in the middle, which passes while a gateway has seen no beginning, and a forged answer to it
+// are enough for that.
+func opened() chain {
+	c := chain{name: openChain}
+	c.add(beginsTCP(), returns())
+	c.add(accept())
+	return c
 }
 
 // shut drops what is of who is shut.
@@ -288,7 +301,7 @@ func mappedDoors(t *table, policy *chain, g Gateway, strict bool) {
 		return
 	}
 	if !strict {
-		policy.add(noted(mappedBits, mappedMask, true), connection(established), accept())
+		policy.add(noted(mappedBits, mappedMask, true), connection(established), jump(openChain))
 	}
 	policy.add(noted(mappedBits, mappedMask, false), connection(related), accept())
 	for _, v4 := range families {

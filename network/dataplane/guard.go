@@ -65,7 +65,7 @@ func (t *table) guard(g Gateway, ends []*endSets) []chain {
 		return nil
 	}
 	first := chain{name: guardChain, kind: filterChain, hook: forwarding, priority: guardPriority}
-	first.add(connection(established), accept())
+	first.add(connection(established), jump(openChain))
 	first.lineUnguarded(g)
 	for _, d := range doorsOf(g) {
 		if !g.maps(d.At.Addr()) { // it asks for tokens itself

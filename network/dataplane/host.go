@@ -173,6 +173,7 @@ func hostTable(c Config, numbers map[string]number, lines []netip.Addr) *table {
 		}
 	}
 	var pieces []chain
+	podSets := map[bool]*set{} // of pods
 	for _, v4 := range families {
 		views := t.prefixSet("views", v4)
 		for _, r := range c.Routes {
@@ -183,6 +184,7 @@ func hostTable(c Config, numbers map[string]number, lines []netip.Addr) *table {
 		for _, p := range c.Pods {
 			pods.addPrefix(p)
 		}
+		podSets[v4] = pods
 		if slices.ContainsFunc(c.Gateways, func(g Gateway) bool {
 			return slices.ContainsFunc(g.Doors, func(d Door) bool { return d.At.Addr().Is4() == v4 })
 		}) {
@@ -224,7 +226,7 @@ func hostTable(c Config, numbers map[string]number, lines []netip.Addr) *table {
 	if len(c.Gateways) > 0 {
 		t.chains = append(t.chains, mark)
 	}
-	unknown(t, c)
+	unknown(t, c, podSets)
 	strangers(t, c)
 	return t
 }

@@ -14,7 +14,7 @@ import "github.com/google/nftables/expr"
 // gateway was elsewhere for a while, and translates nothing of it. Nor is it for us to drop what is no
 // TCP: nobody resets that, and errors that tell of too large packets may be of connections that a network
 // plugin does not have tracked.
-func unknown(t *table, c Config) {
+func unknown(t *table, c Config, pods map[bool]*set) {
 	if len(c.Routes) == 0 {
 		return
 	}
@@ -24,7 +24,30 @@ func unknown(t *table, c Config) {
 	u.add(resets(), connection(invalid), leavesBy(devicePrefix+"*"), cameByOther(devicePrefix+"*"), countedDrop(DropInvalid))
 	own := chain{name: "unknown-here", kind: filterChain, hook: input, priority: -350}
 	own.add(isTCP(), connection(invalid), cameBy(devicePrefix+"*"), countedDrop(DropInvalid))
+	t.bridges(c, &own, pods)
 	t.chains = append(t.chains, u, own)
+}
+
+// bridges keeps peers from beginning anything with the node itself at an address of the pods' range, as that of their
+// bridge is, or the node's own in some clouds: it is no pod. What doors lead to may be there.
+func (t *table) bridges(c Config, own *chain, pods map[bool]*set) {
+	t.counters = append(t.counters, string(DropDestination))
+	for _, v4 := range families {
+		if len(prefixesOf(c.Pods, v4)) == 0 {
+			continue
+		}
+		for _, g := range sortedBy(c.Gateways, func(g Gateway) string { return g.Peering }) {
+			for _, d := range doorsOf(g) {
+				if d.To.Addr().Is4() == v4 {
+					own.add(cameBy(Device(g.Peering)), destinationIs(d.To, d.UDP), accept())
+				}
+			}
+			for _, d := range g.Line.doors(v4) {
+				own.add(cameBy(Device(g.Peering)), destinationIs(d.To, false), accept())
+			}
+		}
+		own.add(cameBy(devicePrefix+"*"), connection(fresh), destinationIn(pods[v4]), countedDrop(DropDestination))
+	}
 }
 
 // resets holds for segments that end a connection of TCP.

@@ -196,7 +196,7 @@ func testSpoofed(t *testing.T, w *world) {
 			t.Fatal(err)
 		}
 		for _, d := range list {
-			if d.Reason == reason {
+			if d.Reason == reason && d.Peering != "" {
 				return d.Packets
 			}
 		}

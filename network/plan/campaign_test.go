@@ -222,6 +222,8 @@ func TestCampaign(t *testing.T) {
 		t.Run(c.key, c.run)
 		if c.foe == host {
 			t.Run("a connection does not begin in its middle", c.reopen)
+			t.Run("nor with a forged answer", c.forge)
+			t.Run("who reaches all pods reaches no node", func(t *testing.T) { c.bridges(t, rome) })
 		}
 		next = c.next
 	}
@@ -244,6 +246,57 @@ func (c *campaign) reopen(t *testing.T) {
 	c.wall(t)
 	if places := c.ears.at(id); len(places) > 0 || c.opened(id) {
 		t.Errorf("what begins a connection with a pod that may not be called arrived at %v; accepted: %t", places, c.opened(id))
+	}
+}
+
+// forge says what is in the middle of a connection to a pod that may not be called, and ends before it is there; then an
+// answer to that, which no pod gave, so that tracking takes the connection for one that stands; and then begins it.
+func (c *campaign) forge(t *testing.T) {
+	from, to := c.peering().There[0], own(0, 6, true)
+	seen, ok := c.victim.table.View(c.of, from)
+	if !ok {
+		t.Fatalf("%s has no view of %s", c.victim.Name, from)
+	}
+	c.next++
+	id := c.next
+	port := uint16(firstPort + id)
+	c.out <- netnstest.Packet{From: from, To: to, TTL: 2}.TCP(port, netnstest.Port, netnstest.ACK, 7, 7, nil).Bytes()
+	c.wall(t)
+	c.out <- netnstest.Packet{From: to, To: seen}.TCP(netnstest.Port, port, netnstest.ACK, 7, 8, nil).Bytes()
+	c.wall(t)
+	c.out <- netnstest.Packet{From: from, To: to}.TCP(port, netnstest.Port, netnstest.SYN, 7, 0, markerOf(id)).Bytes()
+	c.wall(t)
+	if places := c.ears.at(id); len(places) > 0 || c.opened(id) {
+		t.Errorf("what begins a connection with a pod that may not be called arrived at %v; accepted: %t", places, c.opened(id))
+	}
+}
+
+// bridges has a peer that reaches all pods say everything to what is no pod in their range.
+func (c *campaign) bridges(t *testing.T, s *side) {
+	c.peering().Limited = false
+	s.apply(t)
+	defer func() {
+		c.peering().Limited = true
+		s.apply(t)
+	}()
+	for _, k := range kinds() {
+		if k.name != "TCP SYN" && k.name != "TCP ACK" && k.name != "UDP" && k.name != "ICMP echo" {
+			continue
+		}
+		from := c.peering().There[slices.IndexFunc(c.peering().There, func(a netip.Addr) bool { return a.Is4() == k.v4 })]
+		for node := range 2 {
+			for _, last := range []int{1, 6} {
+				c.next++
+				id := c.next
+				for _, p := range k.packets(netnstest.Packet{From: from, To: own(node, last, k.v4)}, uint16(firstPort+id), markerOf(id)) {
+					c.out <- p.Bytes()
+				}
+				c.wall(t)
+				if pod := last == 6; pod != (c.answer(id) != "") && (pod || k.name != "UDP") {
+					t.Errorf("%s to %s is answered by %q", k.name, own(node, last, k.v4), c.answer(id))
+				}
+			}
+		}
 	}
 }
 
