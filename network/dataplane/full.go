@@ -46,7 +46,7 @@ func widthOf(g Gateway, lines []string) width {
 	switch {
 	case has(openRules(g)[0]...):
 		return widthFull
-	case has(connection(established), jump(openChain)), has(connection(established), accept()): // the other one is of older builds
+	case has(connection(established), jump(goesOnChain)), has(connection(established), accept()): // the other one is of older builds
 		return widthLimited
 	}
 	return widthNone

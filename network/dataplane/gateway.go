@@ -103,7 +103,7 @@ func gatewayTable(c Config, g Gateway) *table {
 		}
 		destination.add(cameBy(g.Tunnel), destinationIs(d.At, d.UDP), dnatTo(d.To))
 	}
-	t.chains = slices.Concat([]chain{destination, opened()}, t.guard(g, ends), called(g, ends), []chain{localChain(g), policyChain(t, g, ends), source, askedChain(g), toldChain(g, ends), answersChain(g, ends), hopsChain(g)}, ownChains(g))
+	t.chains = slices.Concat([]chain{destination}, opened(g), t.guard(g, ends), called(g, ends), []chain{localChain(g), policyChain(t, g, ends), source, askedChain(g), toldChain(g, ends), answersChain(g, ends), hopsChain(g)}, ownChains(g))
 	return t
 }
 
@@ -173,7 +173,7 @@ func policyChain(t *table, g Gateway, ends []*endSets) chain {
 	strict := g.Closed || g.shuts()
 	mappedDoors(t, &policy, g, strict)
 	if !strict {
-		policy.add(connection(established), jump(openChain))
+		policy.add(connection(established), jump(goesOnChain))
 	}
 	policy.add(cameBy(g.Tunnel), leavesByOther(insideName), countedDrop(DropPath))
 	policy.add(cameBy(insideName), leavesByOther(g.Tunnel), countedDrop(DropPath))
@@ -192,7 +192,7 @@ func policyChain(t *table, g Gateway, ends []*endSets) chain {
 		for _, s := range ends {
 			policy.shut(g, s)
 		}
-		policy.add(connection(established), jump(openChain))
+		policy.add(connection(established), jump(goesOnChain))
 	}
 	for _, s := range ends {
 		policy.add(cameBy(g.Tunnel), destinationNotIn(s.pods), countedDrop(DropDestination))
@@ -217,17 +217,24 @@ func policyChain(t *table, g Gateway, ends []*endSets) chain {
 	return policy
 }
 
-// openChain is where packets pass that are of a connection which stands.
-const openChain = "open"
+// openChain is where packets pass that are of a connection which stands, and goesOnChain where those go to
+// it that may be of one.
+const (
+	openChain   = "open"
+	goesOnChain = "goes-on"
+)
 
-// opened makes it. What begins a connection of TCP goes on to where it is asked whether it may, also if tracking knows
+// opened makes them. What begins a connection of TCP goes on to where it is asked whether it may, also if tracking knows
 // one of its ends: a segment in the middle, which passes while a gateway has seen no beginning, and a forged answer to it
-// are enough for that.
-func opened() chain {
-	c := chain{name: openChain}
-	c.add(beginsTCP(), returns())
-	c.add(accept())
-	return c
+// are enough for that. And so does what the peer says on in what it has begun, and is no TCP: the address may be another
+// pod's by now, which takes it for its own, as nobody refuses it.
+func opened(g Gateway) []chain {
+	open, on := chain{name: openChain}, chain{name: goesOnChain}
+	open.add(beginsTCP(), returns())
+	open.add(accept())
+	on.add(cameBy(g.Tunnel), isOther(unix.IPPROTO_TCP), saidOn(), returns())
+	on.add(goTo(openChain))
+	return []chain{open, on}
 }
 
 // shut drops what is of who is shut.
@@ -301,7 +308,7 @@ func mappedDoors(t *table, policy *chain, g Gateway, strict bool) {
 		return
 	}
 	if !strict {
-		policy.add(noted(mappedBits, mappedMask, true), connection(established), jump(openChain))
+		policy.add(noted(mappedBits, mappedMask, true), connection(established), jump(goesOnChain))
 	}
 	policy.add(noted(mappedBits, mappedMask, false), connection(related), accept())
 	for _, v4 := range families {

@@ -43,6 +43,7 @@ const (
 	invalid     state32 = 1
 	established state32 = 2 | 4 // and related
 	related     state32 = 4
+	standing    state32 = 2
 	fresh       state32 = 8
 )
 
@@ -441,6 +442,17 @@ func synOnly() statement {
 	return statement{text: "tcp flags syn / syn,rst", exprs: append(protocolIs(unix.IPPROTO_TCP),
 		transport(tcpFlagsAt, 1), mask([]byte{tcpSyn | tcpRst}),
 		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{tcpSyn}})}
+}
+
+// saidOn holds for what who has begun a connection says in it after that.
+func saidOn() statement {
+	return statement{text: "ct state established ct direction original", exprs: []expr.Any{
+		&expr.Ct{Register: register, Key: expr.CtKeySTATE},
+		mask(native(uint32(standing))),
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: register, Data: native(0)},
+		&expr.Ct{Register: register, Key: expr.CtKeyDIRECTION},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{0}},
+	}}
 }
 
 func middleOfTCP() statement {

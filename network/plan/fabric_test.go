@@ -8,7 +8,9 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -139,11 +141,65 @@ func testLimited(t *testing.T, w *world) {
 			open.apply(t)
 		}
 	}
+	testLeaves(t, w)
 	rome.Limited, milan.Limited = false, false
 	rome.Here, rome.There, milan.Here, milan.There = nil, nil, nil, nil
 	w.rome.apply(t)
 	w.milan.apply(t)
 	testPods(t, w)
+}
+
+// testLeaves holds that datagrams which a peer has begun to send to a pod, and which it answers, do not arrive any more when the
+// pod may not be called: another one may have its address by then.
+func testLeaves(t *testing.T, w *world) {
+	t.Helper()
+	milan, at := &w.milan.in.Peerings[0], netnstest.PodAddr(42, 1, 5, true)
+	var server net.PacketConn
+	pod := w.milan.Nodes[1].Pod
+	pod.In(func() (err error) {
+		server, err = net.ListenPacket("udp", netip.AddrPortFrom(at, 7000).String())
+		return err
+	})
+	defer server.Close()
+	var heard atomic.Int64
+	go func() {
+		for b := make([]byte, 100); ; {
+			n, from, err := server.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			heard.Add(1)
+			_, _ = server.WriteTo(b[:n], from)
+		}
+	}()
+	var client net.Conn
+	w.rome.Nodes[1].Pod.In(func() (err error) {
+		client, err = net.Dial("udp", netip.AddrPortFrom(w.rome.seen(t, at), 7000).String())
+		return err
+	})
+	defer client.Close()
+	answered := func() bool {
+		_, _ = client.Write([]byte("hello"))
+		_ = client.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		_, err := client.Read(make([]byte, 100))
+		return err == nil
+	}
+	netnstest.Await(t, "an answer", netnstest.Patience, answered)
+	here := milan.Here
+	milan.Here = slices.DeleteFunc(slices.Clone(here), func(a netip.Addr) bool { return a == at })
+	w.milan.apply(t)
+	before := heard.Load()
+	for range 5 {
+		if answered() {
+			t.Error("what may not be called any more answers what was begun before")
+		}
+	}
+	if n := heard.Load() - before; n > 0 {
+		t.Errorf("%d datagrams arrive at who may not be called any more", n)
+	}
+	milan.Here = here
+	w.milan.apply(t)
+	netnstest.Await(t, "an answer again", netnstest.Patience, answered)
 }
 
 // testDoors has doors of rome's, one after the other to its gateway node, to the other one and to
