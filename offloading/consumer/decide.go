@@ -197,6 +197,7 @@ func told(f facts) corev1.PodStatus {
 	if err != nil {
 		return f.pod.Status
 	}
+	shadow.Date(&next, f.pod, f.now)
 	return next
 }
 

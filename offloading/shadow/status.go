@@ -20,7 +20,8 @@ import (
 // reported later.
 //
 // There is no clock here, and the provider's is not ours: a condition whose status
-// changed has no lastTransitionTime, which Stamp sets.
+// changed has no lastTransitionTime, which Stamp sets, and what is reported of other times
+// is left to Date.
 func Status(home *corev1.Pod, s *v1alpha1.ShadowPod, address string, view View) (corev1.PodStatus, error) {
 	if s.Name != string(home.UID) {
 		return corev1.PodStatus{}, fmt.Errorf("reading status.pod: it is of another pod than %s/%s", home.Namespace, home.Name)
@@ -169,7 +170,7 @@ func (b *believer) containers(spec []corev1.Container, home, reported []corev1.C
 		switch {
 		case was != nil && was.State.Terminated != nil && !mayRestart(b.pod, spec[i], was.State.Terminated.ExitCode) &&
 			(r == nil || r.State.Terminated == nil):
-			out = append(out, *was) // an end is an end: the API server refuses anything else
+			out = append(out, *was.DeepCopy()) // an end is an end: the API server refuses anything else
 		case r != nil:
 			out = append(out, b.believe(*r))
 		}
