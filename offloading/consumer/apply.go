@@ -133,12 +133,15 @@ func (r *reconciler) write(ctx context.Context, f *facts, next corev1.PodStatus)
 }
 
 // tell makes events of what the status did not say before: that the pod is refused, or a
-// change of it.
+// change of it. Refusals are said within what the provider may cause, and none of them again
+// that was said lately: a provider may find ever new reasons, or the same ones in turn.
 func (r *reconciler) tell(f *facts, p plan, before corev1.PodStatus) {
-	if p.refused != nil && before.Reason != p.refused.reason {
+	key := client.ObjectKeyFromObject(f.pod)
+	if p.refused != nil && before.Reason != p.refused.reason && !r.ledger.of(key, f.pod.UID).lately(p.refused.reason, f.now) && r.budget.take(f.peering, f.now) {
+		r.ledger.refuses(key, f.pod.UID, p.refused.reason, f.now)
 		r.events.Eventf(f.pod, nil, corev1.EventTypeWarning, "OffloadingRefused", "Offload", "%s: %s: %s", f.peering, p.refused.reason, p.refused.message)
 	}
-	if no := p.rejected; no != nil && r.ledger.rejects(client.ObjectKeyFromObject(f.pod), f.pod.UID, no.of, marked(&before) == no.message) {
+	if no := p.rejected; no != nil && r.ledger.rejects(key, f.pod.UID, no.of, marked(&before) == no.message) {
 		r.events.Eventf(f.pod, nil, corev1.EventTypeWarning, v1alpha1.ReasonChangeRefused, "Change",
 			"%s runs this pod without a change of it: %s; change what it names, or delete the pod so that it is made anew", f.peering, no.message)
 	}

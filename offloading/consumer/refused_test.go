@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -98,6 +99,57 @@ func (w *world) job(p *batchv1.PodFailurePolicy) (uid schemaUID) {
 	}}
 	w.make(job)
 	return job.UID
+}
+
+// TestRefusedAgain holds that a provider that changes its mind again and again, or never says the same
+// twice, causes no more events than there are reasons, nor more than it may cause by warnings.
+func TestRefusedAgain(t *testing.T) {
+	w := newWorld(t)
+	said := func() (n int) {
+		for len(w.recorded.Events) > 0 {
+			<-w.recorded.Events
+			n++
+		}
+		return n
+	}
+	p, other := w.pod("web"), w.pod("other")
+	w.reconcile(p)
+	w.reconcile(other)
+	refuse := func(p *corev1.Pod, reason string) {
+		w.clock.Step(buryAgain)
+		w.tell(p, nil, accepted(metav1.ConditionFalse, reason, "because"))
+		w.reconcile(p)
+		if got := w.now(p).Status.Reason; got != reason {
+			t.Errorf("the pod says %s, the provider %s", got, reason)
+		}
+	}
+	for range 3 {
+		refuse(p, v1alpha1.ReasonUnschedulable)
+		refuse(p, v1alpha1.ReasonDrained)
+	}
+	if n := said(); n != 2 {
+		t.Errorf("%d events of two reasons", n)
+	}
+	for i := range maxReasons {
+		refuse(p, fmt.Sprint("Reason", i))
+	}
+	if n := said(); n != maxReasons-2 {
+		t.Errorf("%d events of new reasons", n)
+	}
+	w.clock.Step(warnWithin)
+	if refuse(p, v1alpha1.ReasonDrained); said() != 1 {
+		t.Error("after an hour it is not said again")
+	}
+	for w.pods.budget.take(w.peering, w.clock.Now().Add(buryAgain)) {
+	}
+	if refuse(other, v1alpha1.ReasonDrained); said() != 0 {
+		t.Error("a provider without a budget causes an event")
+	}
+	w.clock.Step(warnWithin)
+	refuse(other, v1alpha1.ReasonUnschedulable)
+	if refuse(other, v1alpha1.ReasonDrained); said() != 2 {
+		t.Error("what no event has said is not said later")
+	}
 }
 
 // TestRefusedHere holds that a pod that no provider runs is sent home without asking
