@@ -42,10 +42,8 @@ func (r *reconciler) apply(ctx context.Context, f *facts, peer Peer, p plan) (ti
 			return behind, err // the mirror will know
 		}
 	}
-	if p.welcome {
-		if err := r.refusals.forget(ctx, f); err != nil {
-			return 0, err
-		}
+	if err := r.welcome(ctx, f, &p); err != nil {
+		return 0, err
 	}
 	if err := r.status(ctx, f, p); err != nil {
 		return 0, err
@@ -79,6 +77,27 @@ func (r *reconciler) apply(ctx context.Context, f *facts, peer Peer, p plan) (ti
 		return r.send(ctx, f, p.home)
 	}
 	return r.warn(ctx, f, p)
+}
+
+// welcome forgets that pods of a pod's owner were sent home, or has it looked at again when
+// that is due.
+func (r *reconciler) welcome(ctx context.Context, f *facts, p *plan) error {
+	tried := time.Time{}
+	switch {
+	case p.welcome:
+		if err := r.refusals.forget(ctx, f); err != nil {
+			return err
+		}
+	case !p.begins:
+		return nil
+	default:
+		if known, err := r.refusals.known(ctx, f); err != nil || !known {
+			return err
+		}
+		tried, p.again = f.now, soonest(p.again, trial)
+	}
+	r.ledger.tries(client.ObjectKeyFromObject(f.pod), f.pod.UID, tried)
+	return nil
 }
 
 // there asks the provider itself whether it has the ShadowPod.

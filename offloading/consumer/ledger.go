@@ -36,6 +36,9 @@ type entry struct {
 	warned map[string]warned
 	// refused is when an event said last that the pod is refused, by reasons.
 	refused map[string]time.Time
+	// tried is when the pod began to run, if its owner's pods have been sent home; zero if that
+	// is none of its business, or forgotten.
+	tried time.Time
 }
 
 // outrun is for how long nothing is to be decided about a pod at most, 0 if anything may be now: as
@@ -170,6 +173,17 @@ func (l *ledger) refuses(key types.NamespacedName, uid types.UID, reason string,
 	l.entries[key] = e
 }
 
+// tries remembers when a pod began to run whose owner's pods have been sent home; zero is no
+// more.
+func (l *ledger) tries(key types.NamespacedName, uid types.UID, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e, ok := l.entries[key]; ok && e.uid == uid {
+		e.tried = at
+		l.entries[key] = e
+	}
+}
+
 func (l *ledger) put(key types.NamespacedName, e entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -186,6 +200,7 @@ func (l *ledger) put(key types.NamespacedName, e entry) {
 			e.buried = old.buried
 		}
 		e.warned, e.refused = old.warned, old.refused
+		e.tried = old.tried
 		e.addresses, e.addressed = old.addresses, old.addressed
 		e.written, e.wrote = old.written, old.wrote
 	}

@@ -264,27 +264,43 @@ func TestNoMap(t *testing.T) {
 	}
 }
 
-// TestSuccessForgets holds that a pod that runs ends its owner's bad record.
+// sameOwner has pods be of one ReplicaSet.
+func sameOwner() func(*corev1.Pod) {
+	of := &corev1.Pod{}
+	owned("ReplicaSet")(of)
+	return func(p *corev1.Pod) { p.OwnerReferences = of.OwnerReferences }
+}
+
+// TestSuccessForgets holds that a pod that runs for a minute ends its owner's bad record.
 func TestSuccessForgets(t *testing.T) {
 	w := newWorld(t)
-	owner := owned("ReplicaSet")
-	var uid string
-	keep := func(p *corev1.Pod) {
-		if owner(p); uid != "" {
-			p.OwnerReferences[0].UID = schemaUID(uid)
-		}
-		uid = string(p.OwnerReferences[0].UID)
-	}
-	p := w.pod("one", keep)
+	owner := sameOwner()
+	p := w.pod("one", owner)
 	w.reconcile(p)
 	w.tell(p, nil, accepted(metav1.ConditionFalse, v1alpha1.ReasonUnschedulable, ""))
 	w.reconcile(p)
 	if len(w.refused()) != 1 {
 		t.Fatal("not remembered")
 	}
-	w.runs("two", keep)
-	if list := w.refused(); len(list) != 0 {
-		t.Errorf("still remembered: %+v", list)
+	two := w.pod("two", owner)
+	w.reconcile(two)
+	w.tell(two, running(), accepted(metav1.ConditionTrue, v1alpha1.ReasonRunning, ""))
+	if res := w.reconcile(two); len(w.refused()) != 1 || res.RequeueAfter != trial {
+		t.Errorf("when it begins to run: again in %s, remembered: %+v", res.RequeueAfter, w.refused())
+	}
+	w.clock.Step(trial - time.Second)
+	if res := w.reconcile(two); len(w.refused()) != 1 || res.RequeueAfter != time.Second {
+		t.Errorf("a moment before the time: again in %s, remembered: %+v", res.RequeueAfter, w.refused())
+	}
+	w.clock.Step(time.Second)
+	if res := w.reconcile(two); len(w.refused()) != 0 || res.RequeueAfter != 0 {
+		t.Errorf("after a minute: again in %s, remembered: %+v", res.RequeueAfter, w.refused())
+	}
+	three := w.pod("three", owner)
+	w.reconcile(three)
+	w.tell(three, running(), accepted(metav1.ConditionTrue, v1alpha1.ReasonRunning, ""))
+	if res := w.reconcile(three); res.RequeueAfter != 0 {
+		t.Errorf("with nothing to forget it is looked at again in %s", res.RequeueAfter)
 	}
 }
 
