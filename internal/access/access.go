@@ -36,6 +36,10 @@ const (
 	maxTokenLength = 8 << 10
 )
 
+// leaveTime is how long a server reads on of what it has refused: of a body that was
+// announced, and that nobody looks at.
+const leaveTime = time.Second
+
 // Ask has the API server answer a review of authentication.k8s.io/v1 or authorization.k8s.io/v1: it
 // creates that, and makes it what has become of it.
 type Ask func(ctx context.Context, review kube.Object) error
@@ -126,8 +130,9 @@ func (g *Gate) Status(r *http.Request, asked ...Asked) int {
 }
 
 // Refuse answers a request that did not get 200, and ends its connection: strangers
-// do not get to keep one.
+// do not get to keep one, nor does one who announces a body that never comes.
 func Refuse(w http.ResponseWriter, status int) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(leaveTime)) // of a connection
 	if status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}

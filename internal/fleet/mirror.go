@@ -36,6 +36,7 @@ const (
 type mirror struct {
 	watched
 	namespace string
+	pace      *pacer // of the events of its watch, which alone uses it
 
 	mu      sync.RWMutex
 	objects map[string]*unstructured.Unstructured

@@ -49,10 +49,25 @@ func (p *pacer) delay(r reconcile.Request, now time.Time) time.Duration {
 		maps.DeleteFunc(p.waiting, func(_ reconcile.Request, due time.Time) bool { return !due.After(now) })
 		p.swept = now
 	}
+	wait := p.reserve(now)
+	if wait > 0 {
+		p.waiting[r] = p.last
+	}
+	return wait
+}
+
+// take counts something that makes no request, or one that waits already.
+func (p *pacer) take(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reserve(now)
+}
+
+// reserve is how long the next one has to wait. The caller holds the lock.
+func (p *pacer) reserve(now time.Time) time.Duration {
 	wait := p.limiter.ReserveN(now, 1).DelayFrom(now)
 	if wait > 0 {
 		p.last = now.Add(wait)
-		p.waiting[r] = p.last
 	}
 	return wait
 }

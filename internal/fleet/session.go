@@ -57,7 +57,7 @@ func newSession(c Connection, kinds []watched, o *Options) (*session, error) {
 	s.reader = reader{mirrors: map[schema.GroupVersionKind]*mirror{}, scheme: o.Scheme, live: s.client, clock: o.Clock}
 	for _, k := range kinds {
 		s.reader.mirrors[k.gvk] = &mirror{
-			watched: k, namespace: c.TenantNamespace, objects: map[string]*unstructured.Unstructured{},
+			watched: k, namespace: c.TenantNamespace, pace: newPacerAt(k.bounds.Pace), objects: map[string]*unstructured.Unstructured{},
 		}
 	}
 	return s, nil

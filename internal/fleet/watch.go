@@ -71,11 +71,14 @@ func (s *session) follow(ctx context.Context, m *mirror) {
 	}
 }
 
-// settle waits until what the peer has caused so far is nearly done, or returns false
-// when ctx ends.
+// settle waits until what the peer has caused so far is nearly done, and what it has sent
+// is no more than it might have caused, or returns false when ctx ends.
 func (s *session) settle(ctx context.Context, m *mirror) bool {
-	for s.lag != nil {
-		wait := s.lag(m)
+	for {
+		wait := m.pace.lag(s.options.Clock.Now())
+		if s.lag != nil {
+			wait = max(wait, s.lag(m))
+		}
 		if wait == 0 {
 			break
 		}
@@ -177,6 +180,7 @@ func (s *session) events(ctx context.Context, r io.Reader, m *mirror) error {
 		if err := decoder.Decode(&event); err != nil {
 			return err
 		}
+		m.pace.take(s.options.Clock.Now()) // whomever it concerns: it has to be read
 		if event.Type == "ERROR" {
 			return statusError(event.Object, http.StatusInternalServerError)
 		}

@@ -2,9 +2,11 @@ package fleet
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -25,7 +27,7 @@ var scheme = sync.OnceValue(kubetest.Scheme)
 // standing is a session without a network.
 func standing() (*session, *mirror, *[]string) {
 	gvk := v1alpha1.GroupVersion.WithKind("ResourceOffer")
-	m := &mirror{watched: watched{gvk: gvk}, namespace: "ns", objects: map[string]*unstructured.Unstructured{}, version: "1", synced: true}
+	m := &mirror{watched: watched{gvk: gvk}, namespace: "ns", pace: newPacer(), objects: map[string]*unstructured.Unstructured{}, version: "1", synced: true}
 	var told []string
 	s := &session{options: &Options{Clock: clock.RealClock{}}, changed: func(_ *session, u *unstructured.Unstructured) { told = append(told, u.GetName()) }}
 	s.reader = reader{mirrors: map[schema.GroupVersionKind]*mirror{gvk: m}, scheme: scheme()}
@@ -60,6 +62,49 @@ func TestEvents(t *testing.T) {
 			err := s.events(t.Context(), strings.NewReader(c.stream), m)
 			if !c.err(err) || strings.Join(*told, " ") != c.told || len(m.all()) != c.left || m.from() != c.version {
 				t.Errorf("told %v, %d left, version %s, %v", *told, len(m.all()), m.from(), err)
+			}
+		})
+	}
+}
+
+// endless is a watch whose events never end, with ever new versions.
+type endless struct {
+	make func(version string) string
+	sent int
+	left string
+}
+
+func (e *endless) Read(p []byte) (int, error) {
+	if e.left == "" {
+		e.sent++
+		e.left = e.make(strconv.Itoa(e.sent))
+	}
+	n := copy(p, e.left)
+	e.left = e.left[n:]
+	return n, nil
+}
+
+// TestEventsArePaced holds that a peer is read no faster than it may cause work, though what it
+// sends causes none, or the same again.
+func TestEventsArePaced(t *testing.T) {
+	for reason, next := range map[string]func(version string) string{
+		"bookmarks":           func(v string) string { return event("BOOKMARK", "", "", v) },
+		"what is not ours":    func(v string) string { return event("MODIFIED", "kube-system", "a", v) },
+		"one object of ours":  func(v string) string { return event("MODIFIED", "ns", "a", v) },
+		"what has never been": func(v string) string { return event("DELETED", "ns", "a", v) },
+	} {
+		t.Run(reason, func(t *testing.T) {
+			s, m, _ := standing()
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if err := s.events(ctx, &endless{make: next}, m); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
+			got, _ := strconv.Atoi(m.from())
+			least := paceBurst + int(paceRate*paceLag.Seconds())
+			if most := least + int(paceRate*time.Since(began).Seconds()) + 2; got < least || got > most {
+				t.Errorf("%d events were read, want %d to %d", got, least, most)
 			}
 		})
 	}

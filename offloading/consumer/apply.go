@@ -42,10 +42,8 @@ func (r *reconciler) apply(ctx context.Context, f *facts, peer Peer, p plan) (ti
 			return behind, err // the mirror will know
 		}
 	}
-	if p.welcome {
-		if err := r.refusals.forget(ctx, f); err != nil {
-			return 0, err
-		}
+	if err := r.welcome(ctx, f, &p); err != nil {
+		return 0, err
 	}
 	if err := r.status(ctx, f, p); err != nil {
 		return 0, err
@@ -79,6 +77,27 @@ func (r *reconciler) apply(ctx context.Context, f *facts, peer Peer, p plan) (ti
 		return r.send(ctx, f, p.home)
 	}
 	return r.warn(ctx, f, p)
+}
+
+// welcome forgets that pods of a pod's owner were sent home, or has it looked at again when
+// that is due.
+func (r *reconciler) welcome(ctx context.Context, f *facts, p *plan) error {
+	tried := time.Time{}
+	switch {
+	case p.welcome:
+		if err := r.refusals.forget(ctx, f); err != nil {
+			return err
+		}
+	case !p.begins:
+		return nil
+	default:
+		if known, err := r.refusals.known(ctx, f); err != nil || !known {
+			return err
+		}
+		tried, p.again = f.now, soonest(p.again, trial)
+	}
+	r.ledger.tries(client.ObjectKeyFromObject(f.pod), f.pod.UID, tried)
+	return nil
 }
 
 // there asks the provider itself whether it has the ShadowPod.
@@ -133,12 +152,15 @@ func (r *reconciler) write(ctx context.Context, f *facts, next corev1.PodStatus)
 }
 
 // tell makes events of what the status did not say before: that the pod is refused, or a
-// change of it.
+// change of it. Refusals are said within what the provider may cause, and none of them again
+// that was said lately: a provider may find ever new reasons, or the same ones in turn.
 func (r *reconciler) tell(f *facts, p plan, before corev1.PodStatus) {
-	if p.refused != nil && before.Reason != p.refused.reason {
+	key := client.ObjectKeyFromObject(f.pod)
+	if p.refused != nil && before.Reason != p.refused.reason && !r.ledger.of(key, f.pod.UID).lately(p.refused.reason, f.now) && r.budget.take(f.peering, f.now) {
+		r.ledger.refuses(key, f.pod.UID, p.refused.reason, f.now)
 		r.events.Eventf(f.pod, nil, corev1.EventTypeWarning, "OffloadingRefused", "Offload", "%s: %s: %s", f.peering, p.refused.reason, p.refused.message)
 	}
-	if no := p.rejected; no != nil && r.ledger.rejects(client.ObjectKeyFromObject(f.pod), f.pod.UID, no.of, marked(&before) == no.message) {
+	if no := p.rejected; no != nil && r.ledger.rejects(key, f.pod.UID, no.of, marked(&before) == no.message) {
 		r.events.Eventf(f.pod, nil, corev1.EventTypeWarning, v1alpha1.ReasonChangeRefused, "Change",
 			"%s runs this pod without a change of it: %s; change what it names, or delete the pod so that it is made anew", f.peering, no.message)
 	}

@@ -24,6 +24,9 @@ const (
 	buryAgain = 2 * time.Second
 	// patience is how long an end waits for a provider that is away.
 	patience = time.Minute
+	// trial is for how long a pod runs before its owner's pods are as welcome as ever: one that
+	// its provider takes and removes again at once would come back to it without end.
+	trial = time.Minute
 )
 
 // plan is what is to be done, in this order.
@@ -45,8 +48,9 @@ type plan struct {
 	rejected *rejection
 	// warnings are what the provider warns of that no event says yet.
 	warnings []warning
-	// welcome forgets that pods of this owner were sent home.
-	welcome bool
+	// begins: the pod begins to run. welcome, once it has run for a while, forgets that pods of
+	// this owner were sent home.
+	begins, welcome bool
 	// waits is what the pod waits for to be ready, beside its provider; nil is nothing.
 	waits *wait
 	// again is when to look again though nothing happened; 0 is never.
@@ -143,7 +147,8 @@ func present(f facts) plan {
 	p := plan{change: change(f, want, err)}
 	refused := refused(f.shadow)
 	if refused == nil {
-		p.welcome = next.Phase == corev1.PodRunning && f.pod.Status.Phase != corev1.PodRunning
+		runs, ran := next.Phase == corev1.PodRunning, f.pod.Status.Phase == corev1.PodRunning
+		p.begins = runs && !ran
 		if no, known := rejected(f, want, err); known {
 			mark(&next, no, f.now)
 			p.rejected = no
@@ -155,6 +160,10 @@ func present(f facts) plan {
 		var soon time.Duration
 		p.waits, soon = await(f, &next)
 		settle = soonest(soonest(settle, soon), cut(f, &next))
+		if runs && ran && !f.memory.tried.IsZero() {
+			left := f.memory.tried.Add(trial).Sub(f.now)
+			p.welcome, settle = left <= 0, soonest(settle, min(max(left, 0), trial))
+		}
 		p.status, p.again = changed(f, next), soonest(p.again, settle)
 		return p
 	}
@@ -197,6 +206,7 @@ func told(f facts) corev1.PodStatus {
 	if err != nil {
 		return f.pod.Status
 	}
+	shadow.Date(&next, f.pod, f.now)
 	return next
 }
 
@@ -262,13 +272,13 @@ func replaceable(pod *corev1.Pod, tenant string) bool {
 }
 
 // stillSent is for a pod that was marked as removed by the provider, and whose eviction
-// is due.
+// is due. What the provider removed is as good as refused; what ended here is not.
 func stillSent(pod *corev1.Pod) *sending {
 	owner := metav1.GetControllerOf(pod)
 	if pod.Status.Reason != reasonRemoved && pod.Status.Reason != reasonUnmapped || owner == nil || owner.Kind == "Job" || owner.Kind == "DaemonSet" {
 		return nil
 	}
-	return &sending{reason: pod.Status.Reason, message: pod.Status.Message}
+	return &sending{reason: pod.Status.Reason, message: pod.Status.Message, remember: pod.Status.Reason == reasonRemoved}
 }
 
 // ending is a pod that is being deleted: the provider's goes first.

@@ -88,8 +88,11 @@ func deleted(f *facts) {
 	f.pod.DeletionTimestamp, f.pod.DeletionGracePeriodSeconds = &at, &grace
 }
 
-func of(kind string) func(*facts)     { return func(f *facts) { owned(kind)(f.pod) } }
-func linked(l link) func(*facts)      { return func(f *facts) { f.link = l } }
+func of(kind string) func(*facts) { return func(f *facts) { owned(kind)(f.pod) } }
+func linked(l link) func(*facts)  { return func(f *facts) { f.link = l } }
+func tried(d time.Duration) func(*facts) {
+	return func(f *facts) { f.memory.tried = noon.Add(-d) }
+}
 func seen(f *facts)                   { f.memory.seen = true }
 func leaves(f *facts)                 { f.leaving = true }
 func once(f *facts)                   { f.pod.Spec.RestartPolicy = corev1.RestartPolicyNever }
@@ -129,6 +132,7 @@ func sum(p plan) string {
 	say(p.home != nil, "evict")
 	say(p.refused != nil, "tell")
 	say(p.rejected != nil, "reject")
+	say(p.begins, "begin")
 	say(p.welcome, "welcome")
 	if p.again != 0 {
 		words = append(words, "again "+p.again.String())
@@ -168,22 +172,22 @@ func TestDecide(t *testing.T) {
 		{"nothing like it is forged, owned", given(unlike, of("ReplicaSet")), "status=Pending/Refused evict tell"},
 
 		{"carried, nothing said", given(carried), ""},
-		{"carried, runs", given(carried, said(running())), "status=Running welcome"},
+		{"carried, runs", given(carried, said(running())), "status=Running begin"},
 		{"carried, runs, known", given(carried, said(running()), func(f *facts) { f.pod.Status = *decide(*f).status }), ""},
 		{"carried, ended", given(carried, said(ended(corev1.PodSucceeded, 0))), "status=Succeeded"},
 		{"carried, nonsense said", given(carried, func(f *facts) { f.shadow.Status.Pod = "[" }), ""},
 		{"carried, an unknown phase", given(carried, said(running()), func(f *facts) { f.shadow.Status.Phase = "Flying" }), ""},
 		{"carried, changed at home", given(carried, func(f *facts) { f.pod.Labels["a"] = "b" }), "change"},
-		{"carried, changed into what is refused", given(carried, unlike, said(running())), "status=Running reject welcome"},
+		{"carried, changed into what is refused", given(carried, unlike, said(running())), "status=Running reject begin"},
 		{"carried, changed after its end", given(carried, said(ended(corev1.PodSucceeded, 0)), func(f *facts) { f.pod.Labels["a"] = "b" }), "status=Succeeded"},
-		{"carried, its namespace has no place there any more", given(carried, unplaced, said(running())), "status=Running welcome"},
-		{"runs, follows in part", given(carried, said(running()), unfollowed), "status=Running reject welcome"},
+		{"carried, its namespace has no place there any more", given(carried, unplaced, said(running())), "status=Running begin"},
+		{"runs, follows in part", given(carried, said(running()), unfollowed), "status=Running reject begin"},
 		{"runs, follows in part, known", given(carried, said(running()), unfollowed, func(f *facts) { f.pod.Status = *decide(*f).status }), "reject"},
-		{"runs, follows in part, and has been changed since", given(carried, said(running()), unfollowed, func(f *facts) { f.pod.Labels["a"] = "b" }), "status=Running change welcome"},
+		{"runs, follows in part, and has been changed since", given(carried, said(running()), unfollowed, func(f *facts) { f.pod.Labels["a"] = "b" }), "status=Running change begin"},
 		{"carried, being deleted there", given(carried, said(running()), func(f *facts) {
 			deleted(f)
 			f.shadow.DeletionTimestamp, f.pod.DeletionTimestamp = f.pod.DeletionTimestamp, nil
-		}), "status=Running welcome"},
+		}), "status=Running begin"},
 		{"runs, away", given(alive, carried, linked(away)), "status=Running"},
 		{"runs, away, known", given(alive, carried, linked(away), func(f *facts) { f.pod.Status = *decide(*f).status }), ""},
 		{"runs, refusing", given(alive, carried, said(running()), linked(refusing)), "status=Running"},
@@ -202,8 +206,8 @@ func TestDecide(t *testing.T) {
 		{"refused for an unknown reason", given(carried, answered("Whatever"), of("ReplicaSet")), "status=Pending/Whatever evict tell"},
 		{"waiting for a namespace", given(carried, answered("NamespaceMissing"), of("ReplicaSet")), "status=Pending/NamespaceMissing"},
 		{"waiting for a name", given(carried, answered("NameTaken"), of("StatefulSet")), "status=Pending/NameTaken"},
-		{"carried by an earlier build", given(carriedEarlier, said(running())), "status=Running welcome"},
-		{"carried by an earlier build, and changed", given(carriedEarlier, said(running()), func(f *facts) { f.pod.Labels["a"] = "b" }), "status=Running change welcome"},
+		{"carried by an earlier build", given(carriedEarlier, said(running())), "status=Running begin"},
+		{"carried by an earlier build, and changed", given(carriedEarlier, said(running()), func(f *facts) { f.pod.Labels["a"] = "b" }), "status=Running change begin"},
 		{"refused before it was changed", given(carried, answered("Refused"), of("ReplicaSet"), func(f *facts) { f.pod.Labels["a"] = "b" }), "change"},
 		{"refused in an earlier generation", given(carried, answered("Refused"), of("ReplicaSet"), func(f *facts) {
 			f.shadow.Generation = 2
@@ -216,6 +220,9 @@ func TestDecide(t *testing.T) {
 		{"ended here, as its namespace has no place there any more", given(alive, seen, unplaced), "confirm status=Failed/NotOffloaded"},
 		{"ended here, and written", given(finished(corev1.PodFailed), of("ReplicaSet"), func(f *facts) { f.pod.Status.Reason = reasonUnmapped }), "evict"},
 		{"removed before it ran", given(seen), "confirm status=Failed/RemovedByProvider"},
+		{"runs, and its owner's were sent home", given(carried, alive, said(running()), tried(20*time.Second)), "status=Running again 40s"},
+		{"has run for a minute, and its owner's were sent home", given(carried, alive, said(running()), tried(time.Minute)), "status=Running welcome"},
+		{"began by a clock that was ahead", given(carried, alive, said(running()), tried(-time.Hour)), "status=Running again 1m0s"},
 		{"removed, and written", given(finished(corev1.PodFailed), of("ReplicaSet"), func(f *facts) { f.pod.Status.Reason = reasonRemoved }), "evict"},
 		{"removed, and written, of a Job", given(finished(corev1.PodFailed), of("Job"), func(f *facts) { f.pod.Status.Reason = reasonRemoved }), ""},
 		{"finished", given(finished(corev1.PodSucceeded), carried, said(running())), ""},

@@ -34,6 +34,11 @@ type entry struct {
 	rejected string
 	// warned is what events said last of what the provider warns of, by its reasons.
 	warned map[string]warned
+	// refused is when an event said last that the pod is refused, by reasons.
+	refused map[string]time.Time
+	// tried is when the pod began to run, if its owner's pods have been sent home; zero if that
+	// is none of its business, or forgotten.
+	tried time.Time
 }
 
 // outrun is for how long nothing is to be decided about a pod at most, 0 if anything may be now: as
@@ -142,6 +147,43 @@ func (l *ledger) warns(key types.NamespacedName, uid types.UID, w warning, now t
 	l.entries[key] = e
 }
 
+// lately says whether an event has said of a pod that it is refused for a reason, as long as
+// events are kept, or of so many reasons that another one is no news.
+func (e entry) lately(reason string, now time.Time) bool {
+	at, is := e.refused[reason]
+	if is {
+		return now.Sub(at) < warnWithin
+	}
+	return len(e.refused) >= maxReasons
+}
+
+// refuses remembers that an event says that a pod is refused for a reason.
+func (l *ledger) refuses(key types.NamespacedName, uid types.UID, reason string, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e, ok := l.entries[key]
+	if !ok || e.uid != uid {
+		return
+	}
+	e.refused = maps.Clone(e.refused) // readers have it
+	if e.refused == nil {
+		e.refused = map[string]time.Time{}
+	}
+	e.refused[reason] = now
+	l.entries[key] = e
+}
+
+// tries remembers when a pod began to run whose owner's pods have been sent home; zero is no
+// more.
+func (l *ledger) tries(key types.NamespacedName, uid types.UID, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e, ok := l.entries[key]; ok && e.uid == uid {
+		e.tried = at
+		l.entries[key] = e
+	}
+}
+
 func (l *ledger) put(key types.NamespacedName, e entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,7 +199,8 @@ func (l *ledger) put(key types.NamespacedName, e entry) {
 		if e.buried.Before(old.buried) {
 			e.buried = old.buried
 		}
-		e.warned = old.warned
+		e.warned, e.refused = old.warned, old.refused
+		e.tried = old.tried
 		e.addresses, e.addressed = old.addresses, old.addressed
 		e.written, e.wrote = old.written, old.wrote
 	}

@@ -84,7 +84,9 @@ func TestTenantSentHome(t *testing.T) {
 	if w.now(p) != nil {
 		t.Fatal("the evicted pod stays")
 	}
-	w.runs("web", ofParis)
+	next := w.runs("web", ofParis)
+	w.clock.Step(trial)
+	w.reconcile(next)
 	if list := w.refused(); len(list) != 0 {
 		t.Errorf("still remembered: %+v", list)
 	}

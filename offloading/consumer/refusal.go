@@ -56,6 +56,18 @@ func since(list []v1alpha1.Refusal, like v1alpha1.Refusal, made metav1.Time) []v
 	})
 }
 
+// known says whether there is something to forget of a pod's owner, as far as the cache says.
+func (r *refusals) known(ctx context.Context, f *facts) (bool, error) {
+	owner, m := admission.Owner(f.pod, f.tenant), &v1alpha1.NamespaceMap{}
+	if owner == "" {
+		return false, nil
+	}
+	if err := r.client.Get(ctx, mapKey(f.peering), m); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return slices.ContainsFunc(m.Status.Refusals, func(o v1alpha1.Refusal) bool { return o.Owner == owner && o.Node == f.at.Node }), nil
+}
+
 // forget removes what was written of a pod's owner, whose pods the node takes again.
 func (r *refusals) forget(ctx context.Context, f *facts) error {
 	owner := admission.Owner(f.pod, f.tenant)

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -98,6 +99,57 @@ func (w *world) job(p *batchv1.PodFailurePolicy) (uid schemaUID) {
 	}}
 	w.make(job)
 	return job.UID
+}
+
+// TestRefusedAgain holds that a provider that changes its mind again and again, or never says the same
+// twice, causes no more events than there are reasons, nor more than it may cause by warnings.
+func TestRefusedAgain(t *testing.T) {
+	w := newWorld(t)
+	said := func() (n int) {
+		for len(w.recorded.Events) > 0 {
+			<-w.recorded.Events
+			n++
+		}
+		return n
+	}
+	p, other := w.pod("web"), w.pod("other")
+	w.reconcile(p)
+	w.reconcile(other)
+	refuse := func(p *corev1.Pod, reason string) {
+		w.clock.Step(buryAgain)
+		w.tell(p, nil, accepted(metav1.ConditionFalse, reason, "because"))
+		w.reconcile(p)
+		if got := w.now(p).Status.Reason; got != reason {
+			t.Errorf("the pod says %s, the provider %s", got, reason)
+		}
+	}
+	for range 3 {
+		refuse(p, v1alpha1.ReasonUnschedulable)
+		refuse(p, v1alpha1.ReasonDrained)
+	}
+	if n := said(); n != 2 {
+		t.Errorf("%d events of two reasons", n)
+	}
+	for i := range maxReasons {
+		refuse(p, fmt.Sprint("Reason", i))
+	}
+	if n := said(); n != maxReasons-2 {
+		t.Errorf("%d events of new reasons", n)
+	}
+	w.clock.Step(warnWithin)
+	if refuse(p, v1alpha1.ReasonDrained); said() != 1 {
+		t.Error("after an hour it is not said again")
+	}
+	for w.pods.budget.take(w.peering, w.clock.Now().Add(buryAgain)) {
+	}
+	if refuse(other, v1alpha1.ReasonDrained); said() != 0 {
+		t.Error("a provider without a budget causes an event")
+	}
+	w.clock.Step(warnWithin)
+	refuse(other, v1alpha1.ReasonUnschedulable)
+	if refuse(other, v1alpha1.ReasonDrained); said() != 2 {
+		t.Error("what no event has said is not said later")
+	}
 }
 
 // TestRefusedHere holds that a pod that no provider runs is sent home without asking
@@ -212,27 +264,43 @@ func TestNoMap(t *testing.T) {
 	}
 }
 
-// TestSuccessForgets holds that a pod that runs ends its owner's bad record.
+// sameOwner has pods be of one ReplicaSet.
+func sameOwner() func(*corev1.Pod) {
+	of := &corev1.Pod{}
+	owned("ReplicaSet")(of)
+	return func(p *corev1.Pod) { p.OwnerReferences = of.OwnerReferences }
+}
+
+// TestSuccessForgets holds that a pod that runs for a minute ends its owner's bad record.
 func TestSuccessForgets(t *testing.T) {
 	w := newWorld(t)
-	owner := owned("ReplicaSet")
-	var uid string
-	keep := func(p *corev1.Pod) {
-		if owner(p); uid != "" {
-			p.OwnerReferences[0].UID = schemaUID(uid)
-		}
-		uid = string(p.OwnerReferences[0].UID)
-	}
-	p := w.pod("one", keep)
+	owner := sameOwner()
+	p := w.pod("one", owner)
 	w.reconcile(p)
 	w.tell(p, nil, accepted(metav1.ConditionFalse, v1alpha1.ReasonUnschedulable, ""))
 	w.reconcile(p)
 	if len(w.refused()) != 1 {
 		t.Fatal("not remembered")
 	}
-	w.runs("two", keep)
-	if list := w.refused(); len(list) != 0 {
-		t.Errorf("still remembered: %+v", list)
+	two := w.pod("two", owner)
+	w.reconcile(two)
+	w.tell(two, running(), accepted(metav1.ConditionTrue, v1alpha1.ReasonRunning, ""))
+	if res := w.reconcile(two); len(w.refused()) != 1 || res.RequeueAfter != trial {
+		t.Errorf("when it begins to run: again in %s, remembered: %+v", res.RequeueAfter, w.refused())
+	}
+	w.clock.Step(trial - time.Second)
+	if res := w.reconcile(two); len(w.refused()) != 1 || res.RequeueAfter != time.Second {
+		t.Errorf("a moment before the time: again in %s, remembered: %+v", res.RequeueAfter, w.refused())
+	}
+	w.clock.Step(time.Second)
+	if res := w.reconcile(two); len(w.refused()) != 0 || res.RequeueAfter != 0 {
+		t.Errorf("after a minute: again in %s, remembered: %+v", res.RequeueAfter, w.refused())
+	}
+	three := w.pod("three", owner)
+	w.reconcile(three)
+	w.tell(three, running(), accepted(metav1.ConditionTrue, v1alpha1.ReasonRunning, ""))
+	if res := w.reconcile(three); res.RequeueAfter != 0 {
+		t.Errorf("with nothing to forget it is looked at again in %s", res.RequeueAfter)
 	}
 }
 

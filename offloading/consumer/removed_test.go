@@ -47,8 +47,32 @@ func TestRemoved(t *testing.T) {
 			if got.Status.Phase != corev1.PodFailed || condition(got, corev1.DisruptionTarget).Status != corev1.ConditionTrue || (got.DeletionTimestamp != nil) != evicted || w.made != 1 {
 				t.Errorf("%q (restarted: %v): %s, deleted %v, %d made", kind, forgetful, got.Status.Phase, got.DeletionTimestamp, w.made)
 			}
+			if list := w.refused(); (len(list) == 1) != evicted || evicted && list[0].Reason != reasonRemoved {
+				t.Errorf("%q (restarted: %v): remembered: %+v", kind, forgetful, list)
+			}
 			got.Finalizers = nil
 			_ = w.admin.Update(ctx, got)
+		}
+	}
+}
+
+// TestRemovedAgain holds that a provider that takes pods and removes them at once does not end their
+// owner's record by that: the next ones come to it less and less often.
+func TestRemovedAgain(t *testing.T) {
+	w := newWorld(t)
+	owner := sameOwner()
+	for i := range 3 {
+		p := w.runs("web", owner)
+		if list := w.refused(); len(list) != min(i, 1) {
+			t.Errorf("round %d, running: remembered %+v", i, list)
+		}
+		w.drop(w.shadow(p))
+		w.release(string(p.UID))
+		for range 3 {
+			w.reconcile(p)
+		}
+		if list := w.refused(); w.now(p) != nil || len(list) != 1 || list[0].Reason != reasonRemoved {
+			t.Errorf("round %d, removed: remembered %+v, there is %v", i, list, w.now(p))
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -246,5 +247,31 @@ func TestBook(t *testing.T) {
 	b.note("c", 101)
 	if _, has := b.of["b"]; has || b.of["c"] != 101 || len(b.by) != 2 {
 		t.Errorf("after taking over: %v %v", b.of, b.by)
+	}
+}
+
+// TestStrangersKeepNoConnection holds that whoever is refused keeps no place by announcing a body that
+// never comes.
+func TestStrangersKeepNoConnection(t *testing.T) {
+	s := newStage(t, http.NotFoundHandler())
+	for who, certificate := range map[string]*tls.Certificate{"a stranger": nil, "a user without rights": s.not} {
+		config := &tls.Config{InsecureSkipVerify: true}
+		if certificate != nil {
+			config.Certificates = []tls.Certificate{*certificate}
+		}
+		c, err := tls.Dial("tcp", s.address(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, "POST /exec/shop/web-0/web HTTP/1.1\r\nHost: node\r\nContent-Length: 10\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if text, err := io.ReadAll(c); err != nil || !strings.HasPrefix(string(text), "HTTP/1.1 40") {
+			t.Errorf("%s has the connection, and %q: %v", who, text, err)
+		}
 	}
 }

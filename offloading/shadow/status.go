@@ -3,6 +3,7 @@ package shadow
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,7 +21,8 @@ import (
 // reported later.
 //
 // There is no clock here, and the provider's is not ours: a condition whose status
-// changed has no lastTransitionTime, which Stamp sets.
+// changed has no lastTransitionTime, which Stamp sets, and what is reported of other times
+// is left to Date.
 func Status(home *corev1.Pod, s *v1alpha1.ShadowPod, address string, view View) (corev1.PodStatus, error) {
 	if s.Name != string(home.UID) {
 		return corev1.PodStatus{}, fmt.Errorf("reading status.pod: it is of another pod than %s/%s", home.Namespace, home.Name)
@@ -51,7 +53,7 @@ func Status(home *corev1.Pod, s *v1alpha1.ShadowPod, address string, view View) 
 	b := believer{pod: home, budget: maxMessages, over: terminal(phase)}
 	next.ContainerStatuses = b.containers(home.Spec.Containers, home.Status.ContainerStatuses, reported.ContainerStatuses)
 	next.InitContainerStatuses = b.containers(home.Spec.InitContainers, home.Status.InitContainerStatuses, reported.InitContainerStatuses)
-	next.EphemeralContainerStatuses = b.ephemeral(reported.EphemeralContainerStatuses)
+	next.EphemeralContainerStatuses = b.ephemeral(home.Status.EphemeralContainerStatuses, reported.EphemeralContainerStatuses)
 	next.Conditions = conditions(home, phase, reported.Conditions)
 	if home.Status.ObservedGeneration != home.Generation && observed(home, s, address) {
 		next.ObservedGeneration = home.Generation
@@ -166,25 +168,33 @@ func (b *believer) containers(spec []corev1.Container, home, reported []corev1.C
 	var out []corev1.ContainerStatus
 	for i := range spec {
 		r, was := named(reported, spec[i].Name), named(home, spec[i].Name)
-		switch {
-		case was != nil && was.State.Terminated != nil && !mayRestart(b.pod, spec[i], was.State.Terminated.ExitCode) &&
-			(r == nil || r.State.Terminated == nil):
-			out = append(out, *was) // an end is an end: the API server refuses anything else
-		case r != nil:
-			out = append(out, b.believe(*r))
-		}
+		ended := was != nil && was.State.Terminated != nil && !mayRestart(b.pod, &spec[i], was.State.Terminated.ExitCode)
+		out = b.next(out, was, r, ended)
 	}
 	return out
 }
 
-func (b *believer) ephemeral(reported []corev1.ContainerStatus) []corev1.ContainerStatus {
+// ephemeral is the same of ephemeral containers, none of which begins again.
+func (b *believer) ephemeral(home, reported []corev1.ContainerStatus) []corev1.ContainerStatus {
 	var out []corev1.ContainerStatus
-	for _, e := range b.pod.Spec.EphemeralContainers {
-		if r := named(reported, e.Name); r != nil {
-			out = append(out, b.believe(*r))
-		}
+	for i := range b.pod.Spec.EphemeralContainers {
+		name := b.pod.Spec.EphemeralContainers[i].Name
+		was := named(home, name)
+		out = b.next(out, was, named(reported, name), was != nil && was.State.Terminated != nil)
 	}
 	return out
+}
+
+// next adds to a list what one container is next, if anything: what has ended for good stays so, as
+// the API server refuses the whole status otherwise.
+func (b *believer) next(list []corev1.ContainerStatus, was, reported *corev1.ContainerStatus, ended bool) []corev1.ContainerStatus {
+	switch {
+	case ended && (reported == nil || reported.State.Terminated == nil):
+		return append(list, *was.DeepCopy())
+	case reported != nil:
+		return append(list, b.believe(*reported))
+	}
+	return list
 }
 
 func (b *believer) believe(c corev1.ContainerStatus) corev1.ContainerStatus {
@@ -202,13 +212,48 @@ func named(list []corev1.ContainerStatus, name string) *corev1.ContainerStatus {
 	return nil
 }
 
-// mayRestart says whether a container that ended may begin again.
-func mayRestart(pod *corev1.Pod, c corev1.Container, exit int32) bool {
-	switch {
-	case c.RestartPolicy != nil || len(c.RestartPolicyRules) > 0, pod.Spec.RestartPolicy == corev1.RestartPolicyAlways, pod.Spec.RestartPolicy == "":
+// mayRestart says whether a container that ended with an exit code may begin again, by what
+// the API server goes by: its first rule that is of this code, then its own policy, then the
+// pod's. One that restarts all containers at its end has any of them begin again.
+func mayRestart(pod *corev1.Pod, c *corev1.Container, exit int32) bool {
+	if slices.ContainsFunc(pod.Spec.InitContainers, restartsAll) || slices.ContainsFunc(pod.Spec.Containers, restartsAll) {
 		return true
 	}
-	return pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure && exit != 0
+	policy := pod.Spec.RestartPolicy
+	if c.RestartPolicy != nil {
+		i := slices.IndexFunc(c.RestartPolicyRules, func(r corev1.ContainerRestartRule) bool { return ruleIsOf(r, exit) })
+		if i >= 0 && c.RestartPolicyRules[i].Action == corev1.ContainerRestartRuleActionRestart {
+			return true
+		}
+		policy = corev1.RestartPolicy(*c.RestartPolicy)
+	}
+	switch policy {
+	case corev1.RestartPolicyNever:
+		return false
+	case corev1.RestartPolicyOnFailure:
+		return exit != 0
+	}
+	return true
+}
+
+func restartsAll(c corev1.Container) bool {
+	return slices.ContainsFunc(c.RestartPolicyRules, func(r corev1.ContainerRestartRule) bool {
+		return r.Action == corev1.ContainerRestartRuleActionRestartAllContainers
+	})
+}
+
+// ruleIsOf says whether a rule is about an exit code.
+func ruleIsOf(r corev1.ContainerRestartRule, exit int32) bool {
+	if r.ExitCodes == nil {
+		return false
+	}
+	switch among := slices.Contains(r.ExitCodes.Values, exit); r.ExitCodes.Operator {
+	case corev1.ContainerRestartRuleOnExitCodesOpIn:
+		return among
+	case corev1.ContainerRestartRuleOnExitCodesOpNotIn:
+		return !among
+	}
+	return false
 }
 
 // conditions are home's with those that the provider has a say in.

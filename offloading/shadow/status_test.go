@@ -385,6 +385,60 @@ func TestStatusKeepsEnds(t *testing.T) {
 	}
 }
 
+// TestStatusKeepsEndsOfTheirOwn holds that containers go by their own policies and rules, as the API
+// server has it, and that an ephemeral container never begins again.
+func TestStatusKeepsEndsOfTheirOwn(t *testing.T) {
+	always, never, onFailure := corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever, corev1.ContainerRestartPolicyOnFailure
+	on := func(action corev1.ContainerRestartRuleAction, op corev1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) corev1.ContainerRestartRule {
+		return corev1.ContainerRestartRule{Action: action, ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: op, Values: codes}}
+	}
+	const again, all, in, out = corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers,
+		corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn
+	for _, c := range []struct {
+		reason string
+		pod    corev1.RestartPolicy
+		policy *corev1.ContainerRestartPolicy
+		rules  []corev1.ContainerRestartRule
+		exit   int32
+		kept   bool
+	}{
+		{"never, in a pod that always restarts", corev1.RestartPolicyAlways, &never, nil, 1, true},
+		{"on failure, and it has not failed", corev1.RestartPolicyAlways, &onFailure, nil, 0, true},
+		{"on failure, and it has", corev1.RestartPolicyNever, &onFailure, nil, 1, false},
+		{"always, in a pod that never restarts", corev1.RestartPolicyNever, &always, nil, 0, false},
+		{"never but after this code", corev1.RestartPolicyNever, &never, []corev1.ContainerRestartRule{on(again, in, 4, 42)}, 42, false},
+		{"never, and this is another code", corev1.RestartPolicyNever, &never, []corev1.ContainerRestartRule{on(again, in, 4, 42)}, 1, true},
+		{"never but after all codes except this", corev1.RestartPolicyNever, &never, []corev1.ContainerRestartRule{on(again, out, 42)}, 42, true},
+		{"never but after all codes except others", corev1.RestartPolicyNever, &never, []corev1.ContainerRestartRule{on(again, out, 42)}, 1, false},
+		{"the first rule of this code does nothing", corev1.RestartPolicyNever, &never, []corev1.ContainerRestartRule{on("Wait", in, 1), on(again, in, 1)}, 1, true},
+		{"a rule that says nothing of codes", corev1.RestartPolicyNever, &never, []corev1.ContainerRestartRule{{Action: again}}, 1, true},
+		{"rules without a policy", corev1.RestartPolicyNever, nil, []corev1.ContainerRestartRule{on(again, in, 1)}, 1, true},
+		{"all containers may begin again", corev1.RestartPolicyNever, &never, []corev1.ContainerRestartRule{on(all, in, 3)}, 1, false},
+	} {
+		home := atHome()
+		home.Spec.RestartPolicy = c.pod
+		home.Spec.Containers[0].RestartPolicy, home.Spec.Containers[0].RestartPolicyRules = c.policy, c.rules
+		home.Status.ContainerStatuses = ended(c.exit).ContainerStatuses
+		got := next(t, home, reporting(t, home, running()))
+		if kept := got.ContainerStatuses[0].State.Terminated != nil; kept != c.kept {
+			t.Errorf("%s: the end is kept: %t", c.reason, kept)
+		}
+	}
+	home := atHome()
+	home.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "web-debug", Image: "debug:1"}}}
+	home.Status.EphemeralContainerStatuses = ended(0).ContainerStatuses
+	home.Status.EphemeralContainerStatuses[0].Name = "web-debug"
+	begun := running()
+	begun.EphemeralContainerStatuses = running().ContainerStatuses
+	begun.EphemeralContainerStatuses[0].Name = "web-debug"
+	for reason, status := range map[string]corev1.PodStatus{"runs again": begun, "is not there": running()} {
+		got := next(t, home, reporting(t, home, status)).EphemeralContainerStatuses
+		if diff := cmp.Diff(home.Status.EphemeralContainerStatuses, got); diff != "" {
+			t.Errorf("an ephemeral container that has ended %s (-before +after):\n%s", reason, diff)
+		}
+	}
+}
+
 // Home's pod is observed only once the provider has what it is now.
 func TestStatusObservedGeneration(t *testing.T) {
 	home := atHome()

@@ -65,6 +65,32 @@ func TestLife(t *testing.T) {
 	w.gone("default")
 }
 
+// TestSizeThatIsRefused holds that a node whose size the API server does not take is still ready or not.
+func TestSizeThatIsRefused(t *testing.T) {
+	w := newWorld(t)
+	w.offer(w.key("default"))
+	w.settle("default")
+	o := &v1alpha1.ResourceOffer{}
+	w.exists(w.key("default"), o)
+	before := o.DeepCopy()
+	o.Spec.Resources = list("cpu", "3", "memory", "8Gi", "pods", "19", "example.com/x", "1125899906842625.5")
+	if err := w.client.Patch(ctx, o, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	w.look("default")
+	w.expect("while it answers", "default", "True/Ready", w.name)
+	w.peer.set(false, v1alpha1.ReasonPeerUnreachable, w.clock.Now())
+	w.look("default")
+	w.expect("while it does not", "default", "False/PeerUnreachable", w.name)
+	n := w.node("default")
+	if nodeReady(n).Status == corev1.ConditionTrue || n.Status.Allocatable.Cpu().String() != "5" {
+		t.Errorf("Ready is %s with %v", nodeReady(n).Status, n.Status.Allocatable)
+	}
+	w.peer.set(true, v1alpha1.ReasonPeerReachable, w.clock.Now())
+	w.look("default")
+	w.expect("when it answers again", "default", "True/Ready", w.name)
+}
+
 func (w *world) drop(request string) {
 	w.t.Helper()
 	if err := w.client.Delete(ctx, w.request(w.key(request))); err != nil {

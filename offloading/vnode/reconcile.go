@@ -206,11 +206,27 @@ func (r *reconciler) write(ctx context.Context, f facts) (*corev1.Node, error) {
 	}
 	before := node.DeepCopy()
 	if state(node, f); !equality.Semantic.DeepEqual(before.Status, node.Status) {
-		if err := r.client.Status().Patch(ctx, node, client.StrategicMergeFrom(before)); err != nil {
+		if err := r.writeStatus(ctx, before, node); err != nil {
 			return nil, fmt.Errorf("writing the node's status: %w", err)
 		}
 	}
 	return node, nil
+}
+
+// writeStatus patches a node's status. If the API server does not take it, the node keeps the
+// size it has: whether the provider can be reached is to be known whatever it offers.
+func (r *reconciler) writeStatus(ctx context.Context, before, node *corev1.Node) error {
+	next := node.Status.DeepCopy()
+	err := r.client.Status().Patch(ctx, node, client.StrategicMergeFrom(before))
+	if !apierrors.IsInvalid(err) {
+		return err
+	}
+	ctrl.LoggerFrom(ctx).Error(err, "size of the node not taken", "node", before.Name)
+	next.Capacity, next.Allocatable = before.Status.Capacity, before.Status.Allocatable
+	if node.Status = *next; equality.Semantic.DeepEqual(before.Status, node.Status) {
+		return nil
+	}
+	return r.client.Status().Patch(ctx, node, client.StrategicMergeFrom(before))
 }
 
 func locked(before client.Object) client.Patch {

@@ -25,6 +25,7 @@ const (
 const (
 	maxAmount    = int64(1) << 60
 	maxCPU       = int64(1) << 50 // in CPUs; a thousandfold of it still fits
+	maxWhole     = int64(1) << 52 // of what comes in whole numbers; a thousandfold of two still fits
 	maxResources = 64
 	maxNamed     = 32 // by one request; an offer has room for as many others
 )

@@ -75,7 +75,7 @@ func checkQuantity(name string, q resource.Quantity) error {
 		return fmt.Errorf("an amount below zero; use 0 or more")
 	case v >= limit:
 		return fmt.Errorf("more than any cluster has; use less")
-	case whole(name) && q.MilliValue()%1000 != 0 && v < maxCPU:
+	case whole(name) && q.CmpInt64(v) != 0: // Value rounds up
 		return fmt.Errorf("not a whole number")
 	}
 	return nil

@@ -3,7 +3,9 @@ package offer
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -114,6 +116,13 @@ func takeList(field string, v any) (amounts, error) {
 	}
 	if err := checkList(field, list); err != nil {
 		return nil, err
+	}
+	// A node has what is free and what is in use together, and an API server finds out by
+	// thousandths whether a number is whole: it would not take any other status of that node.
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		if q := list[name]; whole(name) && q.CmpInt64(maxWhole) >= 0 {
+			return nil, fmt.Errorf("%s[%s]: more than a node can have", field, name)
+		}
 	}
 	return amountsOf(list), nil
 }
