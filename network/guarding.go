@@ -42,8 +42,8 @@ func (r *ruler) gather(ctx context.Context, namespace, peering string) (*guardin
 		{Namespace: in, Name: v1alpha1.NamespaceMapName}: mapped, {Namespace: in, Name: v1alpha1.NetworkConsumer}: config, {Name: peering}: p,
 	} {
 		switch err := r.client.Get(ctx, key, o); {
-		case apierrors.IsNotFound(err) || err == nil && o.GetDeletionTimestamp() != nil:
-			return g, nil
+		case apierrors.IsNotFound(err) || err == nil && o.GetDeletionTimestamp() != nil && o != client.Object(p):
+			return g, nil // while a peering ends its pods are there, and its tunnel
 		case err != nil:
 			return nil, fmt.Errorf("reading %s: %w", key.Name, err)
 		}

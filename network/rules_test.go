@@ -284,6 +284,26 @@ func (w *world) managed(t *testing.T) {
 	within(t, "what is not offloaded any more has no rules", func() bool { return r.rules(r.there())+r.rules(r.here()) == "" })
 }
 
+// TestRulesUntilTheEnd holds that pods are guarded as long as they are there and a tunnel is, also when their peering is being ended.
+func TestRulesUntilTheEnd(t *testing.T) {
+	w := newRuled(t)
+	w.policy(dbFromWeb)
+	w.reconcile()
+	here, there := w.rules(w.here()), w.rules(w.there())
+	if here == "" || there == "" {
+		t.Fatal("there are no rules")
+	}
+	p := &v1alpha1.Peering{ObjectMeta: metav1.ObjectMeta{Name: w.rome.peer}}
+	w.change(p, `{"metadata":{"finalizers":["test.example/held"]}}`)
+	if err := w.raw.Delete(ctx, p); err != nil {
+		t.Fatal(err)
+	}
+	defer w.change(p, `{"metadata":{"finalizers":null}}`)
+	w.reconcile()
+	w.want(w.here(), "while the peering ends", here)
+	w.want(w.there(), "while the peering ends", there)
+}
+
 // TestRulesProblems holds that what does not hold is said once, on the NamespaceOffloading, and that
 // a provider which refuses, is away or is older costs nothing else.
 func TestRulesProblems(t *testing.T) {

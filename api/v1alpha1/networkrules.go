@@ -49,6 +49,8 @@ const (
 const (
 	// MaxNetworkRules is the most rules of one namespace.
 	MaxNetworkRules = 256
+	// MaxNetworkPrefixes is the most prefixes that the blocks of all rules of one namespace may be.
+	MaxNetworkPrefixes = 1 << 14
 	// MaxNetworkPorts is the most ports of one rule, and of one pod for one rule.
 	MaxNetworkPorts = 64
 	// MaxNetworkBlocks is the most blocks of one rule.

@@ -114,9 +114,10 @@ func (f facts) mapped(tenant string) map[string]string {
 	return all
 }
 
-// counts says whose NetworkRules count: those of namespaces that home has offloaded to the provider.
+// counts says whose NetworkRules count: at a provider those of namespaces that home has offloaded to it, and at home all, which
+// its manager alone writes: pods of a namespace that is being left are there for a while.
 func (f facts) counts() func(ruleKey) bool {
-	all := map[ruleKey]bool{}
+	all, homes := map[ruleKey]bool{}, map[string]bool{}
 	for namespace, p := range f.pairs() {
 		if p.role == plan.Provider {
 			for _, home := range f.mapped(tenantOf(p)) {
@@ -124,15 +125,9 @@ func (f facts) counts() func(ruleKey) bool {
 			}
 			continue
 		}
-		for i := range f.maps {
-			if f.maps[i].Namespace == namespace {
-				for home := range f.maps[i].Spec.Namespaces {
-					all[ruleKey{namespace, home}] = true
-				}
-			}
-		}
+		homes[namespace] = true
 	}
-	return func(key ruleKey) bool { return all[key] }
+	return func(key ruleKey) bool { return all[key] || homes[key.peering] }
 }
 
 // sides are the addresses of a pod at this end of the tunnel and at the other one.

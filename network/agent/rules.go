@@ -13,14 +13,12 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/network/dataplane"
+	"github.com/pelago-dev/pelago/network/ipam"
 	"github.com/pelago-dev/pelago/network/plan"
 )
 
 // Bounds of the NetworkRules of one home namespace, besides those that the kind has.
-const (
-	// maxRulePrefixes is how many prefixes its blocks may be.
-	maxRulePrefixes = 1 << 14
-)
+const ()
 
 // What is kept of an object: one that is larger than the manager of any consumer makes it is as good
 // as wrong, and is not kept, as tenants may write many.
@@ -148,8 +146,8 @@ func readEntries(all []v1alpha1.NetworkRule) (rules []rule, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("spec.rules[%d].%w", i, err)
 		}
-		if prefixes += len(r.peers); prefixes > maxRulePrefixes {
-			return nil, fmt.Errorf("spec.rules: their blocks are more than %d prefixes", maxRulePrefixes)
+		if prefixes += len(r.peers); prefixes > v1alpha1.MaxNetworkPrefixes {
+			return nil, fmt.Errorf("spec.rules: their blocks are more than %d prefixes", v1alpha1.MaxNetworkPrefixes)
 		}
 		// Which one of those that are alike so far.
 		named[r.name]++
@@ -192,7 +190,7 @@ func readRule(of *v1alpha1.NetworkRule) (r rule, err error) {
 		if err != nil || err2 != nil || first.BitLen() != last.BitLen() || last.Less(first) || first.Is4In6() || last.Is4In6() || first.Zone() != "" || last.Zone() != "" {
 			return r, fmt.Errorf("blocks: from %s to %s there is no address", short(b.First), short(b.Last))
 		}
-		r.peers = append(r.peers, between(first, last)...)
+		r.peers = append(r.peers, ipam.Between(first, last)...)
 	}
 	r.peers = plan.Union(r.peers)
 	r.name = strings.Join([]string{cut(of.Policy, 253), string(of.Direction), of.Protocol, fmt.Sprint(of.PerPod)}, "/")
@@ -253,33 +251,4 @@ func (s *ruleset) indexes(field string, all []int32) ([]int32, error) {
 	sorted := slices.Clone(all)
 	slices.Sort(sorted)
 	return slices.Compact(sorted), nil
-}
-
-// between are the prefixes from an address to another one of its family, both included.
-func between(first, last netip.Addr) (prefixes []netip.Prefix) {
-	for {
-		// The widest prefix that begins here and ends not after the last one.
-		p := netip.PrefixFrom(first, first.BitLen())
-		for bits := first.BitLen() - 1; bits >= 0; bits-- {
-			wider := netip.PrefixFrom(first, bits)
-			if wider.Masked() != wider || last.Less(lastOf(wider)) {
-				break
-			}
-			p = wider
-		}
-		prefixes = append(prefixes, p)
-		if first = lastOf(p).Next(); !first.IsValid() || last.Less(first) {
-			return prefixes
-		}
-	}
-}
-
-// lastOf is the last address of a prefix.
-func lastOf(p netip.Prefix) netip.Addr {
-	b := p.Addr().AsSlice()
-	for i := p.Bits(); i < 8*len(b); i++ {
-		b[i/8] |= 0x80 >> (i % 8)
-	}
-	a, _ := netip.AddrFromSlice(b)
-	return a
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/network/dataplane"
+	"github.com/pelago-dev/pelago/network/ipam"
 	"github.com/pelago-dev/pelago/network/plan"
 )
 
@@ -126,7 +127,7 @@ func TestBetween(t *testing.T) {
 		{"fd00::", "fd00::ffff", "fd00::/112"},
 		{"::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "::/0"},
 	} {
-		got := between(netip.MustParseAddr(c.first), netip.MustParseAddr(c.last))
+		got := ipam.Between(netip.MustParseAddr(c.first), netip.MustParseAddr(c.last))
 		if d := cmp.Diff(prefixes(strings.Fields(c.want)...), got, cmpopts.EquateComparable(netip.Prefix{})); d != "" {
 			t.Errorf("from %s to %s (-want +got):\n%s", c.first, c.last, d)
 		}
@@ -453,5 +454,20 @@ func TestTrimRules(t *testing.T) {
 		if (err == nil) != c.whole || (len(r.Spec.Pods) > 0) != c.whole {
 			t.Errorf("%s: %d pods are kept, and what is read of them is wrong: %v", reason, len(r.Spec.Pods), err)
 		}
+	}
+}
+
+// TestCounts holds that home's own rules count also for a namespace that is being left, whose pods are there still, and a tenant's
+// for what it has offloaded alone.
+func TestCounts(t *testing.T) {
+	f := apiFacts()
+	counts := f.counts()
+	for namespace, p := range f.pairs() {
+		if got, want := counts(ruleKey{namespace, "left"}), p.role == plan.Consumer; got != want {
+			t.Errorf("rules of a namespace that is not offloaded count in %s: %t", namespace, got)
+		}
+	}
+	if counts(ruleKey{"pelago-tenant-nobody", "left"}) {
+		t.Error("rules of no peering count")
 	}
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/network/ipam"
 )
 
 // interval is the addresses of one family from first to last.
@@ -31,8 +33,18 @@ func block(b *networkingv1.IPBlock) ([]interval, error) {
 		}
 		left = next
 	}
-	return left, nil
+	var met []interval
+	for _, i := range left {
+		met = append(met, i.without(asIPv6)...)
+	}
+	if len(met) == 0 && len(left) > 0 {
+		return nil, errors.New("its addresses are of IPv4, written as of IPv6; write them as of IPv4")
+	}
+	return met, nil
 }
+
+// asIPv6 are addresses of IPv4 as they are written as of IPv6, which no packet has.
+var asIPv6 = interval{netip.MustParseAddr("::ffff:0.0.0.0"), netip.MustParseAddr("::ffff:255.255.255.255")}
 
 // mapped are the blocks of an ipBlock with both addresses of what is mapped, if it holds one of them and
 // excepts neither, and else without both. Gateways at the provider meet External alone, and are not
@@ -77,6 +89,14 @@ func ofPrefix(text string) (interval, error) {
 	}
 	end, _ := netip.AddrFromSlice(last)
 	return interval{p.Addr(), end}, nil
+}
+
+// prefixesOf is how many prefixes intervals are.
+func prefixesOf(all []interval) (n int) {
+	for _, i := range all {
+		n += len(ipam.Between(i.first, i.last))
+	}
+	return n
 }
 
 // without are what is left of an interval: none, one or two.

@@ -124,6 +124,8 @@ type rule struct {
 	peer func(*Pod, netip.Addr) bool
 	// names of ports, with perPod.
 	names []string
+	// prefixes are as many as its blocks are.
+	prefixes int
 	// far says that it selects a pod at the other end.
 	far bool
 }
@@ -141,6 +143,7 @@ type compiler struct {
 	rules      []rule
 	problems   []string
 	size       int // of the rules
+	prefixes   int // that their blocks are
 }
 
 func (c *compiler) wrong(format string, args ...any) {
@@ -209,7 +212,7 @@ func (c *compiler) entry(policy, field string, d v1alpha1.NetworkDirection, sele
 			continue
 		}
 		for blocks := range slices.Chunk(p.blocks, v1alpha1.MaxNetworkBlocks) {
-			r.Blocks = written(blocks)
+			r.Blocks, r.prefixes = written(blocks), prefixesOf(blocks)
 			c.add(r)
 			r.peer = func(*Pod, netip.Addr) bool { return false } // one rule of theirs is enough
 		}
@@ -217,7 +220,8 @@ func (c *compiler) entry(policy, field string, d v1alpha1.NetworkDirection, sele
 }
 
 func (c *compiler) add(r rule) {
-	if c.size += r.Size(); len(c.rules) >= v1alpha1.MaxNetworkRules || c.size > v1alpha1.MaxNetworkRulesSize {
+	c.size, c.prefixes = c.size+r.Size(), c.prefixes+r.prefixes
+	if len(c.rules) >= v1alpha1.MaxNetworkRules || c.size > v1alpha1.MaxNetworkRulesSize || c.prefixes > v1alpha1.MaxNetworkPrefixes {
 		c.size = v1alpha1.MaxNetworkRulesSize // what follows is left out as well
 		c.wrong("namespace %s has more than %d rules of NetworkPolicies, or many with many blocks: those from NetworkPolicy %s on allow nothing between clusters; write fewer entries, or ports as ranges",
 			c.world.Namespace, v1alpha1.MaxNetworkRules, c.rules[len(c.rules)-1].Policy)

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/network/ipam"
 )
 
 // The world of the table: db and cache of namespace shop are guarded; at the other end are web of
@@ -196,6 +198,39 @@ func TestUnknown(t *testing.T) {
 		shards, _ := Compile(table(policies(t, spec)...)).Shards("shop", 1)
 		if got := gateway(shards, false, attempt{&late, v1alpha1.NetworkIngress, netip.MustParseAddr(stranger), corev1.ProtocolTCP, 1}); got != want {
 			t.Errorf("%s: an unknown pod may be reached: %t, want %t", spec, got, want)
+		}
+	}
+}
+
+// TestWhatAgentsTake holds that blocks which agents would refuse, and all rules of the namespace with them, are left out and said: such as
+// no packet has, and more prefixes than there may be.
+func TestWhatAgentsTake(t *testing.T) {
+	var excepts []string
+	for i := range 800 {
+		excepts = append(excepts, netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, uint32(5368709*(i+1)-1)))).String()+"/32")
+	}
+	for _, c := range []struct{ reason, spec, want string }{
+		{"very many excepts", `{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 0.0.0.0/0, except: [` + strings.Join(excepts, ", ") + `]}}]}]}`, "more than"},
+		{"IPv4 as IPv6", `{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: "::ffff:10.0.0.0/104"}}]}]}`, "write them as of IPv4"},
+		{"IPv4 as IPv6 in a larger block", `{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: "::/80"}}]}]}`, ""},
+	} {
+		compiled := Compile(table(policies(t, c.spec)...))
+		shards, problems := compiled.Shards("shop", 0)
+		if said := strings.Join(problems, "\n"); c.want == "" && said != "" || !strings.Contains(said, c.want) {
+			t.Errorf("%s: said is %q, want %q", c.reason, said, c.want)
+		}
+		n := 0
+		for _, r := range shards[0].Rules {
+			for _, b := range r.Blocks {
+				first, last := netip.MustParseAddr(b.First), netip.MustParseAddr(b.Last)
+				if first.Is4In6() || last.Is4In6() {
+					t.Errorf("%s: a block from %s to %s", c.reason, first, last)
+				}
+				n += len(ipam.Between(first, last))
+			}
+		}
+		if n > v1alpha1.MaxNetworkPrefixes {
+			t.Errorf("%s: %d prefixes", c.reason, n)
 		}
 	}
 }
