@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/fleet"
@@ -66,7 +67,7 @@ func (r *reconciler) lastWord(ctx context.Context, v *visit) {
 		err = peer.Delete(ctx, &v1alpha1.Identity{ObjectMeta: metav1.ObjectMeta{Namespace: v.cred.TenantNamespace, Name: v1alpha1.IdentityName}})
 		closePeer()
 	}
-	if err != nil && !delivered(err) {
+	if client.IgnoreNotFound(err) != nil {
 		r.event(v.Peering, corev1.EventTypeWarning, v1alpha1.ReasonPeerUnreachable, "Unpeer",
 			"the provider could not be told, and cannot be any more, as the tunnel to it ends; its owner has to run pelago unpeer there")
 	}

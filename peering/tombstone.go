@@ -22,6 +22,8 @@ const (
 	// tombstoneMin and tombstoneMax bound the wait between goodbyes that failed.
 	tombstoneMin = time.Second
 	tombstoneMax = 5 * time.Minute
+	// tombstoneRefused bounds it while goodbyes are refused.
+	tombstoneRefused = 20 * time.Second
 )
 
 // bury keeps in a Secret what is needed to say goodbye later.
@@ -88,9 +90,20 @@ func (t *tombstones) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if wait := t.memory.pause(s.UID, "", now); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	if err := t.deliver(ctx, c, s.Labels[v1alpha1.LabelTombstone]); err != nil && !delivered(err) {
+	most := tombstoneMax
+	err = t.deliver(ctx, c, s.Labels[v1alpha1.LabelTombstone])
+	if !turnedAway(err) {
+		t.memory.unrefused(s.UID)
+	} else if _, lasting := t.memory.refuse(s.UID, now); lasting {
+		t.event(s, corev1.EventTypeWarning, v1alpha1.ReasonForbidden, "Goodbye", unknown(err))
+		logger.Info("tombstone dropped, the provider refuses it", "error", printable(err.Error()))
+		return t.drop(ctx, s)
+	} else {
+		most = tombstoneRefused
+	}
+	if client.IgnoreNotFound(err) != nil {
 		logger.V(1).Info("goodbye not delivered", "error", printable(err.Error()))
-		return ctrl.Result{RequeueAfter: t.memory.failed(s.UID, "", now, tombstoneMin, tombstoneMax, 0, t.jitter())}, nil
+		return ctrl.Result{RequeueAfter: t.memory.failed(s.UID, "", now, tombstoneMin, most, 0, t.jitter())}, nil
 	}
 	logger.Info("goodbye delivered")
 	return t.drop(ctx, s)
