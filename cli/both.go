@@ -22,6 +22,7 @@ func (p *peer) both(ctx context.Context, e *Env, consume v1alpha1.Consume) error
 	}
 	access := p.remote
 	access.remote = true
+	access.Kubeconfig = cmp.Or(access.Kubeconfig, e.access.Kubeconfig)
 	there, err := e.Connect(access)
 	if err != nil {
 		return fmt.Errorf("opening the remote cluster: %w", err)

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -91,5 +93,30 @@ func TestBothTheSame(t *testing.T) {
 	}
 	if got := s.run("explain", "pod", "web-0", "-n", "no-such-space"); got.code != 1 || !strings.Contains(got.err, "there is no namespace no-such-space") {
 		t.Errorf("no such namespace: %+v", got)
+	}
+}
+
+// TestBothInOneFile holds that --remote-context names a context of what --kubeconfig gives, if nothing
+// gives another file.
+func TestBothInOneFile(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want Access
+	}{
+		{[]string{"--remote-context", "milan"}, Access{Kubeconfig: "both", Context: "milan", remote: true}},
+		{[]string{"--remote-context", "milan", "--remote-kubeconfig", "there"}, Access{Kubeconfig: "there", Context: "milan", remote: true}},
+		{[]string{"--remote-kubeconfig", "there"}, Access{Kubeconfig: "there", remote: true}},
+	} {
+		var opened []Access
+		connect := func(a Access) (*Cluster, error) {
+			if opened = append(opened, a); a.remote {
+				return nil, errors.New("that is enough")
+			}
+			return &Cluster{}, nil
+		}
+		programWith(t.Context(), func(e *Env) { e.Connect = connect }, append([]string{"peer", "--kubeconfig", "both", "--context", "rome"}, c.args...)...)
+		if want := []Access{{Kubeconfig: "both", Context: "rome"}, c.want}; !slices.Equal(opened, want) {
+			t.Errorf("%v opens %+v, want %+v", c.args, opened, want)
+		}
 	}
 }
