@@ -73,6 +73,44 @@ func TestPeerBoth(t *testing.T) {
 	}
 }
 
+// TestBothUnfinished holds that the invitation stays while Pelago goes on with it, and goes when the end of
+// the wait undoes what it made.
+func TestBothUnfinished(t *testing.T) {
+	rome, milan := newStage(t, 0), newStage(t, 1)
+	rome.install("rome", id2)
+	milan.install("milan", id1)
+	defer rome.sweep()
+	defer milan.sweep()
+	work := func(*v1alpha1.Peering) []metav1.Condition { return well() }
+	wait := func(p *v1alpha1.Peering) []metav1.Condition {
+		if !p.DeletionTimestamp.IsZero() {
+			return well()
+		}
+		return []metav1.Condition{isNot(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonAuthUnreachable, "nobody answers")}
+	}
+	stops := []func(){rome.manager(wait), milan.manager(work)}
+	got := rome.run("peer", "--remote-kubeconfig", milan.access.Kubeconfig, "--timeout", "3s")
+	if i := milan.onlyInvitation(); got.code != 1 || i == nil || !strings.Contains(got.err, "Pelago goes on trying") ||
+		!strings.Contains(got.err, "the invitation is good until "+i.Spec.Expires.UTC().Format("2006-01-02 15:04 MST")) {
+		t.Errorf("not done, and left is %+v: %+v", i, got)
+	}
+	if len(rome.tokens()) != 1 {
+		t.Errorf("tokens %v, want the invitation's", rome.tokens())
+	}
+	for _, stop := range stops {
+		stop()
+	}
+	milan.forget()
+	rome.sweep()
+	defer rome.manager(work)()
+	defer milan.manager(wait)()
+	got = rome.run("peer", "--remote-kubeconfig", milan.access.Kubeconfig, "--bidirectional", "--timeout", "5s")
+	if got.code != 1 || !strings.Contains(got.err, "rolled back") || rome.onlyInvitation() != nil || rome.peering("milan") != nil || milan.peering("rome") != nil {
+		t.Errorf("undone, and left is %+v: %+v", rome.onlyInvitation(), got)
+	}
+	milan.forget()
+}
+
 // forget deletes all invitations.
 func (s *stage) forget() {
 	s.t.Helper()
