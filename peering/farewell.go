@@ -105,12 +105,17 @@ func (r *reconciler) part(ctx context.Context, v *visit) (bool, error) {
 	switch {
 	case v.cred == nil || !v.cred.issued():
 		return true, nil
-	case !v.now.Before(v.cred.NotAfter):
-		r.event(v.Peering, corev1.EventTypeWarning, v1alpha1.ReasonExpired, "Unpeer",
-			"the provider cannot be told, for the credential has expired; its owner has to run pelago unpeer there")
+	case v.cred.over(v.now):
+		if r.lastWord(ctx, v) != nil {
+			r.event(v.Peering, corev1.EventTypeWarning, v1alpha1.ReasonExpired, "Unpeer",
+				"the provider cannot be told, for the credential has expired; its owner has to run pelago unpeer there")
+		}
 		return true, nil
 	case forced(v.Peering) && inBand(v.Spec.Consume, v.cred):
-		r.lastWord(ctx, v)
+		if r.lastWord(ctx, v) != nil {
+			r.event(v.Peering, corev1.EventTypeWarning, v1alpha1.ReasonPeerUnreachable, "Unpeer",
+				"the provider could not be told, and cannot be any more, as the tunnel to it ends; its owner has to run pelago unpeer there")
+		}
 		return true, nil
 	case forced(v.Peering):
 		return true, r.bury(ctx, v)
@@ -256,7 +261,7 @@ func (r *reconciler) drainRequests(ctx context.Context, v *visit) (int, error) {
 	if left == 0 {
 		return 0, nil
 	}
-	if v.cred != nil && v.cred.issued() && v.now.Before(v.cred.NotAfter) {
+	if v.cred != nil && v.cred.issued() && !v.cred.over(v.now) {
 		// After a restart there is none. A malformed one is found out by the goodbye.
 		if err := r.fleet.Set(ctx, r.connection(v.Name, v.Spec.Consume, v.cred)); err != nil {
 			ctrl.LoggerFrom(ctx).V(1).Info("no connection while draining", "error", err.Error())

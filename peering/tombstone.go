@@ -78,13 +78,8 @@ func (t *tombstones) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	logger := ctrl.LoggerFrom(ctx).WithValues("peering", s.Labels[v1alpha1.LabelTombstone])
 	now := t.clock.Now()
 	c, err := load(s)
-	switch {
-	case err != nil || !c.issued():
+	if err != nil || !c.issued() {
 		logger.Info("tombstone dropped, it is damaged")
-		return t.drop(ctx, s)
-	case !now.Before(c.NotAfter):
-		t.event(s, corev1.EventTypeWarning, v1alpha1.ReasonExpired, "Goodbye", "the goodbye was not delivered before the credential expired; the provider's owner has to remove the tenant")
-		logger.Info("tombstone dropped, its credential has expired")
 		return t.drop(ctx, s)
 	}
 	if wait := t.memory.pause(s.UID, "", now); wait > 0 {
@@ -101,12 +96,17 @@ func (t *tombstones) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	} else {
 		most = tombstoneRefused
 	}
-	if client.IgnoreNotFound(err) != nil {
-		logger.V(1).Info("goodbye not delivered", "error", printable(err.Error()))
-		return ctrl.Result{RequeueAfter: t.memory.failed(s.UID, "", now, tombstoneMin, most, 0, t.jitter())}, nil
+	switch {
+	case client.IgnoreNotFound(err) == nil:
+		logger.Info("goodbye delivered")
+		return t.drop(ctx, s)
+	case c.over(now):
+		t.event(s, corev1.EventTypeWarning, v1alpha1.ReasonExpired, "Goodbye", "the goodbye was not delivered before the credential expired; the provider's owner has to remove the tenant")
+		logger.Info("tombstone dropped, its credential has expired")
+		return t.drop(ctx, s)
 	}
-	logger.Info("goodbye delivered")
-	return t.drop(ctx, s)
+	logger.V(1).Info("goodbye not delivered", "error", printable(err.Error()))
+	return ctrl.Result{RequeueAfter: t.memory.failed(s.UID, "", now, tombstoneMin, most, 0, t.jitter())}, nil
 }
 
 // deliver says goodbye over a connection of its own.
