@@ -40,6 +40,7 @@ type attempt struct {
 	secret  string // the token's Secret, while it is ours
 	created bool   // the Peering is new
 	added   bool   // consume is new in a Peering that was there
+	goesOn  bool   // nobody waits any more, and Pelago goes on with it
 }
 
 // refusal is a handshake that ended without hope.
@@ -111,6 +112,7 @@ func (a *attempt) run(ctx context.Context) error {
 		}
 		return err
 	}
+	a.goesOn = err != nil && ctx.Err() != nil && !already
 	return ended(describe(err, a.c), "peering with "+a.invitation.Name, a.timeout, state,
 		fmt.Sprintf("Pelago goes on trying; see: pelago explain peering %s; to give up: pelago unpeer %[1]s", a.invitation.Name))
 }

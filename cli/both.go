@@ -22,6 +22,7 @@ func (p *peer) both(ctx context.Context, e *Env, consume v1alpha1.Consume) error
 	}
 	access := p.remote
 	access.remote = true
+	access.Kubeconfig = cmp.Or(access.Kubeconfig, e.access.Kubeconfig)
 	there, err := e.Connect(access)
 	if err != nil {
 		return fmt.Errorf("opening the remote cluster: %w", err)
@@ -33,7 +34,7 @@ func (p *peer) both(ctx context.Context, e *Env, consume v1alpha1.Consume) error
 	}
 	first, err := p.direction(waiting, e, here, there, p.invitation.Name, consume, p.invitation.choice)
 	if err != nil {
-		return err
+		return first.open(err)
 	}
 	if err := p.chooseBoth(waiting, e, here, there, first.invitation.Name); err != nil {
 		return err
@@ -44,6 +45,9 @@ func (p *peer) both(ctx context.Context, e *Env, consume v1alpha1.Consume) error
 	back := v1alpha1.Consume{DefaultRequest: consume.DefaultRequest}
 	second, err := p.direction(waiting, e, there, here, "", back, choice{})
 	if err != nil {
+		if second != nil && second.goesOn {
+			err = second.invitation.takeBack(ctx, here, err)
+		}
 		e.note("The second direction failed; the first one is rolled back.")
 		for _, a := range []*attempt{second, first} {
 			if a == nil {
@@ -64,6 +68,14 @@ func (p *peer) both(ctx context.Context, e *Env, consume v1alpha1.Consume) error
 	return nil
 }
 
+// open says of an attempt that Pelago goes on with how long its invitation can be used.
+func (a *attempt) open(err error) error {
+	if a == nil || !a.goesOn {
+		return err
+	}
+	return fmt.Errorf("%w; the invitation is good until %s", err, a.invitation.until.UTC().Format("2006-01-02 15:04 MST"))
+}
+
 // sameCluster says whether two ways lead to the same cluster.
 func sameCluster(ctx context.Context, a, b *Cluster) (bool, error) {
 	one, err := a.id(ctx)
@@ -75,8 +87,8 @@ func sameCluster(ctx context.Context, a, b *Cluster) (bool, error) {
 }
 
 // direction lets one cluster use another: the invitation is made at the provider, used
-// at the consumer, and withdrawn if nothing came of it. The attempt is returned even
-// when it failed, for what it has made.
+// at the consumer, and withdrawn if nothing came of it, nor can any more. The attempt is
+// returned even when it failed, for what it has made.
 func (p *peer) direction(ctx context.Context, e *Env, consumer, provider *Cluster, name string, consume v1alpha1.Consume, chosen choice) (*attempt, error) {
 	a := &attempt{e: e, c: consumer, consume: consume, timeout: p.timeout}
 	if using, err := consuming(ctx, consumer, provider); err != nil {
@@ -103,7 +115,7 @@ func (p *peer) direction(ctx context.Context, e *Env, consumer, provider *Cluste
 	if err == nil {
 		err = a.run(ctx)
 	}
-	if err != nil {
+	if err != nil && !a.goesOn {
 		err = i.takeBack(ctx, provider, err)
 	}
 	return a, err

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,6 +73,44 @@ func TestPeerBoth(t *testing.T) {
 	}
 }
 
+// TestBothUnfinished holds that the invitation stays while Pelago goes on with it, and goes when the end of
+// the wait undoes what it made.
+func TestBothUnfinished(t *testing.T) {
+	rome, milan := newStage(t, 0), newStage(t, 1)
+	rome.install("rome", id2)
+	milan.install("milan", id1)
+	defer rome.sweep()
+	defer milan.sweep()
+	work := func(*v1alpha1.Peering) []metav1.Condition { return well() }
+	wait := func(p *v1alpha1.Peering) []metav1.Condition {
+		if !p.DeletionTimestamp.IsZero() {
+			return well()
+		}
+		return []metav1.Condition{isNot(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonAuthUnreachable, "nobody answers")}
+	}
+	stops := []func(){rome.manager(wait), milan.manager(work)}
+	got := rome.run("peer", "--remote-kubeconfig", milan.access.Kubeconfig, "--timeout", "3s")
+	if i := milan.onlyInvitation(); got.code != 1 || i == nil || !strings.Contains(got.err, "Pelago goes on trying") ||
+		!strings.Contains(got.err, "the invitation is good until "+i.Spec.Expires.UTC().Format("2006-01-02 15:04 MST")) {
+		t.Errorf("not done, and left is %+v: %+v", i, got)
+	}
+	if len(rome.tokens()) != 1 {
+		t.Errorf("tokens %v, want the invitation's", rome.tokens())
+	}
+	for _, stop := range stops {
+		stop()
+	}
+	milan.forget()
+	rome.sweep()
+	defer rome.manager(work)()
+	defer milan.manager(wait)()
+	got = rome.run("peer", "--remote-kubeconfig", milan.access.Kubeconfig, "--bidirectional", "--timeout", "5s")
+	if got.code != 1 || !strings.Contains(got.err, "rolled back") || rome.onlyInvitation() != nil || rome.peering("milan") != nil || milan.peering("rome") != nil {
+		t.Errorf("undone, and left is %+v: %+v", rome.onlyInvitation(), got)
+	}
+	milan.forget()
+}
+
 // forget deletes all invitations.
 func (s *stage) forget() {
 	s.t.Helper()
@@ -91,5 +131,30 @@ func TestBothTheSame(t *testing.T) {
 	}
 	if got := s.run("explain", "pod", "web-0", "-n", "no-such-space"); got.code != 1 || !strings.Contains(got.err, "there is no namespace no-such-space") {
 		t.Errorf("no such namespace: %+v", got)
+	}
+}
+
+// TestBothInOneFile holds that --remote-context names a context of what --kubeconfig gives, if nothing
+// gives another file.
+func TestBothInOneFile(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want Access
+	}{
+		{[]string{"--remote-context", "milan"}, Access{Kubeconfig: "both", Context: "milan", remote: true}},
+		{[]string{"--remote-context", "milan", "--remote-kubeconfig", "there"}, Access{Kubeconfig: "there", Context: "milan", remote: true}},
+		{[]string{"--remote-kubeconfig", "there"}, Access{Kubeconfig: "there", remote: true}},
+	} {
+		var opened []Access
+		connect := func(a Access) (*Cluster, error) {
+			if opened = append(opened, a); a.remote {
+				return nil, errors.New("that is enough")
+			}
+			return &Cluster{}, nil
+		}
+		programWith(t.Context(), func(e *Env) { e.Connect = connect }, append([]string{"peer", "--kubeconfig", "both", "--context", "rome"}, c.args...)...)
+		if want := []Access{{Kubeconfig: "both", Context: "rome"}, c.want}; !slices.Equal(opened, want) {
+			t.Errorf("%v opens %+v, want %+v", c.args, opened, want)
+		}
 	}
 }

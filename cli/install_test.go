@@ -60,7 +60,9 @@ func TestInstallAndUninstall(t *testing.T) {
 	if left := s.leftovers(t); len(left) > 0 && !onlyKinds(left) {
 		t.Errorf("uninstall leaves %v", left)
 	}
-	if got := s.run("uninstall", "--purge"); got.code != 0 {
+	s.space(v1alpha1.SystemNamespace, nil)
+	s.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "stone", Labels: map[string]string{v1alpha1.LabelTombstone: "turin"}}})
+	if got := s.run("uninstall", "--purge"); got.code != 0 || !strings.Contains(got.err, "turin may still hold a tenant of this cluster") {
 		t.Fatalf("purging: %+v", got)
 	}
 	if left := s.leftovers(t); len(left) > 0 {

@@ -91,7 +91,7 @@ that of the provider's, and its API server need not be.`,
 	f.StringVar(&p.consume.pods, "pods", "", "number of pods to ask for")
 	f.StringArrayVar(&p.consume.resources, "resource", nil, "another resource to ask for, NAME=AMOUNT; repeatable")
 	f.StringVar(&p.remote.Kubeconfig, "remote-kubeconfig", "", "kubeconfig of the provider: make the invitation there first")
-	f.StringVar(&p.remote.Context, "remote-context", "", "context of --remote-kubeconfig")
+	f.StringVar(&p.remote.Context, "remote-context", "", "context of --remote-kubeconfig, or of --kubeconfig without that")
 	f.StringVar(&p.reachability, "reachability", "", "which pods here take part in the network with the provider: "+reachWords()+"; offloaded-only if never given")
 	f.BoolVar(&p.directPaths, "direct-paths", false, "let pods at this provider and at others that allow it talk by a tunnel between the two")
 	f.BoolVar(&p.bidirectional, "bidirectional", false, "let the remote cluster use this one as well")

@@ -35,7 +35,7 @@ unless --purge is given.`,
 		Args:    exactly(),
 		RunE:    e.does(u.run),
 	}
-	c.Flags().BoolVar(&u.purge, "purge", false, "remove the definitions of Pelago's kinds too, with all objects of these kinds")
+	c.Flags().BoolVar(&u.purge, "purge", false, "remove the definitions of Pelago's kinds too, with all objects of these kinds, and goodbyes not heard yet")
 	durationFlag(c.Flags(), &u.timeout, "timeout", waitDefault, "how long to wait until everything is gone")
 	return c
 }
@@ -55,6 +55,15 @@ func (u *uninstall) run(ctx context.Context, e *Env, _ []string) error {
 	}
 	if err := u.refuse(ctx, c); err != nil {
 		return err
+	}
+	if u.purge {
+		untold, err := tombstones(ctx, c)
+		if err != nil {
+			return err
+		}
+		for _, name := range untold {
+			noteTenant(ctx, e, c, name)
+		}
 	}
 	values := map[string]any{}
 	put(values, "none-is-needed", "config", "cluster", "name")
@@ -117,15 +126,26 @@ func (u *uninstall) refuse(ctx context.Context, c *Cluster) error {
 	if u.purge {
 		return nil
 	}
-	var tombstones corev1.SecretList
-	if err := c.Client.List(ctx, &tombstones, client.InNamespace(v1alpha1.SystemNamespace), client.HasLabels{v1alpha1.LabelTombstone}); err != nil {
-		return describe(fmt.Errorf("listing tombstones: %w", err), c)
-	}
-	for _, s := range tombstones.Items {
-		names = append(names, s.Labels[v1alpha1.LabelTombstone])
+	names, err := tombstones(ctx, c)
+	if err != nil {
+		return err
 	}
 	if len(names) > 0 {
 		return fmt.Errorf("clusters that were left with --force have not been told yet; wait, or give up: pelago unpeer %s --forget", strings.Join(names, " --forget; pelago unpeer "))
 	}
 	return nil
+}
+
+// tombstones names the clusters that have not been told yet that a peering is over.
+func tombstones(ctx context.Context, c *Cluster) ([]string, error) {
+	var list corev1.SecretList
+	if err := c.Client.List(ctx, &list, client.InNamespace(v1alpha1.SystemNamespace), client.HasLabels{v1alpha1.LabelTombstone}); err != nil {
+		return nil, describe(fmt.Errorf("listing tombstones: %w", err), c)
+	}
+	var names []string
+	for _, s := range list.Items {
+		names = append(names, s.Labels[v1alpha1.LabelTombstone])
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
 }

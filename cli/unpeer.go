@@ -105,13 +105,13 @@ func (u *unpeer) run(ctx context.Context, e *Env, args []string) error {
 	}
 	fmt.Fprintf(e.Out, "Peering %s is gone.\n", name)
 	if len(left) > 0 && u.forget {
-		u.noteTenant(ctx, e, c, name)
+		noteTenant(ctx, e, c, name)
 	} else if len(left) > 0 {
 		e.note("%s has not been told yet; Pelago goes on trying. If that cluster is gone for good: pelago unpeer %[1]s --forget", name)
 	}
 	if p.Spec.Consume != nil && p.Spec.Consume.InBand != nil && u.force {
 		e.note("%s was told once, through the tunnel, and cannot be any more. If the tunnel was dead:", name)
-		u.noteTenant(ctx, e, c, name)
+		noteTenant(ctx, e, c, name)
 	}
 	return nil
 }
@@ -245,7 +245,7 @@ func (u *unpeer) leftover(ctx context.Context, e *Env, c *Cluster, name string, 
 			return fmt.Errorf("there is no tombstone of %s; nothing is left to forget", name)
 		}
 		fmt.Fprintf(e.Out, "Forgot %s.\n", name)
-		u.noteTenant(ctx, e, c, name)
+		noteTenant(ctx, e, c, name)
 		return nil
 	}
 	t, err := c.tenant(ctx, name)
@@ -271,7 +271,7 @@ func (u *unpeer) leftover(ctx context.Context, e *Env, c *Cluster, name string, 
 }
 
 // noteTenant says what forgetting may leave at a provider.
-func (u *unpeer) noteTenant(ctx context.Context, e *Env, c *Cluster, name string) {
+func noteTenant(ctx context.Context, e *Env, c *Cluster, name string) {
 	own := "THIS-CLUSTER"
 	if settings, err := c.settings(ctx); err == nil && settings.Cluster.Name != "" {
 		own = settings.Cluster.Name

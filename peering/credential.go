@@ -65,6 +65,13 @@ type credential struct {
 // issued says whether there is something to prove this cluster's identity with.
 func (c *credential) issued() bool { return len(c.Certificate) > 0 || c.Token != "" }
 
+// doubt is how long after its end a credential is still tried for a goodbye: which clock is wrong
+// cannot be known here.
+const doubt = time.Hour
+
+// over says whether a credential has ended for sure.
+func (c *credential) over(now time.Time) bool { return !now.Before(c.NotAfter.Add(doubt)) }
+
 // kind is what the credential is.
 func (c *credential) kind() v1alpha1.CredentialType {
 	if c.Token != "" {

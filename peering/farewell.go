@@ -28,6 +28,13 @@ const (
 	goodbyeSlow = time.Second
 	// goodbyeSoon is how long it may last.
 	goodbyeSoon = 10 * time.Second
+	// refusedFor and refusedTries are how long, and how often at least, a goodbye is refused until
+	// that is taken for an answer: an API server that has just started refuses everybody (403)
+	// until it has read who has which rights.
+	refusedFor   = time.Minute
+	refusedTries = 5
+	// refusedEvery is how often it is said until then.
+	refusedEvery = 2 * time.Second
 )
 
 // farewell ends what this cluster has of a provider: the provider is told and lets
@@ -84,7 +91,7 @@ func (r *reconciler) farewell(ctx context.Context, v *visit) error {
 		return nil
 	}
 	controllerutil.RemoveFinalizer(v.Peering, v1alpha1.FinalizerConsume)
-	r.memory.succeeded(v.UID)
+	r.memory.parted(v.UID)
 	v.clearConsumer()
 	v.working = ""
 	if v.Spec.Consume != nil && v.DeletionTimestamp.IsZero() {
@@ -98,12 +105,17 @@ func (r *reconciler) part(ctx context.Context, v *visit) (bool, error) {
 	switch {
 	case v.cred == nil || !v.cred.issued():
 		return true, nil
-	case !v.now.Before(v.cred.NotAfter):
-		r.event(v.Peering, corev1.EventTypeWarning, v1alpha1.ReasonExpired, "Unpeer",
-			"the provider cannot be told, for the credential has expired; its owner has to run pelago unpeer there")
+	case v.cred.over(v.now):
+		if r.lastWord(ctx, v) != nil {
+			r.event(v.Peering, corev1.EventTypeWarning, v1alpha1.ReasonExpired, "Unpeer",
+				"the provider cannot be told, for the credential has expired; its owner has to run pelago unpeer there")
+		}
 		return true, nil
 	case forced(v.Peering) && inBand(v.Spec.Consume, v.cred):
-		r.lastWord(ctx, v)
+		if r.lastWord(ctx, v) != nil {
+			r.event(v.Peering, corev1.EventTypeWarning, v1alpha1.ReasonPeerUnreachable, "Unpeer",
+				"the provider could not be told, and cannot be any more, as the tunnel to it ends; its owner has to run pelago unpeer there")
+		}
 		return true, nil
 	case forced(v.Peering):
 		return true, r.bury(ctx, v)
@@ -112,7 +124,7 @@ func (r *reconciler) part(ctx context.Context, v *visit) (bool, error) {
 }
 
 // goodbye deletes the Identity at the provider and says whether that has been taken
-// note of: it is gone, or this cluster has no right left to see it.
+// note of: it is gone, or this cluster has no right left to see it, and that lasts if it is not why.
 func (r *reconciler) goodbye(ctx context.Context, v *visit) (bool, error) {
 	if err := r.fleet.Set(ctx, r.connection(v.Name, v.Spec.Consume, v.cred)); err != nil {
 		r.event(v.Peering, corev1.EventTypeWarning, v1alpha1.ReasonInvalid, "Unpeer", "the provider cannot be told: "+err.Error())
@@ -124,6 +136,7 @@ func (r *reconciler) goodbye(ctx context.Context, v *visit) (bool, error) {
 		return false, nil
 	}
 	if state := peer.State(); !state.Reachable {
+		r.memory.unrefused(v.UID)
 		v.unheard(state.Reason == v1alpha1.ReasonPending, state.Since)
 		return false, nil
 	}
@@ -132,12 +145,12 @@ func (r *reconciler) goodbye(ctx context.Context, v *visit) (bool, error) {
 	if err == nil && identity.DeletionTimestamp == nil {
 		err = peer.Client().Delete(ctx, identity)
 	}
+	if turnedAway(err) {
+		return r.refused(v, err), nil
+	}
+	r.memory.unrefused(v.UID)
 	switch {
-	case delivered(err):
-		if apierrors.IsUnauthorized(err) {
-			r.event(v.Peering, corev1.EventTypeWarning, v1alpha1.ReasonForbidden, "Unpeer",
-				"the provider does not know this cluster's credential any more; if its Tenant is still there, its owner has to remove it")
-		}
+	case apierrors.IsNotFound(err):
 		return true, nil
 	case err != nil:
 		_, err := r.remote(ctx, v, fmt.Errorf("saying goodbye: %w", err))
@@ -145,6 +158,7 @@ func (r *reconciler) goodbye(ctx context.Context, v *visit) (bool, error) {
 		v.soon(goodbyeRetry)
 		return false, err
 	}
+	r.memory.tell(v.UID)
 	if inBand(v.Spec.Consume, v.cred) {
 		return true, nil // the tunnel goes with the tenant, and nothing more is heard
 	}
@@ -157,9 +171,34 @@ func (r *reconciler) goodbye(ctx context.Context, v *visit) (bool, error) {
 	return false, nil
 }
 
-// delivered says whether an error of a goodbye means that there is nobody to tell.
-func delivered(err error) bool {
-	return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
+// turnedAway says whether the provider answers a goodbye by refusing who says it.
+func turnedAway(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
+
+// unknown is what is told to people of a goodbye that was refused for good.
+func unknown(err error) string {
+	what := "the provider refuses this cluster's identity"
+	if apierrors.IsUnauthorized(err) {
+		what = "the provider does not know this cluster's credential any more"
+	}
+	return what + "; if its Tenant is still there, its owner has to remove it"
+}
+
+// refused says whether a refused goodbye is over: the provider takes the rights away once it knows,
+// and otherwise refuses for good only if that lasts.
+func (r *reconciler) refused(v *visit, err error) bool {
+	told, lasting := r.memory.refuse(v.UID, v.now)
+	if told {
+		return true
+	}
+	if lasting {
+		r.event(v.Peering, corev1.EventTypeWarning, v1alpha1.ReasonForbidden, "Unpeer", unknown(err))
+		return true
+	}
+	v.no(v1alpha1.ConditionReady, v1alpha1.ReasonTerminating, fmt.Sprintf(
+		"the provider refuses to hear this cluster's goodbye; should it still do so after a minute, this goes on without; to go without now: pelago unpeer %s --force (annotation %s=true)",
+		v.Name, v1alpha1.AnnotationForce))
+	v.soon(refusedEvery)
+	return false
 }
 
 // unheard says that the provider has not been told yet, and how to go without.
@@ -222,7 +261,7 @@ func (r *reconciler) drainRequests(ctx context.Context, v *visit) (int, error) {
 	if left == 0 {
 		return 0, nil
 	}
-	if v.cred != nil && v.cred.issued() && v.now.Before(v.cred.NotAfter) {
+	if v.cred != nil && v.cred.issued() && !v.cred.over(v.now) {
 		// After a restart there is none. A malformed one is found out by the goodbye.
 		if err := r.fleet.Set(ctx, r.connection(v.Name, v.Spec.Consume, v.cred)); err != nil {
 			ctrl.LoggerFrom(ctx).V(1).Info("no connection while draining", "error", err.Error())

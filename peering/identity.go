@@ -227,7 +227,7 @@ func (r *reconciler) remove(ctx context.Context, obj client.Object) error {
 	return nil
 }
 
-// expired stops a peering whose credential has ended.
+// expired stops a peering whose credential has ended, by a clock that somebody may still correct.
 func (v *visit) expired(now time.Time) bool {
 	if now.Before(v.cred.NotAfter) {
 		return false
@@ -235,5 +235,6 @@ func (v *visit) expired(now time.Time) bool {
 	v.stall(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonExpired, fmt.Sprintf(
 		"the credential ended at %s and can no longer be renewed; pelago unpeer %s --force and peer again with a new invitation",
 		v.cred.NotAfter.UTC().Format(time.RFC3339), v.Name))
+	v.soon(renewAgain)
 	return true
 }

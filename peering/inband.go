@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/fleet"
@@ -57,8 +57,9 @@ var nowhere = netip.MustParseAddr("100::1")
 // lastWordLimit bounds the last word.
 const lastWordLimit = 5 * time.Second
 
-// lastWord tries once to say goodbye: a tombstone would have no tunnel to say it through.
-func (r *reconciler) lastWord(ctx context.Context, v *visit) {
+// lastWord tries once to say goodbye, where nobody can any more after that: a tombstone would have no
+// tunnel to say it through, or no credential.
+func (r *reconciler) lastWord(ctx context.Context, v *visit) error {
 	ctx, cancel := context.WithTimeout(ctx, lastWordLimit)
 	defer cancel()
 	peer, closePeer, err := r.fleet.Client(r.connection(v.Name, v.Spec.Consume, v.cred))
@@ -66,10 +67,7 @@ func (r *reconciler) lastWord(ctx context.Context, v *visit) {
 		err = peer.Delete(ctx, &v1alpha1.Identity{ObjectMeta: metav1.ObjectMeta{Namespace: v.cred.TenantNamespace, Name: v1alpha1.IdentityName}})
 		closePeer()
 	}
-	if err != nil && !delivered(err) {
-		r.event(v.Peering, corev1.EventTypeWarning, v1alpha1.ReasonPeerUnreachable, "Unpeer",
-			"the provider could not be told, and cannot be any more, as the tunnel to it ends; its owner has to run pelago unpeer there")
-	}
+	return client.IgnoreNotFound(err)
 }
 
 func ported(all []netip.Addr, port uint16) (at []netip.AddrPort) {

@@ -25,6 +25,9 @@ type recollection struct {
 	renewed   time.Time // when a credential was last replaced
 	moved     time.Time // when another address was last tried
 	stay      string    // why it was not taken
+	told      bool      // the provider knows that it is over
+	refused   time.Time // when a goodbye was first refused, in a row
+	refusals  int       // since then
 }
 
 // seldom is how often, at most, a provider makes this cluster replace a credential or
@@ -68,6 +71,35 @@ func (m *memory) failed(uid types.UID, subject string, now time.Time, base, limi
 // succeeded forgets failures.
 func (m *memory) succeeded(uid types.UID) {
 	m.of(uid, func(r *recollection) { r.attempts, r.notBefore, r.began = 0, time.Time{}, time.Time{} })
+}
+
+// tell notes that the provider knows that the peering is over.
+func (m *memory) tell(uid types.UID) {
+	m.of(uid, func(r *recollection) { r.told = true })
+}
+
+// refuse notes that a goodbye was refused, and says whether that means that there is nobody to
+// tell: the provider knows already, or refusals have lasted.
+func (m *memory) refuse(uid types.UID, now time.Time) (told, lasting bool) {
+	m.of(uid, func(r *recollection) {
+		if r.refusals == 0 {
+			r.refused = now
+		}
+		r.refusals++
+		told, lasting = r.told, r.refusals >= refusedTries && now.Sub(r.refused) >= refusedFor
+	})
+	return told, lasting
+}
+
+// unrefused notes that a goodbye was not refused, whatever else became of it.
+func (m *memory) unrefused(uid types.UID) {
+	m.of(uid, func(r *recollection) { r.refused, r.refusals = time.Time{}, 0 })
+}
+
+// parted forgets all of a goodbye: the object may go on without what has ended.
+func (m *memory) parted(uid types.UID) {
+	m.succeeded(uid)
+	m.of(uid, func(r *recollection) { r.told, r.refused, r.refusals = false, time.Time{}, 0 })
 }
 
 // pause is how long until the next attempt at the same.

@@ -61,6 +61,7 @@ func over(i *v1alpha1.Identity) bool {
 // ended takes the consumer's part out of the Peering; the farewell follows from that.
 func (r *reconciler) ended(ctx context.Context, v *visit) error {
 	v.over = true
+	r.memory.tell(v.UID)
 	v.no(v1alpha1.ConditionReady, v1alpha1.ReasonEndedByProvider, "the provider has ended the peering; what belongs to it here is being removed")
 	v.working = v1alpha1.ReasonEndedByProvider
 	r.event(v.Peering, corev1.EventTypeWarning, v1alpha1.ReasonEndedByProvider, "Unpeer", "the provider has ended the peering")

@@ -1,11 +1,14 @@
 package peering
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/status"
@@ -95,7 +98,101 @@ func TestForbidden(t *testing.T) {
 	}
 	s.credential() // it is there
 	s.delete(p)
+	s.events()
+	s.refusedGoodbye()
+	s.clock.SetTime(s.clock.Now().Add(refusedFor))
 	s.untilGone()
+	if !s.told(v1alpha1.ReasonForbidden) {
+		t.Error("nobody was told that the tenant may be left")
+	}
+}
+
+// refusedGoodbye fails if a goodbye is over that was refused a few times in a few seconds.
+func (s *stage) refusedGoodbye() {
+	s.t.Helper()
+	s.until("the refusal of the goodbye is shown", func(p *v1alpha1.Peering) bool {
+		s.finalize(v1alpha1.PeeringNamespace(s.name))
+		return p == nil || slices.ContainsFunc(p.Status.Conditions, func(c metav1.Condition) bool { return strings.Contains(c.Message, "refuses to hear") })
+	})
+	for range 2 * refusedTries {
+		s.reconcile()
+	}
+	if s.peering() == nil {
+		s.t.Fatal("a goodbye is over that was refused for a moment")
+	}
+}
+
+// TestPassingRefusal holds that a goodbye is not lost on an API server that does not know yet who has
+// which rights, and that a refusal is an answer at once where the provider knows.
+func TestPassingRefusal(t *testing.T) {
+	s := newStage(t)
+	p := s.peer()
+	identity := s.identity()
+	s.exists(identity)
+	identity.Finalizers = []string{v1alpha1.FinalizerGoodbye}
+	if err := s.client.Update(t.Context(), identity); err != nil {
+		t.Fatal(err)
+	}
+	revoke := func() {
+		s.t.Helper()
+		if err := s.client.Delete(t.Context(), roleBinding(s.tenant)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.fleet.Remove(s.name) // a watch that goes on would not see it
+	revoke()
+	s.until("the refusal is shown", has(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonForbidden))
+	s.delete(p)
+	s.refusedGoodbye()
+	if err := s.grant(string(p.UID)); err != nil {
+		t.Fatal(err)
+	}
+	s.until("the provider was told", func(*v1alpha1.Peering) bool { return s.exists(identity) && identity.DeletionTimestamp != nil })
+	s.events()
+	revoke()
+	before := s.clock.Now()
+	s.untilGone()
+	if waited := s.clock.Since(before); waited > refusedFor/2 || s.told(v1alpha1.ReasonForbidden) {
+		t.Errorf("after %s: a refusal by who was told is none", waited)
+	}
+}
+
+// TestTombstoneRefused holds that a tombstone stays when its goodbye is refused for a moment, and
+// goes, with an event, when that lasts.
+func TestTombstoneRefused(t *testing.T) {
+	s := newStage(t)
+	p := s.peer()
+	s.fleet.Remove(s.name)
+	before := p.DeepCopy()
+	p.Annotations = map[string]string{v1alpha1.AnnotationForce: "true"}
+	if err := s.client.Patch(t.Context(), p, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.client.Delete(t.Context(), roleBinding(s.tenant)); err != nil {
+		t.Fatal(err)
+	}
+	s.until("the refusal is shown", has(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonForbidden))
+	s.delete(p)
+	s.untilGone()
+	s.events()
+	secrets := &corev1.SecretList{}
+	if err := s.client.List(t.Context(), secrets, client.InNamespace(s.namespace)); err != nil || len(secrets.Items) != 1 {
+		t.Fatalf("%d secrets, %v; want the tombstone", len(secrets.Items), err)
+	}
+	stone, began, digger := &secrets.Items[0], s.clock.Now(), &tombstones{s.r}
+	for s.exists(stone) && s.clock.Since(began) < time.Hour {
+		res, err := digger.Reconcile(t.Context(), requestFor(stone))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.clock.SetTime(s.clock.Now().Add(res.RequeueAfter))
+	}
+	if lasted := s.clock.Since(began); lasted < refusedFor || lasted > 2*refusedFor {
+		t.Errorf("the tombstone was kept for %s", lasted)
+	}
+	if !s.told(v1alpha1.ReasonForbidden) {
+		t.Error("nobody was told that the tenant may be left")
+	}
 }
 
 // TestUnsupported holds that without the required feature nothing else happens.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -70,5 +71,60 @@ func TestRenewal(t *testing.T) {
 	p := s.until("its end is shown", has(v1alpha1.ConditionStalled, v1alpha1.ReasonExpired))
 	if ready(p) {
 		t.Error("ready with an expired credential")
+	}
+	if res, err := s.reconcile(); err != nil || res.RequeueAfter <= 0 || res.RequeueAfter > renewAgain {
+		t.Errorf("after its end it is looked at again in %s, %v", res.RequeueAfter, err)
+	}
+	s.clock.SetTime(c.NotAfter.Add(-time.Minute)) // the clock was wrong
+	s.until("it goes on", ready)
+}
+
+// TestFarewellByWrongClock holds that a goodbye is said with a credential that has ended by this
+// cluster's clock alone, and given up where nobody takes it.
+func TestFarewellByWrongClock(t *testing.T) {
+	for _, c := range []struct {
+		reason         string
+		forced, silent bool
+	}{{"unpeered", false, false}, {"forced", true, false}, {"nobody answers", false, true}, {"forced, and nobody answers", true, true}} {
+		s := newStage(t)
+		p := s.peer()
+		secret, cred := s.credential()
+		ahead := 30 * time.Minute // more would leave nothing to a tombstone
+		if !c.forced {
+			ahead = 24 * time.Hour
+		}
+		s.clock.SetTime(cred.NotAfter.Add(ahead))
+		if c.silent {
+			cred.Server = "https://127.0.0.1:1"
+			secret.Data = cred.store()
+			if err := s.client.Update(t.Context(), secret); err != nil {
+				t.Fatal(err)
+			}
+			s.fleet.Remove(s.name)
+		}
+		if c.forced {
+			before := p.DeepCopy()
+			p.Annotations = map[string]string{v1alpha1.AnnotationForce: "true"}
+			if err := s.client.Patch(t.Context(), p, client.MergeFrom(before)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.delete(p)
+		s.events()
+		s.untilGone()
+		secrets := &corev1.SecretList{}
+		if err := s.client.List(t.Context(), secrets, client.InNamespace(s.namespace)); err != nil || (len(secrets.Items) > 0) != c.forced {
+			t.Errorf("%s: %d Secrets, %v", c.reason, len(secrets.Items), err)
+		}
+		s.clock.SetTime(cred.NotAfter.Add(24 * time.Hour))
+		for i := range secrets.Items {
+			stone := &secrets.Items[i]
+			if _, err := (&tombstones{s.r}).Reconcile(t.Context(), requestFor(stone)); err != nil || s.exists(stone) {
+				t.Errorf("%s: the tombstone is left, %v", c.reason, err)
+			}
+		}
+		if s.exists(s.identity()) != c.silent || s.told(v1alpha1.ReasonExpired) != c.silent {
+			t.Errorf("%s: the goodbye was heard or not, or told or not, otherwise than it was", c.reason)
+		}
 	}
 }

@@ -22,6 +22,8 @@ const (
 	// tombstoneMin and tombstoneMax bound the wait between goodbyes that failed.
 	tombstoneMin = time.Second
 	tombstoneMax = 5 * time.Minute
+	// tombstoneRefused bounds it while goodbyes are refused.
+	tombstoneRefused = 20 * time.Second
 )
 
 // bury keeps in a Secret what is needed to say goodbye later.
@@ -76,24 +78,35 @@ func (t *tombstones) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	logger := ctrl.LoggerFrom(ctx).WithValues("peering", s.Labels[v1alpha1.LabelTombstone])
 	now := t.clock.Now()
 	c, err := load(s)
-	switch {
-	case err != nil || !c.issued():
+	if err != nil || !c.issued() {
 		logger.Info("tombstone dropped, it is damaged")
-		return t.drop(ctx, s)
-	case !now.Before(c.NotAfter):
-		t.event(s, corev1.EventTypeWarning, v1alpha1.ReasonExpired, "Goodbye", "the goodbye was not delivered before the credential expired; the provider's owner has to remove the tenant")
-		logger.Info("tombstone dropped, its credential has expired")
 		return t.drop(ctx, s)
 	}
 	if wait := t.memory.pause(s.UID, "", now); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	if err := t.deliver(ctx, c, s.Labels[v1alpha1.LabelTombstone]); err != nil && !delivered(err) {
-		logger.V(1).Info("goodbye not delivered", "error", printable(err.Error()))
-		return ctrl.Result{RequeueAfter: t.memory.failed(s.UID, "", now, tombstoneMin, tombstoneMax, 0, t.jitter())}, nil
+	most := tombstoneMax
+	err = t.deliver(ctx, c, s.Labels[v1alpha1.LabelTombstone])
+	if !turnedAway(err) {
+		t.memory.unrefused(s.UID)
+	} else if _, lasting := t.memory.refuse(s.UID, now); lasting {
+		t.event(s, corev1.EventTypeWarning, v1alpha1.ReasonForbidden, "Goodbye", unknown(err))
+		logger.Info("tombstone dropped, the provider refuses it", "error", printable(err.Error()))
+		return t.drop(ctx, s)
+	} else {
+		most = tombstoneRefused
 	}
-	logger.Info("goodbye delivered")
-	return t.drop(ctx, s)
+	switch {
+	case client.IgnoreNotFound(err) == nil:
+		logger.Info("goodbye delivered")
+		return t.drop(ctx, s)
+	case c.over(now):
+		t.event(s, corev1.EventTypeWarning, v1alpha1.ReasonExpired, "Goodbye", "the goodbye was not delivered before the credential expired; the provider's owner has to remove the tenant")
+		logger.Info("tombstone dropped, its credential has expired")
+		return t.drop(ctx, s)
+	}
+	logger.V(1).Info("goodbye not delivered", "error", printable(err.Error()))
+	return ctrl.Result{RequeueAfter: t.memory.failed(s.UID, "", now, tombstoneMin, most, 0, t.jitter())}, nil
 }
 
 // deliver says goodbye over a connection of its own.

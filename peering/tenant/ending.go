@@ -41,6 +41,9 @@ const (
 	// giveUpAfter is how long a step of the end may fail before the rest goes on without
 	// it. Taking the rights away is never given up.
 	giveUpAfter = time.Minute
+	// giveUpSlow is how long one may take that has no answer, or more to do than there is time for in
+	// one look: each look brings it on, unless something there never answers.
+	giveUpSlow = 10 * time.Minute
 	// conflictDelay is how soon an object is read again that somebody else has changed.
 	conflictDelay = 20 * time.Millisecond
 	// pageSize and maxPages bound how many objects are read at once, and in one look.
@@ -52,7 +55,9 @@ const (
 
 // end takes a tenant away: first its rights, then what it has, then what it is. Every
 // step can be repeated, and what is missing is fine.
-func (r *reconciler) end(ctx context.Context, t *v1alpha1.Tenant) (ctrl.Result, error) {
+func (r *reconciler) end(whole context.Context, t *v1alpha1.Tenant) (ctrl.Result, error) {
+	ctx, cancel := context.WithTimeout(whole, r.limit)
+	defer cancel()
 	if !controllerutil.ContainsFinalizer(t, v1alpha1.FinalizerTenant) {
 		return ctrl.Result{}, nil
 	}
@@ -72,9 +77,11 @@ func (r *reconciler) end(ctx context.Context, t *v1alpha1.Tenant) (ctrl.Result, 
 		return ctrl.Result{RequeueAfter: min(wait, goodbyeEvery)}, nil
 	}
 	for _, step := range r.steps() {
-		err := step.do(ctx, t, f)
+		err := r.try(whole, ctx, step, t, f)
 		switch {
 		case err == nil:
+		case ctx.Err() != nil && !r.slow(t):
+			return ctrl.Result{}, err // that says nothing of this step, and nothing of the next ones
 		case errors.Is(err, errUnheard):
 			status.False(&t.Status.Conditions, t.Generation, v1alpha1.ConditionReady, v1alpha1.ReasonTerminating, "waiting until the consumer has taken its end of the tunnel away, 10 s at most")
 			return ctrl.Result{RequeueAfter: answerEvery}, nil
@@ -89,6 +96,22 @@ func (r *reconciler) end(ctx context.Context, t *v1alpha1.Tenant) (ctrl.Result, 
 	controllerutil.RemoveFinalizer(t, v1alpha1.FinalizerTenant)
 	r.gauges.forget(t.Name)
 	return ctrl.Result{}, nil
+}
+
+// try does a step in the time that is left of a look, or in one of its own where the others would have
+// none for good.
+func (r *reconciler) try(whole, ctx context.Context, s step, t *v1alpha1.Tenant, f *facts) error {
+	if r.slow(t) {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(whole, r.limit)
+		defer cancel()
+	}
+	return s.do(ctx, t, f)
+}
+
+// slow says whether the end of a tenant has lasted so long that no look is expected to bring it on.
+func (r *reconciler) slow(t *v1alpha1.Tenant) bool {
+	return r.clock.Since(t.DeletionTimestamp.Time) >= giveUpSlow
 }
 
 // giveUp says whether the end goes on without a step that has failed for too long.

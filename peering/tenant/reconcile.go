@@ -33,6 +33,7 @@ type reconciler struct {
 	drainers   []Drainer
 	tunnels    Tunnels // nil if there are none
 	quotaGrace time.Duration
+	limit      time.Duration // of one look
 	gauges     *gauges
 	memory     *memory
 	events     events.EventRecorder
@@ -45,7 +46,7 @@ type reconciler struct {
 
 // Reconcile looks at one tenant.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
-	bounded, cancel := context.WithTimeout(ctx, reconcileLimit)
+	bounded, cancel := context.WithTimeout(ctx, r.limit)
 	defer cancel()
 	t := &v1alpha1.Tenant{}
 	if err := r.client.Get(bounded, req.NamespacedName, t); err != nil {
@@ -64,7 +65,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	}()
 	defer w.Commit(ctx, &res, &err)
 	if !t.DeletionTimestamp.IsZero() {
-		return r.end(bounded, t)
+		return r.end(ctx, t)
 	}
 	if controllerutil.AddFinalizer(t, v1alpha1.FinalizerTenant) {
 		return ctrl.Result{}, nil // stored first; its event brings us back

@@ -135,6 +135,7 @@ func newReconciler(c client.Client, live client.Reader, o Options) *reconciler {
 		drainers:   o.Drainers,
 		tunnels:    o.Tunnels,
 		quotaGrace: cmp.Or(o.QuotaGrace, time.Second),
+		limit:      reconcileLimit,
 	}
 	if r.clock == nil {
 		r.clock = clock.RealClock{}
