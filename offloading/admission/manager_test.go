@@ -11,6 +11,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -33,6 +34,12 @@ func managerWithin(t *testing.T, g *guarded, plain, offloaded string) {
 	want(t, "removing any namespace", g.manager.Delete(t.Context(), on(plain), client.DryRunAll), "only namespaces of peerings and tenants")
 	want(t, "another label of any namespace", relabel(t, g.manager, on(plain), "pod-security.kubernetes.io/enforce", "privileged", ""), "only namespaces of peerings")
 	want(t, "taking any namespace", relabel(t, g.manager, on(plain), v1alpha1.LabelTenant, "rome", ""), "only namespaces of peerings")
+	orphan := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"nobody","uid":"u"}]}}`))
+	want(t, "an owner of any namespace, with whom it would go", g.manager.Patch(t.Context(), on(plain), orphan), "only namespaces of peerings")
+	for kind, parts := range map[corev1.SecretType][]string{corev1.SecretTypeOpaque: nil, corev1.SecretTypeServiceAccountToken: {"token of a service account"}} {
+		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "s", Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}}, Type: kind}
+		want(t, "a Secret of type "+string(kind), g.manager.Create(t.Context(), s, client.DryRunAll), parts...)
+	}
 	want(t, "a label of a tenant's", relabel(t, g.manager, on(mapped), "pod-security.kubernetes.io/enforce", "baseline", ""))
 	want(t, "removing a tenant's", g.manager.Delete(t.Context(), on(mapped), client.DryRunAll))
 

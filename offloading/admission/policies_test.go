@@ -304,6 +304,11 @@ func namesThatFit(t *testing.T, g *guarded) {
 	want(t, "another value", relabel(t, g.c, labelled, v1alpha1.LabelOffload, "false", ""))
 }
 
+// managed has fields be managed by somebody.
+func managed(r *v1alpha1.ResourceRequest, fields string) {
+	r.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "x", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "pelago.dev/v1alpha1", FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}}}
+}
+
 func tenantsObjects(t *testing.T, g *guarded) {
 	tenant := g.must(t, g.c, "pelago-tenant-rome", nil)
 	request := func(change func(*v1alpha1.ResourceRequest)) *v1alpha1.ResourceRequest {
@@ -333,6 +338,22 @@ func tenantsObjects(t *testing.T, g *guarded) {
 		"owners without bound": {func(r *v1alpha1.ResourceRequest) {
 			r.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "K", Name: strings.Repeat("n", 300), UID: "u"}}
 		}, []string{"metadata.ownerReferences"}},
+		"fields without bound": {func(r *v1alpha1.ResourceRequest) {
+			managed(r, `{"f:metadata":{"f:annotations":{"f:`+strings.Repeat("n", 1<<20)+`":{}}}}`)
+		}, []string{"metadata.managedFields"}},
+		"fields in fields": {func(r *v1alpha1.ResourceRequest) {
+			managed(r, strings.Repeat(`{"f:a":`, 1000)+"{}"+strings.Repeat("}", 1000))
+		}, []string{"metadata.managedFields"}},
+		"as many fields as may be": {func(r *v1alpha1.ResourceRequest) {
+			managed(r, `{"f:metadata":{"f:annotations":{"f:`+strings.Repeat("n", 16000)+`":{}}}}`)
+		}, nil},
+		"fields that are very many": {func(r *v1alpha1.ResourceRequest) {
+			var b strings.Builder
+			for i := range 50000 {
+				fmt.Fprintf(&b, `,"f:%d":{}`, i)
+			}
+			managed(r, `{"f:metadata":{"f:annotations":{`+b.String()[1:]+`}}}`)
+		}, []string{"pelago-tenant-objects"}},
 	} {
 		want(t, reason, g.c.Create(t.Context(), request(c.change), client.DryRunAll), c.parts...)
 	}
