@@ -69,7 +69,7 @@ func next(s state, now time.Time) (action, state) {
 	fresh := s.fresh(now)
 	if s.Named {
 		again := s.Resolved.Add(resolveEvery)
-		if !fresh && s.Rounds > 0 {
+		if !fresh && (s.Rounds > 0 || len(s.ring()) == 0) { // without an address nobody is asked
 			again = s.Resolved.Add(resolveAgain)
 		}
 		a.Resolve = s.Resolved.IsZero() || !now.Before(again)

@@ -30,6 +30,8 @@ func TestNext(t *testing.T) {
 		want   action
 	}{
 		{"nothing is known of the peer: it will come to us", state{Width: 8}, 0, action{}},
+		{"no name had an address: they are asked for again soon", state{Width: 8, Named: true, Resolved: at(0)}, time.Second, action{Wake: at(resolveAgain)}},
+		{"and then", state{Width: 8, Named: true, Resolved: at(0)}, resolveAgain, action{Resolve: true}},
 		{
 			"it was never heard: all that fit into one round at once",
 			state{Width: 2, Candidates: addresses(dead, alive, third)}, 0,

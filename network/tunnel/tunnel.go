@@ -311,7 +311,8 @@ func (d *Device) step(ctx context.Context, asking *sync.WaitGroup) time.Duration
 	a, d.state = next(d.state, now)
 	if a.Resolve && !d.resolving {
 		d.resolving = true
-		asking.Go(func() { d.ask(ctx, d.targets) })
+		wanted := d.targets
+		asking.Go(func() { d.ask(ctx, wanted) })
 	}
 	if len(a.Try) > 0 {
 		if err := d.engine.try(a.Try); err != nil {
@@ -345,14 +346,16 @@ func (d *Device) ask(ctx context.Context, wanted []target) {
 	defer d.mu.Unlock()
 	d.resolving = false
 	d.state.Resolved = time.Now()
+	failed := map[string]bool{} // of those that are wanted alone: a peer may name others time and again
 	for host, err := range failures {
 		if !d.failed[host] && ctx.Err() == nil {
 			d.options.Log.Info("an endpoint's name cannot be resolved", "tunnel", d.config.Name, "host", host, "error", err.Error())
 		}
 	}
 	for _, t := range answered {
-		d.failed[t.host] = failures[t.host] != nil
+		failed[t.host] = failures[t.host] != nil
 	}
+	d.failed = failed
 	// Endpoints may have changed meanwhile: take addresses by name.
 	d.targets = targets(d.config.Endpoints, answered)
 	d.state.Candidates = candidates(d.targets)

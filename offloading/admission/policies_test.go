@@ -306,7 +306,7 @@ func namesThatFit(t *testing.T, g *guarded) {
 
 // managed has fields be managed by somebody.
 func managed(r *v1alpha1.ResourceRequest, fields string) {
-	r.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "x", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "pelago.dev/v1alpha1", FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}}}
+	r.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "x", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "pelago.dev/v1alpha1", FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields)}}
 }
 
 func tenantsObjects(t *testing.T, g *guarded) {
