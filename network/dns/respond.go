@@ -3,6 +3,7 @@ package dns
 import (
 	"context"
 	"encoding/binary"
+	"time"
 
 	wire "github.com/miekg/dns"
 )
@@ -33,6 +34,35 @@ type responder struct {
 	provider string // the domain
 	clients  func() (Client, bool)
 	exchange exchange
+	// newcomer is how long a client may stay unknown before it is told that nobody answers it.
+	newcomer time.Duration
+}
+
+const (
+	// newcomerMost is that of a server: a kubelet tells the address of a pod a second or so after its containers have
+	// begun, and who is refused does not ask again.
+	newcomerMost = 2 * time.Second
+	// newcomerLook is how often is looked who it is meanwhile.
+	newcomerLook = 50 * time.Millisecond
+)
+
+// client is who asks, once that is known.
+func (r responder) client(ctx context.Context) (c Client, known bool) {
+	if c, known = r.clients(); known || r.newcomer == 0 {
+		return c, known
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.newcomer)
+	defer cancel()
+	for tick := time.NewTicker(newcomerLook); !known; {
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return c, false
+		case <-tick.C:
+			c, known = r.clients()
+		}
+	}
+	return c, true
 }
 
 // headerSize is that of every message.
@@ -48,7 +78,7 @@ func (r responder) respond(ctx context.Context, packet []byte, datagram bool) ([
 	if code != wire.RcodeSuccess {
 		return pack(packet, nil, failure(code), datagram), malformed
 	}
-	client, known := r.clients()
+	client, known := r.client(ctx)
 	if !known {
 		return pack(packet, question, failure(wire.RcodeRefused), datagram), stranger
 	}

@@ -199,3 +199,23 @@ func TestAskedAnew(t *testing.T) {
 		}
 	}
 }
+
+// TestNewcomer holds that a pod which asks before Kubernetes knows its address is answered when it does, and that who stays
+// unknown is told so.
+func TestNewcomer(t *testing.T) {
+	question := packed(t, ask("db.shop.svc.cluster.local.", wire.TypeA))
+	for _, c := range []struct {
+		reason  string
+		unknown int // looks
+		want    result
+	}{{"known", 0, renamed}, {"known a moment later", 3, renamed}, {"never known", 1 << 30, stranger}} {
+		looks := 0
+		r := responder{newcomer: 20 * newcomerLook, exchange: (&world{t: t, zone: []string{"db.shop-rome.svc.cluster.local. 5 IN A 10.42.0.9"}}).exchange, clients: func() (Client, bool) {
+			looks++
+			return rome, looks > c.unknown
+		}}
+		if b, what := r.respond(t.Context(), question, true); b == nil || what != c.want {
+			t.Errorf("%s: %v", c.reason, what)
+		}
+	}
+}

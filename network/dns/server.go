@@ -180,6 +180,7 @@ func (s *Server) tenant(from netip.Addr) string {
 func (s *Server) responder(from netip.Addr) responder {
 	return responder{
 		provider: s.options.Domain,
+		newcomer: newcomerMost,
 		clients:  func() (Client, bool) { return s.options.Clients(from) },
 		exchange: func(ctx context.Context, question *wire.Msg) (*wire.Msg, error) {
 			begin := time.Now()
