@@ -53,10 +53,11 @@ func (r responder) client(ctx context.Context) (c Client, known bool) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.newcomer)
 	defer cancel()
-	for tick := time.NewTicker(newcomerLook); !known; {
+	tick := time.NewTicker(newcomerLook)
+	defer tick.Stop()
+	for !known {
 		select {
 		case <-ctx.Done():
-			tick.Stop()
 			return c, false
 		case <-tick.C:
 			c, known = r.clients()
@@ -79,7 +80,10 @@ func (r responder) respond(ctx context.Context, packet []byte, datagram bool) ([
 		return pack(packet, nil, failure(code), datagram), malformed
 	}
 	client, known := r.client(ctx)
-	if !known {
+	switch {
+	case !known && ctx.Err() != nil: // the server ends, and the next one knows
+		return nil, stranger
+	case !known:
 		return pack(packet, question, failure(wire.RcodeRefused), datagram), stranger
 	}
 	if opt := question.IsEdns0(); opt != nil && opt.Version() != 0 {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	wire "github.com/miekg/dns"
@@ -217,5 +218,15 @@ func TestNewcomer(t *testing.T) {
 		if b, what := r.respond(t.Context(), question, true); b == nil || what != c.want {
 			t.Errorf("%s: %v", c.reason, what)
 		}
+	}
+}
+
+// TestNewcomerAtTheEnd holds that who is unknown still when the server ends is told nothing, so that it asks the next one.
+func TestNewcomerAtTheEnd(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := responder{newcomer: time.Hour, clients: func() (Client, bool) { return rome, false }}
+	if b, _ := r.respond(ctx, packed(t, ask("db.shop.svc.cluster.local.", wire.TypeA)), true); b != nil {
+		t.Error("it is answered")
 	}
 }
