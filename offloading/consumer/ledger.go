@@ -133,18 +133,7 @@ func (l *ledger) writes(key types.NamespacedName, uid types.UID, version int64, 
 
 // warns remembers that an event said what a provider warns of.
 func (l *ledger) warns(key types.NamespacedName, uid types.UID, w warning, now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	e, ok := l.entries[key]
-	if !ok || e.uid != uid {
-		return
-	}
-	e.warned = maps.Clone(e.warned) // readers have it
-	if e.warned == nil {
-		e.warned = map[string]warned{}
-	}
-	e.warned[w.reason] = warned{warning: w, at: now}
-	l.entries[key] = e
+	l.change(key, uid, func(e *entry) { e.warned = withOne(e.warned, w.reason, warned{warning: w, at: now}) })
 }
 
 // lately says whether an event has said of a pod that it is refused for a reason, as long as
@@ -159,29 +148,33 @@ func (e entry) lately(reason string, now time.Time) bool {
 
 // refuses remembers that an event says that a pod is refused for a reason.
 func (l *ledger) refuses(key types.NamespacedName, uid types.UID, reason string, now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	e, ok := l.entries[key]
-	if !ok || e.uid != uid {
-		return
-	}
-	e.refused = maps.Clone(e.refused) // readers have it
-	if e.refused == nil {
-		e.refused = map[string]time.Time{}
-	}
-	e.refused[reason] = now
-	l.entries[key] = e
+	l.change(key, uid, func(e *entry) { e.refused = withOne(e.refused, reason, now) })
 }
 
 // tries remembers when a pod began to run whose owner's pods have been sent home; zero is no
 // more.
 func (l *ledger) tries(key types.NamespacedName, uid types.UID, at time.Time) {
+	l.change(key, uid, func(e *entry) { e.tried = at })
+}
+
+// change changes what is remembered of a pod, if it is that one.
+func (l *ledger) change(key types.NamespacedName, uid types.UID, change func(*entry)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e, ok := l.entries[key]; ok && e.uid == uid {
-		e.tried = at
+		change(&e)
 		l.entries[key] = e
 	}
+}
+
+// withOne is a map with one entry more, which leaves the other to its readers.
+func withOne[V any](of map[string]V, key string, value V) map[string]V {
+	more := maps.Clone(of)
+	if more == nil {
+		more = map[string]V{}
+	}
+	more[key] = value
+	return more
 }
 
 func (l *ledger) put(key types.NamespacedName, e entry) {

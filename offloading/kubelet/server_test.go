@@ -255,7 +255,7 @@ func TestBook(t *testing.T) {
 func TestStrangersKeepNoConnection(t *testing.T) {
 	s := newStage(t, http.NotFoundHandler())
 	for who, certificate := range map[string]*tls.Certificate{"a stranger": nil, "a user without rights": s.not} {
-		config := &tls.Config{InsecureSkipVerify: true}
+		config := &tls.Config{InsecureSkipVerify: true} // self-made: who calls is what is tried, not whom
 		if certificate != nil {
 			config.Certificates = []tls.Certificate{*certificate}
 		}
