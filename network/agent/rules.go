@@ -17,9 +17,6 @@ import (
 	"github.com/pelago-dev/pelago/network/plan"
 )
 
-// Bounds of the NetworkRules of one home namespace, besides those that the kind has.
-const ()
-
 // What is kept of an object: one that is larger than the manager of any consumer makes it is as good
 // as wrong, and is not kept, as tenants may write many.
 const (
