@@ -131,37 +131,67 @@ func (b burst) limit(n int) time.Duration {
 // that took, and how long each took from the request that made it.
 func (b burst) start(t *testing.T, n int) (all time.Duration, each sample) {
 	t.Helper()
-	limited, cancel := context.WithTimeout(t.Context(), b.limit(n))
+	return startAll(t, n, b)
+}
+
+// startAll starts n pods of each burst at the same time. It returns when the last of all ran, and
+// how long each pod took, in the order of bursts.
+func startAll(t *testing.T, n int, bursts ...burst) (all time.Duration, each sample) {
+	t.Helper()
+	limited, cancel := context.WithTimeout(t.Context(), bursts[0].limit(n*len(bursts)))
 	defer cancel()
 	group, ctx := errgroup.WithContext(limited)
-	running := watchAll(ctx, t, b.c.Clients[b.cluster], &corev1.PodList{}, client.InNamespace(b.namespace), client.MatchingFields{"status.phase": string(corev1.PodRunning)})
-	made, ran := make([]time.Time, n), map[string]time.Time{}
+	made, ran := make([][]time.Time, len(bursts)), make([][]time.Time, len(bursts))
+	running := make([]<-chan watch.Event, len(bursts))
+	for i, b := range bursts {
+		made[i], ran[i] = make([]time.Time, n), make([]time.Time, n)
+		running[i] = watchAll(ctx, t, b.c.Clients[b.cluster], &corev1.PodList{}, client.InNamespace(b.namespace), client.MatchingFields{"status.phase": string(corev1.PodRunning)})
+	}
 	begin, before := time.Now(), processors(t)
-	spread(group, n, func(i int) error {
-		made[i] = time.Now()
-		return b.c.Clients[b.cluster].Create(ctx, b.pod(i))
-	})
-	for len(ran) < n {
-		e, open := <-running
-		if !open { // too late, or one could not be made
-			t.Fatalf("%d of %d pods of %s run after %s: %v", len(ran), n, b.namespace, time.Since(begin), group.Wait())
-		}
-		pod, ok := e.Object.(*corev1.Pod)
-		if ok && e.Type != watch.Deleted && ran[pod.Name].IsZero() {
-			ran[pod.Name] = time.Now()
-		}
+	for i, b := range bursts {
+		spread(group, n, func(k int) error {
+			made[i][k] = time.Now()
+			return b.c.Clients[b.cluster].Create(ctx, b.pod(k))
+		})
+		group.Go(func() error { return b.seeRunning(running[i], ran[i]) })
 	}
-	all = time.Since(begin)
 	if err := group.Wait(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("after %s: %v", time.Since(begin), err)
 	}
-	for i := range n {
-		each = append(each, ran[b.name(i)].Sub(made[i]))
+	busy := processors(t).busySince(before)
+	for i, b := range bursts {
+		var own sample
+		for k := range n {
+			own = append(own, ran[i][k].Sub(made[i][k]))
+		}
+		last, end := slices.MaxFunc(made[i], time.Time.Compare), slices.MaxFunc(ran[i], time.Time.Compare)
+		t.Logf("%d pods of %s: the last was asked for after %.1f s and all ran after %.1f, the processors of this machine busy for %.0f %% of that; each took %s",
+			n, b.namespace, last.Sub(begin).Seconds(), end.Sub(begin).Seconds(), 100*busy, own)
+		all, each = max(all, end.Sub(begin)), append(each, own...)
 	}
-	last := slices.MaxFunc(made, time.Time.Compare)
-	t.Logf("%d pods of %s: the last was asked for after %.1f s and all ran after %.1f, the processors of this machine busy for %.0f %% of that; each took %s",
-		n, b.namespace, last.Sub(begin).Seconds(), all.Seconds(), 100*processors(t).busySince(before), each)
 	return all, each
+}
+
+// seeRunning notes when each of a burst's pods ran, until all did.
+func (b burst) seeRunning(running <-chan watch.Event, ran []time.Time) error {
+	index := map[string]int{}
+	for i := range ran {
+		index[b.name(i)] = i
+	}
+	seen := 0
+	for e := range running {
+		pod, ok := e.Object.(*corev1.Pod)
+		if !ok || e.Type == watch.Deleted {
+			continue
+		}
+		if i, ours := index[pod.Name]; ours && ran[i].IsZero() {
+			ran[i] = time.Now()
+			if seen++; seen == len(ran) {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("%d of %d pods of %s run", seen, len(ran), b.namespace)
 }
 
 // load is what all processors of this machine have done since it began, in ticks.

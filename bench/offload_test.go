@@ -54,6 +54,7 @@ func TestOffload(t *testing.T) {
 	for _, k := range wanted.kinds {
 		pairs[k] = burstPair(t, c, k)
 	}
+	least := leastPair(t, c)
 	var results []offloadResult
 	for _, delay := range wanted.delays {
 		c.Run(t, "link", "set", "rome", "milan", "--delay", (delay / 2).String())
@@ -62,6 +63,9 @@ func TestOffload(t *testing.T) {
 				t.Run(fmt.Sprintf("%d/%s/%s", n, delay, k), func(t *testing.T) {
 					r := offloadBurst(t, pairs[k][0], pairs[k][1], n, delay)
 					r.check(t, results)
+					if delay == 0 && n <= leastPods {
+						r.checkLeast(t, least)
+					}
 					results = append(results, r)
 				})
 			}
@@ -98,6 +102,47 @@ func burstPair(t *testing.T, c *kubetest.Continuum, k kind) [2]burst {
 	}
 	pair[1].bare(t)
 	return pair
+}
+
+// leastPods is the largest burst that is also made in both clusters at once.
+const leastPods = 1000
+
+// leastPair are plain pods of both clusters. As many of each at once are the least that
+// any way of offloading does on one machine: a pod at home that is scheduled and whose
+// status is written, and one at the provider that is scheduled and run. What tells one
+// cluster of the other's comes on top.
+func leastPair(t *testing.T, c *kubetest.Continuum) [2]burst {
+	t.Helper()
+	pair := [2]burst{
+		{c: c, cluster: "rome", namespace: "least", plain: true, kind: plainKind},
+		{c: c, cluster: "milan", namespace: "least", plain: true, kind: plainKind},
+	}
+	for _, b := range pair {
+		if err := c.Clients[b.cluster].Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b.namespace}}); err != nil {
+			t.Fatal(err)
+		}
+		b.start(t, makers)
+		b.end(t, makers)
+	}
+	return pair
+}
+
+// checkLeast says what of plain pods a second this machine has for both clusters at once,
+// which is more than pods can be offloaded with.
+func (r offloadResult) checkLeast(t *testing.T, pair [2]burst) {
+	t.Helper()
+	var least, plain sample
+	for range r.rounds {
+		all, _ := pair[0].start(t, r.pods)
+		pair[0].end(t, r.pods)
+		plain = append(plain, all)
+		all, _ = startAll(t, r.pods, pair[:]...)
+		pair[0].end(t, r.pods)
+		pair[1].end(t, r.pods)
+		least = append(least, all)
+	}
+	t.Logf("limit: %d pods: plain ones in both clusters at once, without offloading: %.1f pods/s in each, %.2f of those in one",
+		r.pods, r.rate(least), r.rate(least)/r.rate(plain))
 }
 
 // offloadWanted is what TestOffload measures: all sizes of all kinds, at each round trip.
