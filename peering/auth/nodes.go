@@ -262,8 +262,9 @@ func checkNode(spec *certificatesv1.CertificateSigningRequestSpec, asked *nodeRe
 		return wrong("names: there is no address")
 	}
 	for _, host := range asked.hosts {
-		// The signer's authority may be the API server's: its names are no node's.
-		if host != node.Name || host == "kubernetes" || strings.HasPrefix(host, "kubernetes.") || host == "localhost" || !has(node, corev1.NodeHostName, host) {
+		// The signer's authority may be the API server's: its names are no node's, nor is any that
+		// means something in DNS beyond this cluster, or is that of a Service.
+		if host != node.Name || host == "kubernetes" || strings.Contains(host, ".") || host == "localhost" || !has(node, corev1.NodeHostName, host) {
 			return wrong("names: %q is not the host name of node %s", host, node.Name)
 		}
 	}

@@ -146,7 +146,7 @@ func TestNodeRequests(t *testing.T) {
 			t.Errorf("%s: %v would be tried again", c.reason, err)
 		}
 	}
-	for _, name := range []string{"kubernetes", "localhost", "kubernetes.default"} {
+	for _, name := range []string{"kubernetes", "localhost", "kubernetes.default", "api.example.com", "shop.default.svc"} {
 		spec, node := servingSpec(requestOfTemplate(t, newKey(t), nodeTemplate(name))), virtualNode(name)
 		asked, err := parseNodeRequest(spec.Request, rand.Reader)
 		if err == nil {
