@@ -221,6 +221,7 @@ func TestPolicies(t *testing.T) {
 	t.Run("manager and evictions", func(t *testing.T) { managersEvictions(t, g, plain, offloaded) })
 	t.Run("manager and tokens", func(t *testing.T) { managersTokens(t, g, plain, offloaded) })
 	t.Run("manager and webhooks", func(t *testing.T) { managersWebhooks(t, g) })
+	t.Run("manager and services", func(t *testing.T) { managersServices(t, g, plain) })
 	t.Run("sparing", func(t *testing.T) { sparing(t, g, plain, offloaded) })
 }
 

@@ -1,10 +1,14 @@
 package admission
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -87,4 +91,115 @@ func managersWebhooks(t *testing.T, g *guarded) {
 	want(t, "another Service of the APIService", api(g.manager, elsewhere), "nothing but spec.caBundle")
 	want(t, "an APIService that trusts everybody", api(g.manager, map[string]any{"insecureSkipTLSVerify": true}), "nothing but spec.caBundle")
 	want(t, "another Service, by others", api(g.c, elsewhere))
+}
+
+// leads is a Service, or a slice behind the Service of that name.
+func leads(namespace, name, service string, change func(client.Object)) client.Object {
+	meta := metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app": "web"}}
+	ports := []corev1.ServicePort{{Name: "web", Port: 80}}
+	var o client.Object = &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{Ports: ports}}
+	if service != "" {
+		meta.Labels[discoveryv1.LabelServiceName] = service
+		o = &discoveryv1.EndpointSlice{ObjectMeta: meta, AddressType: discoveryv1.AddressTypeIPv4,
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}}}
+	}
+	change(o)
+	return o
+}
+
+// ofTenant, ofTunnel and ofMapping mark an object as the manager does.
+func ofTenant(tenant string) func(client.Object) {
+	return func(o client.Object) {
+		o.GetLabels()[v1alpha1.LabelManagedBy], o.GetLabels()[v1alpha1.LabelTenant] = "reflection", tenant
+	}
+}
+
+func ofTunnel(o client.Object) { o.GetLabels()[v1alpha1.LabelManagedBy] = "pelago-network" }
+
+func ofMapping(o client.Object) {
+	ofTunnel(o)
+	o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "IPMapping", Name: o.GetName(), UID: "u", Controller: ptr.To(true)}})
+}
+
+// managersServices: connections of others go where they went, whatever the manager does.
+func managersServices(t *testing.T, g *guarded, plain string) {
+	const no = "only Services and EndpointSlices of tenants"
+	mapped := g.must(t, g.manager, "lead-rome", map[string]string{v1alpha1.LabelTenant: "rome", v1alpha1.LabelHomeNamespace: "shop"})
+	cluster := g.must(t, g.c, "kube-lead", nil)
+	nobody := func(client.Object) {}
+	for reason, c := range map[string]struct {
+		o     client.Object
+		parts []string
+	}{
+		"a tenant's Service":                       {leads(mapped, "web", "", ofTenant("rome")), nil},
+		"a tenant's slice, behind any of its own":  {leads(mapped, "web-1", "web", ofTenant("rome")), nil},
+		"another tenant's there":                   {leads(mapped, "web", "", ofTenant("oslo")), []string{no}},
+		"nobody's there":                           {leads(mapped, "web", "", nobody), []string{no}},
+		"a tenant's Service elsewhere":             {leads(plain, "web", "", ofTenant("rome")), []string{no}},
+		"a tenant's slice elsewhere":               {leads(plain, "web-1", "web", ofTenant("rome")), []string{no}},
+		"nobody's elsewhere":                       {leads(plain, "web-1", "web", nobody), []string{no}},
+		"a mapping's Service":                      {leads(plain, "db", "", ofMapping), nil},
+		"a mapping's slice":                        {leads(plain, "db", "db", ofMapping), nil},
+		"a mapping's slice behind another's":       {leads(plain, "db", "web", ofMapping), []string{no}},
+		"a mapping's Service of the cluster":       {leads(cluster, "kube-dns", "", ofMapping), []string{no}},
+		"a mapping's slice behind the cluster's":   {leads(cluster, "kube-dns", "kube-dns", ofMapping), []string{no}},
+		"a tunnel's slice where there are none":    {leads(plain, "tunnel-milan", "tunnel-milan", ofTunnel), []string{no}},
+		"one of the network that is no mapping's":  {leads(plain, "db", "", ofTunnel), []string{no}},
+		"a mapping's slice that is behind nothing": {leads(plain, "db", " ", func(o client.Object) { ofMapping(o); delete(o.GetLabels(), discoveryv1.LabelServiceName) }), []string{no}},
+		"one of another mapping": {leads(plain, "db", "", func(o client.Object) {
+			ofMapping(o)
+			owners := o.GetOwnerReferences()
+			owners[0].Name = "other"
+			o.SetOwnerReferences(owners)
+		}), []string{no}},
+	} {
+		want(t, reason, g.manager.Create(t.Context(), c.o, client.DryRunAll), c.parts...)
+	}
+	network := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.NetworkNamespace}}
+	if err := client.IgnoreAlreadyExists(g.c.Create(t.Context(), network)); err != nil {
+		t.Fatal(err)
+	}
+	g.borrow(t, network)
+	eventually(t, "the policies are in force there", func() bool {
+		return g.manager.Create(t.Context(), leads(network.Name, "x", "", nobody), client.DryRunAll) != nil
+	})
+	want(t, "a tunnel's Service", g.manager.Create(t.Context(), leads(network.Name, "tunnel-milan", "", ofTunnel), client.DryRunAll))
+	want(t, "a tunnel's slice", g.manager.Create(t.Context(), leads(network.Name, "tunnel-milan", "tunnel-milan", ofTunnel), client.DryRunAll))
+	want(t, "a tunnel's slice behind another's", g.manager.Create(t.Context(), leads(network.Name, "tunnel-milan", "metrics", ofTunnel), client.DryRunAll), no)
+	want(t, "one of another name", g.manager.Create(t.Context(), leads(network.Name, "metrics", "", ofTunnel), client.DryRunAll), no)
+
+	for _, c := range []struct {
+		namespace, name string
+		mark            func(client.Object)
+		change          []string
+		lead, remove    []string
+	}{
+		{plain, "others", nobody, []string{no}, []string{no}, []string{no}}, {cluster, "others", nobody, []string{no}, []string{no}, []string{no}}, {mapped, "others", nobody, []string{no}, []string{no}, []string{no}},
+		{plain, "left", ofTenant("rome"), []string{no}, []string{no}, nil}, {mapped, "own", ofTenant("rome"), nil, nil, nil},
+		{plain, "own", ofMapping, nil, []string{no}, nil}, {network.Name, "tunnel-oslo", ofTunnel, nil, []string{no}, nil},
+	} {
+		for _, service := range []string{"", c.name} {
+			o := leads(c.namespace, c.name, service, c.mark)
+			create(t, g.c, o)
+			t.Cleanup(func() { _ = g.c.Delete(context.Background(), o) })
+			what := fmt.Sprintf("%T %s in %s", o, c.name, c.namespace)
+			want(t, "changing "+what, relabel(t, g.manager, o, "a", "b", ""), c.change...)
+			want(t, "changing by others "+what, relabel(t, g.c, o, "a", "b", ""))
+			if c.change != nil {
+				want(t, "making it ours "+what, g.manager.Patch(t.Context(), ours(o), client.MergeFrom(o), client.DryRunAll), c.change...)
+			}
+			if service != "" {
+				want(t, "leading from another Service by "+what, relabel(t, g.manager, o, discoveryv1.LabelServiceName, "web", ""), c.lead...)
+			}
+			want(t, "removing "+what, g.manager.Delete(t.Context(), o, client.DryRunAll), c.remove...)
+		}
+	}
+}
+
+// ours is an object with all marks of the manager's.
+func ours(o client.Object) client.Object {
+	o = o.DeepCopyObject().(client.Object)
+	ofMapping(o)
+	ofTenant("rome")(o)
+	return o
 }
