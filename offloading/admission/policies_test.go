@@ -222,6 +222,7 @@ func TestPolicies(t *testing.T) {
 	t.Run("manager and tokens", func(t *testing.T) { managersTokens(t, g, plain, offloaded) })
 	t.Run("manager and webhooks", func(t *testing.T) { managersWebhooks(t, g) })
 	t.Run("manager and services", func(t *testing.T) { managersServices(t, g, plain) })
+	t.Run("tokens of consumers", func(t *testing.T) { tokensOfConsumers(t, g) })
 	t.Run("sparing", func(t *testing.T) { sparing(t, g, plain, offloaded) })
 }
 
