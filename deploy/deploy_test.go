@@ -51,6 +51,7 @@ func everything() map[string]any {
 			"logLevel": "debug", "priorityClassName": "system-cluster-critical", "maxUnavailable": 3,
 			"nodeSelector": map[string]any{"example.com/gateway": "true"}, "tolerations": []any{map[string]any{"key": "example.com/x"}},
 		},
+		"tenants":        map[string]any{"privileged": []any{"rome", "oslo"}},
 		"resourceReader": map[string]any{"address": "quota.example.svc:8443", "secret": "resource-reader"},
 		"metrics":        map[string]any{"serviceMonitor": true, "rules": true, "dashboard": true},
 		"networkPolicy":  map[string]any{"enabled": true},

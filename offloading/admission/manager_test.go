@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -103,6 +104,46 @@ func managersTokens(t *testing.T, g *guarded, plain, offloaded string) {
 		}
 		want(t, "a token for a pod of "+namespace, mint(&authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}), refusal...)
 		want(t, "a token for anything in "+namespace, mint(nil), no)
+	}
+}
+
+// tokensOfConsumers live as long as settings can say at most, whoever asks; those by which the
+// manager asks kubelets as long as it asks for.
+func tokensOfConsumers(t *testing.T, g *guarded) {
+	const long, short = "for 8760 hours at most", "for 10 minutes at most"
+	tenant := g.must(t, g.manager, "pelago-tenant-token", map[string]string{v1alpha1.LabelTenant: "token"})
+	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.SystemNamespace}}
+	if err := client.IgnoreAlreadyExists(g.c.Create(t.Context(), system)); err != nil {
+		t.Fatal(err)
+	}
+	g.borrow(t, system)
+	for _, c := range []struct {
+		reason, namespace string
+		as                client.Client
+		seconds           int64
+		parts             []string
+	}{
+		{"as long as settings can say", tenant, g.c, 8760 * 3600, nil},
+		{"by clocks that differ", tenant, g.c, 8760*3600 + 60, nil},
+		{"for ever", tenant, g.c, 1 << 32, []string{long}},
+		{"two hours too long", tenant, g.c, 8762 * 3600, []string{long}},
+		{"for ever, by the manager", tenant, g.manager, 1 << 32, []string{"8760 hours"}},
+		{"for kubelets", system.Name, g.manager, 600, nil},
+		{"for kubelets, too long", system.Name, g.manager, 601, []string{short}},
+		{"somebody else's, beside", system.Name, g.c, 1 << 32, nil},
+	} {
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "consumer"}}
+		if err := g.c.Create(t.Context(), account); client.IgnoreAlreadyExists(err) != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = g.c.Delete(context.Background(), account) })
+		mint := func() error {
+			return c.as.SubResource("token").Create(t.Context(), account, &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &c.seconds}})
+		}
+		if c.parts != nil && c.namespace == system.Name {
+			eventually(t, "the policies are in force there", func() bool { return mint() != nil })
+		}
+		want(t, "a token "+c.reason, mint(), c.parts...)
 	}
 }
 

@@ -98,6 +98,12 @@ func (g *guarded) namespace(t *testing.T, c client.Client, prefix string, labels
 	for k, v := range labels {
 		ns.Labels[k] = v
 	}
+	if _, of := labels[v1alpha1.LabelTenant]; of && labels[enforce] == "" { // as the manager makes them
+		ns.Labels[enforce], ns.Labels[enforce+"-version"] = "baseline", "latest"
+		if strings.HasPrefix(prefix, v1alpha1.TenantNamespacePrefix) {
+			ns.Labels[enforce] = "restricted"
+		}
+	}
 	if err := c.Create(t.Context(), ns); err != nil {
 		return "", err
 	}
@@ -220,6 +226,10 @@ func TestPolicies(t *testing.T) {
 	t.Run("manager and pods", func(t *testing.T) { managersPods(t, g, plain, offloaded) })
 	t.Run("manager and evictions", func(t *testing.T) { managersEvictions(t, g, plain, offloaded) })
 	t.Run("manager and tokens", func(t *testing.T) { managersTokens(t, g, plain, offloaded) })
+	t.Run("manager and webhooks", func(t *testing.T) { managersWebhooks(t, g) })
+	t.Run("manager and services", func(t *testing.T) { managersServices(t, g, plain) })
+	t.Run("tokens of consumers", func(t *testing.T) { tokensOfConsumers(t, g) })
+	t.Run("manager and security", func(t *testing.T) { managersLevels(t, g, plain) })
 	t.Run("sparing", func(t *testing.T) { sparing(t, g, plain, offloaded) })
 }
 

@@ -49,7 +49,10 @@ func eventually(t *testing.T, what string, f func() bool) {
 // chart is the objects of a kind as the chart makes them.
 func chart(t *testing.T, kind string) []*unstructured.Unstructured {
 	t.Helper()
-	objects, err := deploy.Render(map[string]any{"config": map[string]any{"cluster": map[string]any{"name": "rome"}}}, deploy.Release{})
+	objects, err := deploy.Render(map[string]any{
+		"config":  map[string]any{"cluster": map[string]any{"name": "rome"}},
+		"tenants": map[string]any{"privileged": []any{"trusted"}},
+	}, deploy.Release{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"math/big"
 	"net"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,14 +34,15 @@ type names struct {
 	ips   []net.IP
 }
 
-// namesOf are a node's addresses and host name, sorted.
+// namesOf are a node's addresses and host name, sorted. A host name with a dot, as of a request
+// with one, could be anybody's in DNS: no certificate is approved for it.
 func namesOf(node *corev1.Node) names {
 	var n names
 	for _, a := range node.Status.Addresses {
 		switch ip := net.ParseIP(a.Address); {
 		case a.Type == corev1.NodeInternalIP && ip != nil:
 			n.ips = append(n.ips, ip)
-		case a.Type == corev1.NodeHostName && ip == nil && a.Address == node.Name:
+		case a.Type == corev1.NodeHostName && ip == nil && a.Address == node.Name && !strings.Contains(a.Address, "."):
 			n.hosts = append(n.hosts, a.Address)
 		}
 	}

@@ -190,3 +190,14 @@ func TestReconcile(t *testing.T) {
 		t.Errorf("its signing request is left: %v", err)
 	}
 }
+
+// A name with a dot is left out: it could be anybody's in DNS.
+func TestNamesOf(t *testing.T) {
+	for name, hosts := range map[string][]string{"milan": {"milan"}, "milan-a.example": nil} {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
+			{Type: corev1.NodeInternalIP, Address: "192.0.2.7"}, {Type: corev1.NodeHostName, Address: name}}}}
+		if got := namesOf(node); !got.equal(names{hosts: hosts, ips: []net.IP{net.ParseIP("192.0.2.7")}}) {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -69,7 +69,9 @@ type nodes struct {
 	clock    clock.PassiveClock
 	rand     io.Reader
 	username string
-	pace     *rate.Limiter
+	// namespace is that of the manager.
+	namespace string
+	pace      *rate.Limiter
 }
 
 func registerNodes(mgr ctrl.Manager, o Options) error {
@@ -91,7 +93,7 @@ func registerNodes(mgr ctrl.Manager, o Options) error {
 func newNodes(cached client.Reader, o Options) *nodes {
 	return &nodes{
 		cached: cached, direct: o.Direct, clock: o.Clock, rand: o.Rand, pace: rate.NewLimiter(nodesPerSecond, nodesAtOnce),
-		username: "system:serviceaccount:" + o.Namespace + ":" + managerAccount,
+		namespace: o.Namespace, username: "system:serviceaccount:" + o.Namespace + ":" + managerAccount,
 	}
 }
 
@@ -105,6 +107,7 @@ func (n *nodes) concerns(csr *certificatesv1.CertificateSigningRequest) bool {
 // +kubebuilder:rbac:groups=certificates.k8s.io,resources=certificatesigningrequests/approval,verbs=update,roleName=pelago-auth
 // +kubebuilder:rbac:groups=certificates.k8s.io,resources=signers,resourceNames=kubernetes.io/kubelet-serving,verbs=approve,roleName=pelago-auth
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get,roleName=pelago-auth
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list,roleName=pelago-auth,namespace=pelago-system
 
 // Reconcile approves one signing request if it is right. One that is not stays as it
 // is: whoever made it removes it.
@@ -155,7 +158,9 @@ func (r refusedRequest) Error() string { return r.text }
 
 func wrong(format string, args ...any) error { return refusedRequest{fmt.Sprintf(format, args...)} }
 
-// approvable reads the node that a request is for, and judges the request by it.
+// approvable reads the node that a request is for and where the manager is, and judges the
+// request by them. What the node says of itself the manager has written: alone it would make
+// any address its own, that of the API server too.
 func (n *nodes) approvable(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, asked *nodeRequest) error {
 	node := &corev1.Node{}
 	err := n.direct.Get(ctx, client.ObjectKey{Name: asked.node}, node)
@@ -165,7 +170,14 @@ func (n *nodes) approvable(ctx context.Context, csr *certificatesv1.CertificateS
 	case err != nil:
 		return fmt.Errorf("reading the node: %w", err)
 	}
-	return checkNode(&csr.Spec, asked, node)
+	if err := checkNode(&csr.Spec, asked, node); err != nil {
+		return err
+	}
+	managers := &corev1.PodList{}
+	if err := n.direct.List(ctx, managers, client.InNamespace(n.namespace), client.MatchingLabels{"app.kubernetes.io/name": managerAccount}); err != nil {
+		return fmt.Errorf("listing the pods of the manager: %w", err)
+	}
+	return checkAddresses(asked, managers.Items)
 }
 
 // nodeRequest is what is in a signing request.
@@ -250,8 +262,9 @@ func checkNode(spec *certificatesv1.CertificateSigningRequestSpec, asked *nodeRe
 		return wrong("names: there is no address")
 	}
 	for _, host := range asked.hosts {
-		// The signer's authority may be the API server's: its names are no node's.
-		if host != node.Name || host == "kubernetes" || strings.HasPrefix(host, "kubernetes.") || host == "localhost" || !has(node, corev1.NodeHostName, host) {
+		// The signer's authority may be the API server's: its names are no node's, nor is any that
+		// means something in DNS beyond this cluster, or is that of a Service.
+		if host != node.Name || host == "kubernetes" || strings.Contains(host, ".") || host == "localhost" || !has(node, corev1.NodeHostName, host) {
 			return wrong("names: %q is not the host name of node %s", host, node.Name)
 		}
 	}
@@ -261,6 +274,23 @@ func checkNode(spec *certificatesv1.CertificateSigningRequestSpec, asked *nodeRe
 		}
 	}
 	return nil
+}
+
+// checkAddresses judges the addresses of a request by what the kubelets say of the pods of the
+// manager, which serves for all virtual nodes.
+func checkAddresses(asked *nodeRequest, managers []corev1.Pod) error {
+	for _, ip := range asked.ips {
+		if !slices.ContainsFunc(managers, func(p corev1.Pod) bool { return servesAt(&p, ip) }) {
+			return wrong("names: %s is not the address of a pod of %s", ip, managerAccount)
+		}
+	}
+	return nil
+}
+
+// servesAt says whether a pod has an address. One that has ended has none: its may be another's.
+func servesAt(p *corev1.Pod, ip net.IP) bool {
+	return p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed &&
+		slices.ContainsFunc(p.Status.PodIPs, func(a corev1.PodIP) bool { return ip.Equal(net.ParseIP(a.IP)) })
 }
 
 func has(node *corev1.Node, kind corev1.NodeAddressType, value string) bool {

@@ -146,7 +146,7 @@ func TestNodeRequests(t *testing.T) {
 			t.Errorf("%s: %v would be tried again", c.reason, err)
 		}
 	}
-	for _, name := range []string{"kubernetes", "localhost", "kubernetes.default"} {
+	for _, name := range []string{"kubernetes", "localhost", "kubernetes.default", "api.example.com", "shop.default.svc"} {
 		spec, node := servingSpec(requestOfTemplate(t, newKey(t), nodeTemplate(name))), virtualNode(name)
 		asked, err := parseNodeRequest(spec.Request, rand.Reader)
 		if err == nil {
@@ -169,10 +169,17 @@ func TestNodesApproval(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = c.Delete(t.Context(), node) })
 	node.Status = virtualNode(node.Name).Status
+	for _, address := range []string{"10.96.0.1", "192.0.2.8", "192.0.2.9"} {
+		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address})
+	}
 	if err := c.Status().Update(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
-	const account = "system:serviceaccount:" + v1alpha1.SystemNamespace + ":" + managerAccount
+	system := server.Namespace(t)
+	managerPod(t, c, system, "manager", managerAccount, corev1.PodRunning, "192.0.2.7")
+	managerPod(t, c, system, "ended", managerAccount, corev1.PodSucceeded, "192.0.2.8")
+	managerPod(t, c, system, "other", "other", corev1.PodRunning, "192.0.2.9")
+	account := "system:serviceaccount:" + system + ":" + managerAccount
 	ask := func(user string, template *x509.CertificateRequest) *certificatesv1.CertificateSigningRequest {
 		t.Helper()
 		config := rest.CopyConfig(server.Config)
@@ -190,9 +197,14 @@ func TestNodesApproval(t *testing.T) {
 		t.Cleanup(func() { _ = c.Delete(t.Context(), csr) })
 		return csr
 	}
-	n := newNodes(c, Options{Direct: c, Clock: clock.RealClock{}, Rand: rand.Reader, Namespace: v1alpha1.SystemNamespace})
+	n := newNodes(c, Options{Direct: c, Clock: clock.RealClock{}, Rand: rand.Reader, Namespace: system})
 	stranger := nodeTemplate(node.Name)
 	stranger.DNSNames = append(stranger.DNSNames, "kubernetes.default.svc")
+	at := func(address string) *x509.CertificateRequest { // as the manager's account can have the node say
+		template := nodeTemplate(node.Name)
+		template.IPAddresses = []net.IP{net.ParseIP(address)}
+		return template
+	}
 	cases := []struct {
 		reason, user string
 		template     *x509.CertificateRequest
@@ -202,6 +214,9 @@ func TestNodesApproval(t *testing.T) {
 		{"another account's", "system:serviceaccount:default:default", nodeTemplate(node.Name), false},
 		{"the manager's, for a node that is not there", account, nodeTemplate("nowhere"), false},
 		{"the manager's, for another name beside", account, stranger, false},
+		{"the manager's, at the API server's address", account, at("10.96.0.1"), false},
+		{"the manager's, where a pod of it was", account, at("192.0.2.8"), false},
+		{"the manager's, at another pod's address", account, at("192.0.2.9"), false},
 	}
 	for _, k := range cases {
 		csr := ask(k.user, k.template)
@@ -221,6 +236,22 @@ func TestNodesApproval(t *testing.T) {
 	csr := ask(account, nodeTemplate(node.Name))
 	if res, err := n.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(csr)}); err != nil || res.RequeueAfter == 0 {
 		t.Errorf("beyond the rate: %v, %v", res, err)
+	}
+}
+
+// managerPod makes a pod, and says of it what a kubelet would.
+func managerPod(t *testing.T, c client.Client, namespace, name, app string, phase corev1.PodPhase, address string) {
+	t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app.kubernetes.io/name": app}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "c"}}},
+	}
+	if err := c.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	pod.Status = corev1.PodStatus{Phase: phase, PodIP: address, PodIPs: []corev1.PodIP{{IP: address}}}
+	if err := c.Status().Update(t.Context(), pod); err != nil {
+		t.Fatal(err)
 	}
 }
 
