@@ -44,6 +44,10 @@ const (
 // used is what the containers of one pod use.
 type used struct{ containers []Container }
 
+// figures are what nodes say of their pods, by the nodes' names and the pods' UIDs. No node
+// is believed about pods of others.
+type figures map[string]map[string]used
+
 // podSummary is what is read of each pod in a kubelet's /stats/summary.
 type podSummary struct {
 	PodRef struct {
@@ -185,11 +189,11 @@ func trusting(roots *x509.CertPool, host string, now func() time.Time) func(tls.
 
 // read asks the kubelets of nodes in parallel. Those that have not answered when the time
 // is over are left out.
-func (k *kubelets) read(ctx context.Context, nodes []*corev1.Node) map[string]used {
+func (k *kubelets) read(ctx context.Context, nodes []*corev1.Node) figures {
 	ctx, cancel := context.WithTimeout(ctx, k.limits.read)
 	defer cancel()
 	k.forget()
-	all := map[string]used{}
+	all := figures{}
 	var mu sync.Mutex
 	var group errgroup.Group
 	group.SetLimit(nodesAtOnce)
@@ -205,9 +209,7 @@ func (k *kubelets) read(ctx context.Context, nodes []*corev1.Node) map[string]us
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			for uid, u := range pods {
-				all[uid] = u
-			}
+			all[node.Name] = pods
 			return nil
 		})
 	}

@@ -15,8 +15,10 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	testingclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
 // fleet is kubelets of which some hang.
@@ -83,12 +85,12 @@ func TestDeadNodes(t *testing.T) {
 		nodes = append(nodes, f.node(i+1, ""))
 	}
 	nodes = append(nodes, f.node(101, "u"))
-	read := func() (map[string]used, time.Duration) {
+	read := func() (figures, time.Duration) {
 		began := time.Now()
 		return f.read(t.Context(), nodes), time.Since(began)
 	}
 	got, took := read()
-	if _, good := got["u"]; !good || len(got) != 1 || took > bound+each {
+	if _, good := got["n101"]["u"]; !good || len(got) != 1 || took > bound+each {
 		t.Fatalf("got %v after %v", got, took)
 	}
 	asked := f.asked.Load()
@@ -99,7 +101,7 @@ func TestDeadNodes(t *testing.T) {
 	f.clock.SetTime(f.clock.Now().Add(time.Second))
 	f.node(1, "back")
 	got, took = read()
-	if _, good := got["u"]; !good || took >= each {
+	if _, good := got["n101"]["u"]; !good || took >= each {
 		t.Errorf("got %v after %v: dead nodes are waited for again", got, took)
 	}
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
@@ -127,5 +129,27 @@ func TestReadEnds(t *testing.T) {
 	began := time.Now()
 	if got := f.read(t.Context(), append([]*corev1.Node{f.node(0, "u")}, nodes...)); len(got) != 1 || time.Since(began) > bound+5*time.Second {
 		t.Errorf("got %v after %v", got, time.Since(began))
+	}
+}
+
+// A node that names a pod of another one is not believed, whoever answers last.
+func TestPodsOfOthers(t *testing.T) {
+	f := newFleet(t, limits{nodeLimit, readLimit})
+	honest, liar := f.node(1, "victim"), f.node(2, "victim")
+	f.answers["192.0.2.2:10250"] = `{"pods":[{"podRef":{"uid":"victim"},"containers":[{"name":"lie"}]},{"podRef":{"uid":"own"},"containers":[]}]}`
+	pod := func(uid, node string) corev1.Pod {
+		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Name: uid}, Spec: corev1.PodSpec{NodeName: node}}
+	}
+	nodes := fake.NewClientBuilder().WithObjects(honest, liar).Build()
+	h := &handler{kubelets: f, options: Options{Reader: nodes}}
+	for range 20 {
+		f.kept = map[string]seen{}
+		got, err := h.usage(t.Context(), []corev1.Pod{pod("victim", "n1"), pod("own", "n2")})
+		if err != nil || len(got) != 2 || got[0].Metadata.Name != "victim" || len(got[0].Containers) != 0 {
+			t.Fatalf("got %+v, %v", got, err)
+		}
+	}
+	if got, err := h.usage(t.Context(), []corev1.Pod{pod("victim", "n3"), pod("own", "n2")}); err != nil || len(got) != 1 {
+		t.Errorf("of a pod of a node that says nothing: %+v, %v", got, err)
 	}
 }
