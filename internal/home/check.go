@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/big"
 	"net/url"
 	"regexp"
 	"slices"
@@ -31,6 +32,7 @@ const (
 	maxSchedule  = 24 * time.Hour
 	maxCALength  = 64 << 10
 	maxShownText = 50
+	maxShareText = 64
 )
 
 // topology are the only label keys of Kubernetes' own domains that may travel.
@@ -39,6 +41,7 @@ var topology = []string{"topology.kubernetes.io/region", "topology.kubernetes.io
 var (
 	amountPattern   = regexp.MustCompile(`^[0-9]{1,12}(\.[0-9]{1,6})?$`)
 	currencyPattern = regexp.MustCompile(`^[A-Z]{3}$`)
+	sharePattern    = regexp.MustCompile(`^\+?([0-9]+\.?[0-9]*|\.[0-9]+)$`)
 	idPattern       = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 )
 
@@ -275,13 +278,15 @@ func oneOf[T ~string](m *mistakes, field string, value T, allowed ...T) {
 	m.add("%s: %.50q is unknown; use %s", field, value, strings.Join(names, ", "))
 }
 
-// ParsePercent reads a share such as "10%" or "2.5%" and returns it as a fraction from
-// 0 to 1.
-func ParsePercent(text string) (float64, error) {
+// ParsePercent reads a share such as "10%" or "2.5%" and returns it, exactly, as a fraction
+// from 0 to 1. All that read a share use it, so that none refuses what another one takes.
+func ParsePercent(text string) (*big.Rat, error) {
 	number, found := strings.CutSuffix(strings.TrimSpace(text), "%")
-	value, err := strconv.ParseFloat(number, 64)
-	if !found || err != nil || !(value >= 0 && value <= 100) {
-		return 0, fmt.Errorf("%.*q is not a share; give it like 10%%, from 0%% to 100%%", maxShownText, text)
+	if found && len(number) <= maxShareText && sharePattern.MatchString(number) {
+		hundred := big.NewRat(100, 1)
+		if value, ok := new(big.Rat).SetString(number); ok && value.Cmp(hundred) <= 0 {
+			return value.Quo(value, hundred), nil
+		}
 	}
-	return value / 100, nil
+	return nil, fmt.Errorf("%.*q is not a share; give it like 10%%, from 0%% to 100%%", maxShownText, text)
 }

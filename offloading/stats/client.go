@@ -21,7 +21,7 @@ const (
 	freshAtHome = 10 * time.Second
 	// askLimit bounds one question to a provider, which asks its kubelets meanwhile.
 	askLimit = 15 * time.Second
-	// failedFor is how long a provider that gave no answer is not asked again.
+	// failedFor is how long a provider or a kubelet that gave no answer is not asked again.
 	failedFor = 5 * time.Second
 )
 

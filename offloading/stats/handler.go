@@ -74,9 +74,9 @@ type handler struct {
 // errBusy says that there is no place.
 var errBusy = errors.New("too many lists are being made")
 
-// reader tells what the containers of nodes use, by the UID of their pods.
+// reader tells what the containers of nodes use.
 type reader interface {
-	read(ctx context.Context, nodes []*corev1.Node) map[string]used
+	read(ctx context.Context, nodes []*corev1.Node) figures
 }
 
 // ServeHTTP answers one request of an API server.
@@ -197,7 +197,7 @@ func (h *handler) usage(ctx context.Context, pods []corev1.Pod) ([]Pod, error) {
 	found := h.kubelets.read(ctx, nodes)
 	items := []Pod{}
 	for i := range pods {
-		if u, ok := found[string(pods[i].UID)]; ok {
+		if u, ok := found[pods[i].Spec.NodeName][string(pods[i].UID)]; ok {
 			items = append(items, told(&pods[i], u))
 		}
 	}

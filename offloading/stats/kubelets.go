@@ -30,8 +30,10 @@ const AccountName = "pelago-stats"
 // Bounds of reading kubelets.
 const (
 	freshHere    = 5 * time.Second
+	recallFor    = 90 * time.Second // for so long nobody waits for one that has failed, until it answers
 	nodeLimit    = 5 * time.Second
-	nodesAtOnce  = 32
+	readLimit    = 6 * time.Second
+	nodesAtOnce  = 128
 	maxSummary   = 8 << 20
 	tokenSeconds = 600
 	tokenAged    = 5 * time.Minute
@@ -41,6 +43,10 @@ const (
 
 // used is what the containers of one pod use.
 type used struct{ containers []Container }
+
+// figures are what nodes say of their pods, by the nodes' names and the pods' UIDs. No node
+// is believed about pods of others.
+type figures map[string]map[string]used
 
 // podSummary is what is read of each pod in a kubelet's /stats/summary.
 type podSummary struct {
@@ -62,9 +68,11 @@ type podSummary struct {
 	} `json:"containers"`
 }
 
-// kubelets reads the nodes' kubelets, each at most every five seconds.
+// kubelets reads the nodes' kubelets, each at most every five seconds. One that fails is
+// waited for once: after that it is asked beside the lists, until it answers again.
 type kubelets struct {
 	options Options
+	limits  limits
 	client  *http.Client
 	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	group   singleflight.Group
@@ -75,18 +83,29 @@ type kubelets struct {
 	aged  time.Time
 }
 
-// seen is what a kubelet said, and until when that holds.
+// limits are how long one kubelet may take, and a read of many.
+type limits struct{ node, read time.Duration }
+
+// seen is what a kubelet said, or how it failed, and until when it is not asked again.
 type seen struct {
 	pods  map[string]used
+	err   error
 	until time.Time
 }
+
+var (
+	// errSilent stands for a failure that was found before.
+	errSilent = errors.New("it has failed, and was not waited for")
+	// errToken is no failure of a kubelet: there is no token, or it is no longer good.
+	errToken = errors.New("there is no good token")
+)
 
 func newKubelets(o Options) (*kubelets, error) {
 	roots, err := authority(o.Config)
 	if err != nil {
 		return nil, err
 	}
-	k := &kubelets{options: o, kept: map[string]seen{}, dial: (&net.Dialer{Timeout: nodeLimit}).DialContext}
+	k := &kubelets{options: o, kept: map[string]seen{}, limits: limits{nodeLimit, readLimit}, dial: (&net.Dialer{Timeout: nodeLimit}).DialContext}
 	k.client = &http.Client{
 		Timeout:       nodeLimit,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -168,13 +187,20 @@ func trusting(roots *x509.CertPool, host string, now func() time.Time) func(tls.
 	}
 }
 
-// read asks the kubelets of nodes in parallel. Those that do not answer are left out.
-func (k *kubelets) read(ctx context.Context, nodes []*corev1.Node) map[string]used {
-	all := map[string]used{}
+// read asks the kubelets of nodes in parallel. Those that have not answered when the time
+// is over are left out.
+func (k *kubelets) read(ctx context.Context, nodes []*corev1.Node) figures {
+	ctx, cancel := context.WithTimeout(ctx, k.limits.read)
+	defer cancel()
+	k.forget()
+	all := figures{}
 	var mu sync.Mutex
 	var group errgroup.Group
 	group.SetLimit(nodesAtOnce)
 	for _, node := range nodes {
+		if ctx.Err() != nil {
+			break
+		}
 		group.Go(func() error {
 			pods, err := k.node(ctx, node)
 			if err != nil {
@@ -183,46 +209,69 @@ func (k *kubelets) read(ctx context.Context, nodes []*corev1.Node) map[string]us
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			for uid, u := range pods {
-				all[uid] = u
-			}
+			all[node.Name] = pods
 			return nil
 		})
 	}
-	_ = group.Wait()
+	_ = group.Wait() // each ends with ctx
 	return all
 }
 
-// node is what one kubelet says, now or a moment ago.
+// node is what one kubelet says, now or a moment ago. An ask that nobody waits for goes on,
+// for those who come next.
 func (k *kubelets) node(ctx context.Context, node *corev1.Node) (map[string]used, error) {
+	k.mu.Lock()
+	last, known := k.kept[node.Name]
+	k.mu.Unlock()
+	if known && k.options.Clock.Now().Before(last.until) {
+		return last.pods, last.err
+	}
+	asked := k.group.DoChan(node.Name, func() (any, error) {
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.limits.node)
+		defer cancel()
+		pods, err := k.ask(limited, node)
+		if !errors.Is(err, errToken) {
+			k.remember(node.Name, pods, err)
+		}
+		return pods, err
+	})
+	if last.err != nil {
+		return nil, errSilent
+	}
+	select {
+	case answer := <-asked:
+		pods, _ := answer.Val.(map[string]used)
+		return pods, answer.Err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// remember keeps what a kubelet has said, or how it has failed.
+func (k *kubelets) remember(name string, pods map[string]used, err error) {
+	s := seen{pods: pods, err: err, until: k.options.Clock.Now().Add(freshHere)}
+	if err != nil {
+		s.until = k.options.Clock.Now().Add(failedFor)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.kept[name] = s
+}
+
+// forget drops what is too old.
+func (k *kubelets) forget() {
 	now := k.options.Clock.Now()
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	for name, s := range k.kept {
-		if !now.Before(s.until) {
+		until := s.until
+		if s.err != nil {
+			until = until.Add(recallFor)
+		}
+		if !now.Before(until) {
 			delete(k.kept, name)
 		}
 	}
-	s, found := k.kept[node.Name]
-	k.mu.Unlock()
-	if found {
-		return s.pods, nil
-	}
-	result, err, _ := k.group.Do(node.Name, func() (any, error) {
-		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), nodeLimit)
-		defer cancel()
-		pods, err := k.ask(limited, node)
-		if err != nil {
-			return nil, err
-		}
-		k.mu.Lock()
-		k.kept[node.Name] = seen{pods: pods, until: k.options.Clock.Now().Add(freshHere)}
-		k.mu.Unlock()
-		return pods, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return result.(map[string]used), nil
 }
 
 // ask reads one kubelet.
@@ -249,6 +298,7 @@ func (k *kubelets) ask(ctx context.Context, node *corev1.Node) (map[string]used,
 		k.mu.Lock()
 		k.token = "" // its account may have been made again
 		k.mu.Unlock()
+		return nil, fmt.Errorf("asking the kubelet: it answers %d: %w", res.StatusCode, errToken)
 	}
 	if res.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("asking the kubelet: it answers %d", res.StatusCode)
@@ -317,7 +367,7 @@ func (k *kubelets) credential(ctx context.Context) (string, error) {
 		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: k.options.Namespace, Name: AccountName}}
 		asked := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(tokenSeconds))}}
 		if err := k.options.Writer.SubResource("token").Create(ctx, account, asked); err != nil {
-			return "", fmt.Errorf("requesting a token for %s: %w", AccountName, err)
+			return "", fmt.Errorf("requesting a token for %s: %w: %w", AccountName, errToken, err)
 		}
 		k.mu.Lock()
 		k.token, k.aged = asked.Status.Token, now.Add(tokenAged)

@@ -67,11 +67,11 @@ func newCA(t testing.TB) (*x509.Certificate, *ecdsa.PrivateKey) {
 
 // fixed is kubelets that say what the test wants.
 type fixed struct {
-	said  map[string]used
+	said  figures
 	asked []string
 }
 
-func (f *fixed) read(_ context.Context, nodes []*corev1.Node) map[string]used {
+func (f *fixed) read(_ context.Context, nodes []*corev1.Node) figures {
 	for _, n := range nodes {
 		f.asked = append(f.asked, n.Name)
 	}
@@ -123,7 +123,7 @@ func TestHandler(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Delete(context.Background(), real) })
-	kubelets := &fixed{said: map[string]used{}}
+	kubelets := &fixed{said: figures{node: {}}}
 	pod := func(namespace, name string, labels map[string]string) {
 		t.Helper()
 		p := &corev1.Pod{
@@ -141,7 +141,7 @@ func TestHandler(t *testing.T) {
 			t.Fatal(err)
 		}
 		bytes := uint64(7)
-		kubelets.said[string(p.UID)] = used{containers: []Container{{Name: "web", WorkingSetBytes: &bytes}}}
+		kubelets.said[node][string(p.UID)] = used{containers: []Container{{Name: "web", WorkingSetBytes: &bytes}}}
 	}
 	ours := map[string]string{v1alpha1.LabelTenant: tenant, v1alpha1.LabelHomeUID: "uid-1"}
 	pod(mapped, "web-0", ours)
@@ -200,7 +200,7 @@ func TestHandler(t *testing.T) {
 // slow is kubelets that answer when they are told to.
 type slow struct{ asked, answer chan struct{} }
 
-func (s slow) read(context.Context, []*corev1.Node) map[string]used {
+func (s slow) read(context.Context, []*corev1.Node) figures {
 	s.asked <- struct{}{}
 	<-s.answer
 	return nil
@@ -301,13 +301,13 @@ func TestKubelets(t *testing.T) {
 		}
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}}}
 		got := k.read(t.Context(), []*corev1.Node{node})
-		if len(got) != c.pods || asked != "192.0.2.1:10250" {
+		if len(got["n"]) != c.pods || asked != "192.0.2.1:10250" {
 			t.Errorf("%s: got %v from %s", c.reason, got, asked)
 		}
 		if c.pods == 0 {
 			continue
 		}
-		if one := got["u"].containers[0]; *one.CPUNanoCores != 5 || *one.CPUCoreNanoSeconds != 6 || *one.WorkingSetBytes != 7 {
+		if one := got["n"]["u"].containers[0]; *one.CPUNanoCores != 5 || *one.CPUCoreNanoSeconds != 6 || *one.WorkingSetBytes != 7 {
 			t.Errorf("%s: got %v", c.reason, one)
 		}
 		asked = ""

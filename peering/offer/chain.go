@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/big"
 	"slices"
-	"strings"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/home"
@@ -49,12 +48,10 @@ func reserve(r Resources, share string) (Resources, error) {
 	if share == "" {
 		return r, nil
 	}
-	percent, ok := new(big.Rat).SetString(strings.TrimSuffix(share, "%"))
-	hundred := big.NewRat(100, 1)
-	if !ok || !strings.HasSuffix(share, "%") || len(share) > 16 || percent.Sign() < 0 || percent.Cmp(hundred) > 0 {
-		return Resources{}, fmt.Errorf("%w: offer.reserve %.20q is not a share from 0%% to 100%%", errUnknown, share)
+	part, err := home.ParsePercent(share)
+	if err != nil {
+		return Resources{}, fmt.Errorf("%w: offer.reserve: %w", errUnknown, err)
 	}
-	part := percent.Quo(percent, hundred)
 	withheld := amounts{}
 	for name, v := range amountsOf(r.Capacity) {
 		exact := new(big.Rat).Mul(part, new(big.Rat).SetInt64(v))

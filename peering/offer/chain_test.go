@@ -3,6 +3,8 @@ package offer
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -92,6 +94,28 @@ func TestReserve(t *testing.T) {
 		}
 		if diff := cmp.Diff(c.largest, largestOf(got)); diff != "" {
 			t.Errorf("%s: largest (-want +got)\n%s", c.reason, diff)
+		}
+	}
+}
+
+// TestReserveOfSettings holds that the reader takes every share that the settings take, and no
+// other: one that only it refuses would freeze all offers.
+func TestReserveOfSettings(t *testing.T) {
+	for share, want := range map[string]int64{ // -1: refused
+		"10%": 7000, " 10%": 7000, "10% ": 7000, "+10%": 7000, "33.333333333333333%": 4666, ".5%": 7950, "5.%": 7500, "0.0000000000000000000001%": 7999,
+		"100%": 0, "100.00000000000000000001%": -1, "1e1%": -1, "1e99999999%": -1, "0x1p3%": -1, "1/3%": -1, "-0%": -1, "1_0%": -1, "%": -1, ".%": -1,
+		"10 %": -1, "10%%": -1, "Inf%": -1, "0." + strings.Repeat("1", 1000) + "%": -1,
+	} {
+		settings, refused := home.Parse(fmt.Sprintf("cluster: {name: rome}\noffer: {reserve: %q}\n", share))
+		if (refused != nil) != (want < 0) {
+			t.Errorf("settings with %.30q: %v", share, refused)
+		}
+		if refused == nil {
+			share = settings.Offer.Reserve
+		}
+		got, err := reserve(ample(), share)
+		if (err != nil) != (want < 0) || err == nil && amountsOf(got.Free)[cpu] != want {
+			t.Errorf("%.30q leaves %v, %v; want %d", share, got.Free, err, want)
 		}
 	}
 }

@@ -104,13 +104,40 @@ func decide(f facts) answer {
 	case f.unknown && f.offer == nil:
 		return answer{again: retryUnknown}.no(v1alpha1.ReasonWaiting, "the provider does not know yet what is free")
 	case f.unknown:
-		return answer{again: retryUnknown}.yes("the offer is the last good one: the provider does not know now what is free")
+		return lastGood(f).within(retryUnknown)
 	}
-	a := decideAmount(f)
-	if f.read.Again > 0 && (a.again == 0 || f.read.Again < a.again) {
-		a.again = f.read.Again
+	return decideAmount(f).within(f.read.Again)
+}
+
+// within has the answer looked at again so soon; 0 sets no time.
+func (a answer) within(d time.Duration) answer {
+	if d > 0 && (a.again == 0 || d < a.again) {
+		a.again = d
 	}
 	return a
+}
+
+// lastGood goes on with the offer there is while nothing is known of what is free. What the
+// owner has decided about the tenant holds nevertheless: one that is cordoned gets nothing
+// new, and no offer is of more than the tenant's limits, less what the offer says is used.
+// How much of these other requests of the tenant have is not known here.
+func lastGood(f facts) answer {
+	spec := *f.offer.Spec.DeepCopy()
+	used := amountsOf(spec.Used)
+	share := amountsOf(spec.Resources).within(limitsOf(f.tenant).minus(used))
+	a := answer{}.yes("the offer is the last good one: the provider does not know now what is free")
+	if f.tenant.Spec.State == v1alpha1.TenantCordoned {
+		share = share.minus(share)
+		a = a.no(v1alpha1.ReasonCordoned, cordonedMessage)
+	} else if !share.plus(used).usable() {
+		a = a.no(v1alpha1.ReasonNothingFree, "nothing is left of the last good offer, and the provider does not know now what is free")
+	}
+	if a.offered.Status == metav1.ConditionFalse && !accepted(f.request) {
+		a.action = remove
+		return a
+	}
+	spec.Resources, spec.Shapes = share.list(), shapesWithin(spec.Shapes, share)
+	return settle(f, a, spec, false)
 }
 
 // withdrawn returns for how long an offer that somebody at the provider took back is
@@ -131,12 +158,8 @@ func withdrawn(f facts, usable bool) time.Duration {
 
 // decideAmount makes, changes or empties the offer.
 func decideAmount(f facts) answer {
-	limits := amounts{}
-	if f.tenant.Spec.Limits != nil {
-		limits = amountsOf(f.tenant.Spec.Limits.Resources)
-	}
 	free := amountsOf(f.read.Free)
-	share := split(free, limits, amountsOf(f.tenant.Status.Used).atLeast(f.read.usedByAll()), f.asks)[f.request.Name]
+	share := split(free, limitsOf(f.tenant), amountsOf(f.tenant.Status.Used).atLeast(f.read.usedByAll()), f.asks)[f.request.Name]
 	used := amountsOf(f.read.Used[f.request.Name])
 	cordoned := f.tenant.Spec.State == v1alpha1.TenantCordoned
 	if cordoned {
@@ -161,11 +184,15 @@ func decideAmount(f facts) answer {
 		a.action, a.spec, a.again = put, spec, lifetime/2
 		return a
 	}
-	old := f.offer.Spec
-	ends := old.Expires.Sub(f.now)
-	kind := compare(old, spec)
-	renew := ends < lifetime/2
+	ends := f.offer.Spec.Expires.Sub(f.now)
 	a.again = ends - lifetime/2 + time.Second
+	return settle(f, a, spec, ends < lifetime/2)
+}
+
+// settle puts what an offer shall be into the place of what it is, unless that is the same
+// and need not be renewed. Changes have a least time between them.
+func settle(f facts, a answer, spec v1alpha1.ResourceOfferSpec, renew bool) answer {
+	kind := compare(f.offer.Spec, spec)
 	wait := f.written.Add(writeEvery).Sub(f.now)
 	if kind == changedLittle {
 		wait = f.written.Add(tinyEvery).Sub(f.now)
@@ -178,6 +205,14 @@ func decideAmount(f facts) answer {
 		a.action, a.spec, a.again = put, spec, lifetime/2
 	}
 	return a
+}
+
+// limitsOf are how much of each resource a tenant may have; there is no limit of others.
+func limitsOf(tenant *v1alpha1.Tenant) amounts {
+	if tenant.Spec.Limits == nil {
+		return amounts{}
+	}
+	return amountsOf(tenant.Spec.Limits.Resources)
 }
 
 // nothing says why there is nothing.
@@ -202,10 +237,16 @@ func compose(f facts, share, used amounts) v1alpha1.ResourceOfferSpec {
 		StorageClasses: f.read.StorageClasses, IngressClasses: f.read.IngressClasses, LoadBalancerClasses: f.read.LoadBalancerClasses,
 		SchedulingTimeout: &timeout, Expires: metav1.NewTime(f.now.Add(lifetime).Truncate(time.Second)),
 	}
-	if share.usable() {
-		spec.Shapes = refit(f.read.Shapes, func(a amounts) amounts { return a.within(share) })
-	}
+	spec.Shapes = shapesWithin(f.read.Shapes, share)
 	return spec
+}
+
+// shapesWithin are the shapes with no pod larger than a share; none if it has room for none.
+func shapesWithin(shapes []v1alpha1.NodeShape, share amounts) []v1alpha1.NodeShape {
+	if !share.usable() {
+		return nil
+	}
+	return refit(shapes, func(a amounts) amounts { return a.within(share) })
 }
 
 // accepted says whether the consumer has accepted.

@@ -45,6 +45,9 @@ func decision(d v1alpha1.Decision) func(*facts) {
 func free(l v1alpha1.ResourceList) func(*facts) { return func(f *facts) { f.read.Free = l } }
 func withheld(f *facts)                         { f.read.Free, f.read.Withheld = nil, v1alpha1.ReasonFiltered }
 func unknown(f *facts)                          { f.unknown, f.read = true, Resources{} }
+func limits(cpus string) func(*facts) {
+	return func(f *facts) { f.tenant.Spec.Limits = &v1alpha1.TenantLimits{Resources: list(cpu, cpus)} }
+}
 func using(l v1alpha1.ResourceList) func(*facts) {
 	return func(f *facts) { f.read.Used = map[string]v1alpha1.ResourceList{"default": l} }
 }
@@ -98,6 +101,13 @@ func TestDecide(t *testing.T) {
 		{reason: "filtered", facts: usual(withheld), action: remove, said: v1alpha1.ReasonFiltered},
 		{reason: "nothing known, nothing offered", facts: usual(unknown), action: keep, said: v1alpha1.ReasonWaiting, again: retryUnknown},
 		{reason: "nothing known: the offer stays, even accepted ones", facts: usual(answered, unknown, decision(v1alpha1.DecisionAccepted)), action: keep, said: v1alpha1.ReasonOffered, again: retryUnknown},
+		{reason: "nothing known, cordoned: what nobody has accepted goes", facts: usual(answered, unknown, state(v1alpha1.TenantCordoned)), action: remove, said: v1alpha1.ReasonCordoned, again: retryUnknown},
+		{reason: "nothing known, cordoned: an accepted offer is emptied", facts: usual(answered, later(2*time.Second), unknown, state(v1alpha1.TenantCordoned), decision(v1alpha1.DecisionAccepted)), action: put, said: v1alpha1.ReasonCordoned, again: retryUnknown},
+		{reason: "nothing known, cordoned within the second: next second", facts: usual(answered, unknown, state(v1alpha1.TenantCordoned), decision(v1alpha1.DecisionAccepted)), action: keep, said: v1alpha1.ReasonCordoned, again: time.Second},
+		{reason: "nothing known, limits cut: less is offered", facts: usual(answered, later(2*time.Second), unknown, limits("4"), decision(v1alpha1.DecisionAccepted)), action: put, said: v1alpha1.ReasonOffered, again: retryUnknown},
+		{reason: "nothing known, limits that leave nothing", facts: usual(answered, later(2*time.Second), unknown, limits("0"), decision(v1alpha1.DecisionAccepted)), action: put, said: v1alpha1.ReasonNothingFree, again: retryUnknown},
+		{reason: "nothing known, limits that leave nothing, not accepted", facts: usual(answered, later(2*time.Second), unknown, limits("0")), action: remove, said: v1alpha1.ReasonNothingFree, again: retryUnknown},
+		{reason: "nothing known, limits above the offer", facts: usual(answered, later(2*time.Second), unknown, limits("8")), action: keep, said: v1alpha1.ReasonOffered, again: retryUnknown},
 		{reason: "deleted at the provider", facts: usual(offeredBefore(v1alpha1.ReasonOffered, at(-100))), action: keep, said: v1alpha1.ReasonWithdrawn, again: withdrawnFor},
 		{reason: "nothing free: a missing offer is none withdrawn", facts: usual(offeredBefore(v1alpha1.ReasonOffered, at(-100)), free(nil)), action: remove, said: v1alpha1.ReasonNothingFree},
 		{reason: "one of too many", facts: usual(answered, func(f *facts) { f.surplus = true }), action: remove, said: v1alpha1.ReasonInvalid},
@@ -165,6 +175,32 @@ func TestUsed(t *testing.T) {
 		if diff := cmp.Diff(amountsOf(used), amountsOf(got.spec.Used)); diff != "" {
 			t.Errorf("%s: used (-want +got)\n%s", c.reason, diff)
 		}
+	}
+}
+
+// What is cut of an offer while nothing is known is cut of its largest pods as well; what it
+// says is used counts for limits, and neither that nor its end changes.
+func TestLastGood(t *testing.T) {
+	old := decide(usual(using(list(cpu, "1", memory, "10", pods, "2")))).spec
+	f := usual(later(2*time.Second), unknown, limits("4"))
+	f.offer, f.written = &v1alpha1.ResourceOffer{Spec: *old.DeepCopy()}, at(0)
+	got := decide(f)
+	if got.action != put || amountsOf(got.spec.Resources)[cpu] != 3000 || amountsOf(got.spec.Resources)[memory] != 50 {
+		t.Fatalf("limits of 4 CPUs of which 1 is used: action %d, %v", got.action, got.spec.Resources)
+	}
+	for _, l := range got.spec.Shapes[0].Largest {
+		if amountsOf(l)[cpu] > 3000 {
+			t.Errorf("a largest pod of %v in an offer of 3 CPUs", l)
+		}
+	}
+	got.spec.Resources, got.spec.Shapes = old.Resources, old.Shapes
+	if diff := cmp.Diff(old, got.spec); diff != "" {
+		t.Errorf("the rest of the offer (-want +got)\n%s", diff)
+	}
+	f = usual(later(2*time.Second), unknown, state(v1alpha1.TenantCordoned), decision(v1alpha1.DecisionAccepted))
+	f.offer, f.written = &v1alpha1.ResourceOffer{Spec: *old.DeepCopy()}, at(0)
+	if got := decide(f).spec; usable(got) || len(got.Shapes) > 0 || amountsOf(got.Used)[cpu] != 1000 {
+		t.Errorf("a cordoned tenant is offered %v, with %v used", got.Resources, got.Used)
 	}
 }
 
