@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -284,7 +285,7 @@ func (a *Agent) step(ctx context.Context, all bool) time.Duration {
 	if ctx.Err() != nil {
 		return 0
 	}
-	a.meter.told(a.options.Log, append(p.Problems, k.problems...), err)
+	a.meter.told(a.options.Log, slices.Concat(p.Problems, k.problems, a.tunnels.problems()), err)
 	a.mu.Lock()
 	a.ready = err
 	gateway := len(p.Config.Gateways) > 0
@@ -358,7 +359,7 @@ func (a *Agent) carries(mtu int) {
 // the data plane is what the plan says.
 func (a *Agent) apply(ctx context.Context, p plan.Plan, k known, d doubt, all bool) (set bool, err error) {
 	want, locked := of(p, k.secrets)
-	a.tunnels.avoid(k.home)
+	a.tunnels.avoid(p.Places)
 	want = a.tunnels.hesitate(want, d, time.Now())
 	err = a.tunnels.close(want)
 	a.ledger.close(p.Config.Gateways)

@@ -71,9 +71,6 @@ func TestInputBehind(t *testing.T) {
 			n.Namespace = atMilan
 			f.paths = append(f.paths, n)
 		}, none: true},
-		{reason: "to a node here", facts: func(_ *facts, m *v1alpha1.NetworkConfig) {
-			m.Spec.ConsumerPaths[0].Endpoints = []string{"192.168.0.1:22"}
-		}, path: func(p *plan.Path) { p.Endpoints = nil }, problem: "is an address of this cluster"},
 		{reason: "a tenant's pod there", facts: func(f *facts, _ *v1alpha1.NetworkConfig) {
 			f.away["milan"] = append(f.away["milan"], podAt(labelled("x", "theirs", v1alpha1.LabelTenant, "turin"), "milan", "10.71.5.6"))
 		}},
@@ -190,11 +187,13 @@ func FuzzBehind(f *testing.F) {
 				if path.Key != behindKey && !isPath(path.Key) {
 					t.Errorf("the key %q", path.Key)
 				}
-				for _, e := range path.Endpoints {
-					host, _, err := tunnel.SplitEndpoint(e)
-					if a, not := netip.ParseAddr(host); err != nil || not == nil && k.home(a) {
-						t.Errorf("the endpoint %q", e)
-					}
+			}
+		}
+		for _, made := range p.Tunnels {
+			for _, e := range made.Config.Endpoints {
+				host, _, err := tunnel.SplitEndpoint(e)
+				if a, not := netip.ParseAddr(host); err != nil || not == nil && p.Places.Refuse(a, isPath(made.Peering)) != "" {
+					t.Errorf("the endpoint %q", e)
 				}
 			}
 		}

@@ -173,6 +173,11 @@ func (f facts) subjects() map[subject]bool {
 			}
 		}
 	}
+	for key := range f.rules {
+		if p := pairs[key.peering]; p != nil && f.unread(p, key.home) {
+			all[subject{pods: key.home}] = true
+		}
+	}
 	for _, p := range pairs {
 		if selector, is, _ := p.callers(); is {
 			all[subject{callers: selector}] = true

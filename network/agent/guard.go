@@ -75,6 +75,9 @@ func (k *known) guard(f facts, object string, p *pair, table *ipam.Table, of pla
 		w.guard.Free = api.at
 	}
 	for _, home := range homes {
+		if f.unread(p, home) {
+			w.isolate(everybody.guarded, sides{here: w.own(inside(f, home))})
+		}
 		w.namespace(home, f.rules[ruleKey{p.namespace, home}], theirs[home])
 	}
 	if w.strange > 0 {
@@ -101,6 +104,12 @@ func (f *facts) rule(book *rulebook, all []v1alpha1.NetworkRules) {
 	for i := range all {
 		f.ruling[all[i].Namespace] = true
 	}
+}
+
+// unread says that nothing good was ever read of a namespace's rules at home, whose pods are known to no rules
+// then: they are followed for as long.
+func (f facts) unread(p *pair, home string) bool {
+	return p.role == plan.Consumer && f.rules[ruleKey{p.namespace, home}] == everybody
 }
 
 // mapped are the namespaces of a tenant here, by name, with their names at home.

@@ -50,9 +50,7 @@ type known struct {
 	calling []*corev1.Pod
 	// unreached is how many addresses more than count may be reached on a side of a peering, by its key.
 	unreached map[string]int
-	// nodes are the addresses of all nodes here, whoever reaches them by these, and byAddress the
-	// nodes that are no virtual ones by those of their addresses that peers are told.
-	nodes     map[netip.Addr]bool
+	// byAddress are the nodes that are no virtual ones by those of their addresses that peers are told.
 	byAddress map[netip.Addr]string
 	// again is when something else follows though nothing was heard, zero if never.
 	again time.Time
@@ -82,8 +80,8 @@ func (k *known) wrong(object, format string, args ...any) {
 // input makes the input for a plan of what is known of the cluster. It is pure, and alike
 // on all nodes.
 func input(f facts) known {
-	k := known{input: plan.Input{Node: f.self}, secrets: map[string]tunnel.Secret{}, transit: map[string][]netip.Prefix{}, via: map[netip.Prefix]string{},
-		away: map[string][]string{}, unreached: map[string]int{}, hosts: map[string]string{}, read: f.read, problems: slices.Clone(f.wrongRules), nodes: nodeAddresses(f.nodes)}
+	k := known{input: plan.Input{Node: f.self, AtNodes: nodeAddresses(f.nodes)}, secrets: map[string]tunnel.Secret{}, transit: map[string][]netip.Prefix{}, via: map[netip.Prefix]string{},
+		away: map[string][]string{}, unreached: map[string]int{}, hosts: map[string]string{}, read: f.read, problems: slices.Clone(f.wrongRules)}
 	peerings := f.pairs()
 	behind := map[string][]string{} // virtual nodes, by peering
 	place := map[string]int{}

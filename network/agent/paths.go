@@ -256,13 +256,8 @@ func (k *known) pathTunnel(object string, f facts, n *v1alpha1.NetworkPath, key 
 	k.secrets[key] = secret
 	out.Secret, out.Peer, out.First = key, peer, bytes.Compare(public[:], peer[:]) < 0
 	for i, e := range n.Spec.Endpoints[:min(len(n.Spec.Endpoints), maxEndpoints)] {
-		host, _, err := tunnel.SplitEndpoint(e)
-		if err != nil || len(e) > maxEndpoint {
+		if _, _, err := tunnel.SplitEndpoint(e); err != nil || len(e) > maxEndpoint {
 			k.wrong(object, "spec.endpoints[%d]: %s is no HOST:PORT", i, short(e))
-			continue
-		}
-		if a, err := netip.ParseAddr(host); err == nil && k.home(a) {
-			k.wrong(object, "spec.endpoints[%d]: %s is an address of this cluster", i, short(e))
 			continue
 		}
 		out.Endpoints = append(out.Endpoints, e)
@@ -270,20 +265,12 @@ func (k *known) pathTunnel(object string, f facts, n *v1alpha1.NetworkPath, key 
 	return true
 }
 
-// home says whether an address is one of this cluster, which no peer of a path is at: another cluster
-// names where the tunnel is to go.
-func (k *known) home(a netip.Addr) bool {
-	a = a.Unmap().WithZone("")
-	return k.ours(a) || k.nodes[a]
-}
-
 // nodeAddresses are all addresses of nodes, whoever reaches them by these.
-func nodeAddresses(nodes []corev1.Node) map[netip.Addr]bool {
-	all := map[netip.Addr]bool{}
+func nodeAddresses(nodes []corev1.Node) (all []netip.Addr) {
 	for i := range nodes {
 		for _, at := range nodes[i].Status.Addresses {
 			if a, err := netip.ParseAddr(at.Address); err == nil {
-				all[a.Unmap().WithZone("")] = true
+				all = append(all, a.Unmap().WithZone(""))
 			}
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
@@ -234,31 +233,14 @@ func TestPathEndpoints(t *testing.T) {
 	} {
 		f.paths[0].Spec.Endpoints = []string{c.endpoint, "198.51.100.9:1"}
 		k := input(f)
+		p := plan.Compute(k.input)
 		want := []string{"198.51.100.9:1"}
 		if c.want {
 			want = []string{c.endpoint, "198.51.100.9:1"}
 		}
-		if got := k.input.Peerings[1].Paths[0].Endpoints; !slices.Equal(got, want) || (len(k.problems) == 0) != c.want {
-			t.Errorf("%s: %q, with problems %v", short(c.endpoint), got, k.problems)
-		}
-	}
-	k := input(f)
-	for text, want := range map[string]bool{"192.168.0.1": true, "::ffff:203.0.113.1": true, "10.42.0.1": true, "10.43.0.1": true, "198.51.100.7": false} {
-		if got := k.home(netip.MustParseAddr(text)); got != want {
-			t.Errorf("%s is this cluster's: %t", text, got)
-		}
-	}
-	ts := newTunnels(Options{Log: logr.Discard()}, nil, nil, nil, nil)
-	if ts.resolver("tenant-turin") != nil || ts.resolver("peering-milan") != nil {
-		t.Error("peerings' names are looked at like those of paths")
-	}
-	if found, err := ts.resolver(pathKey)(t.Context(), "localhost"); err == nil || len(found) > 0 {
-		t.Errorf("a name has the addresses %v before it is known which are this cluster's", found)
-	}
-	for _, ours := range []bool{true, false} {
-		ts.avoid(func(a netip.Addr) bool { return ours && a.IsLoopback() })
-		if found, err := ts.resolver(pathKey)(t.Context(), "localhost"); err != nil || (len(found) == 0) != ours {
-			t.Errorf("if these are this cluster's: %t, a name has the addresses %v, %v", ours, found, err)
+		i := slices.IndexFunc(p.Tunnels, func(t plan.Tunnel) bool { return t.Peering == pathKey })
+		if got := p.Tunnels[i].Config.Endpoints; !slices.Equal(got, want) || (len(k.problems)+len(p.Problems) == 0) != c.want {
+			t.Errorf("%s: %q, with problems %v %v", short(c.endpoint), got, k.problems, p.Problems)
 		}
 	}
 }
@@ -389,13 +371,11 @@ func FuzzPath(f *testing.F) {
 		if d := cmp.Diff(milan(before), milan(p), cmp.Comparer(tunnel.Secret.Equal)); d != "" || len(milan(p)) != 2 {
 			t.Errorf("the peerings' tunnels: %s", d)
 		}
-		for _, peering := range k.input.Peerings {
-			for _, path := range peering.Paths {
-				for _, e := range path.Endpoints {
-					host, _, err := tunnel.SplitEndpoint(e)
-					if a, not := netip.ParseAddr(host); err != nil || not == nil && k.home(a) {
-						t.Errorf("the endpoint %q", e)
-					}
+		for _, made := range p.Tunnels {
+			for _, e := range made.Config.Endpoints {
+				host, _, err := tunnel.SplitEndpoint(e)
+				if a, not := netip.ParseAddr(host); err != nil || not == nil && p.Places.Refuse(a, isPath(made.Peering)) != "" {
+					t.Errorf("the endpoint %q", e)
 				}
 			}
 		}

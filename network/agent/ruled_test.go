@@ -100,3 +100,41 @@ func begun(t *testing.T, config *rest.Config, namespace string) (*cluster, chan 
 	}
 	return c, changed
 }
+
+// TestUnread holds that home's own pods of a namespace whose rules were never read are isolated, those of others
+// and of providers' tenants are not asked for, and that nobody is followed for it any more when they are.
+func TestUnread(t *testing.T) {
+	rules := v1alpha1.NetworkRules{
+		ObjectMeta: metav1.ObjectMeta{Namespace: atMilan, Name: v1alpha1.NetworkRulesName("shop", 0)},
+		Spec:       v1alpha1.NetworkRulesSpec{Namespace: "shop", Shards: 2, Guarded: []v1alpha1.NetworkDirection{v1alpha1.NetworkEgress}},
+	}
+	theirs := *rules.DeepCopy()
+	theirs.Namespace, theirs.Name, theirs.Spec.Namespace = atTurin, v1alpha1.NetworkRulesName("bank", 0), "bank"
+	facts := func(all ...v1alpha1.NetworkRules) facts {
+		f := ruled(all...)
+		f.inside = map[string][]corev1.Pod{
+			"shop": {podAt(labelled("shop", "back"), "a", "10.42.1.9"), podAt(labelled("shop", "away"), "milan", "10.81.3.4")}, "other": {podAt(labelled("other", "x"), "a", "10.42.1.10")},
+		}
+		return f
+	}
+	f := facts(rules, theirs)
+	if s := f.subjects(); !s[subject{pods: "shop"}] || s[subject{pods: "bank"}] || s[subject{pods: "other"}] {
+		t.Errorf("followed are %v", s)
+	}
+	k := input(f)
+	g := k.input.Peerings[0].Guard
+	if g == nil || !slices.Equal(g.HereIn, addrs("10.42.1.9")) || !slices.Equal(g.HereOut, addrs("10.42.1.9")) {
+		t.Errorf("isolated are %+v", g)
+	}
+	if !slices.ContainsFunc(k.problems, func(p plan.Problem) bool {
+		return strings.Contains(p.Text, "until then all pods of this namespace are isolated")
+	}) {
+		t.Errorf("said is %v", k.problems)
+	}
+	rules.Spec.Shards = 1
+	f = facts(rules)
+	g = input(f).input.Peerings[0].Guard
+	if s := f.subjects(); s[subject{pods: "shop"}] || g == nil || len(g.HereOut) > 0 {
+		t.Errorf("when the rules are there, followed are %v, and isolated %+v", s, g)
+	}
+}

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"reflect"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,8 +53,8 @@ type tunnels struct {
 	stances map[string]stance
 	// steady is how far direct paths can be relied upon.
 	steady map[string]steady
-	// ours says whether an address is one of this cluster; nil as long as that is not known.
-	ours func(netip.Addr) bool
+	// places are where no peer is called; nil as long as that is not known.
+	places *plan.Places
 	// left are the tunnels of an earlier process, as that had them.
 	left map[string]wanted
 }
@@ -290,7 +289,7 @@ func (t *tunnels) make(key string) (*running, error) {
 	delete(t.tuns, key)
 	t.mu.Unlock()
 	device, err := tunnel.New(tunnel.Options{
-		Namespace: space, Host: t.host, TUN: tun, Last: last, Userspace: t.userspace, Sharing: t.sharing, Resolve: t.resolver(key), Log: t.log.WithValues("peering", key),
+		Namespace: space, Host: t.host, TUN: tun, Last: last, Userspace: t.userspace, Sharing: t.sharing, Refuse: t.refuser(key), Log: t.log.WithValues("peering", key),
 	})
 	if err != nil {
 		err = errors.Join(err, space.Close())
@@ -301,34 +300,6 @@ func (t *tunnels) make(key string) (*running, error) {
 		return nil, err
 	}
 	return &running{space: space, device: device, tun: tun, held: tun}, nil
-}
-
-// avoid takes which addresses are this cluster's.
-func (t *tunnels) avoid(ours func(netip.Addr) bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.ours = ours
-}
-
-// resolver is who finds the addresses of names for a tunnel, nil for this process as ever.
-func (t *tunnels) resolver(key string) tunnel.Resolver {
-	if isPath(key) {
-		return t.resolve
-	}
-	return nil
-}
-
-// resolve finds the addresses of a name that a consumer says the other end of a path has, but for
-// those of this cluster.
-func (t *tunnels) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
-	t.mu.Lock()
-	ours := t.ours
-	t.mu.Unlock()
-	if ours == nil {
-		return nil, errors.New("it is not known yet which addresses are this cluster's")
-	}
-	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	return slices.DeleteFunc(found, ours), err
 }
 
 // keep has the TUN device held over the end of this process, if there is one.
@@ -473,7 +444,7 @@ func (t *tunnels) stats() map[string]tunnel.Stats {
 
 // reports says how the tunnels are, and remembers where their peers are.
 func (t *tunnels) reports() map[string]v1alpha1.TunnelReport {
-	stats := t.stats()
+	stats, wrong := t.stats(), t.unfollowed()
 	reports := map[string]v1alpha1.TunnelReport{}
 	for key, s := range stats {
 		if s.Endpoint.IsValid() && !s.Handshake.IsZero() {
@@ -487,7 +458,7 @@ func (t *tunnels) reports() map[string]v1alpha1.TunnelReport {
 		if r.prober != nil {
 			h = r.prober.Report()
 		}
-		reports[key] = reportOf(h, stats[key], r.config)
+		reports[key] = reportOf(h, stats[key], r.config, wrong[key])
 	}
 	for key, why := range t.wrong {
 		report := reports[key]

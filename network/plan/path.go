@@ -43,7 +43,7 @@ func (c *claimed) take(object, key string, port uint16) (why, whose string) {
 
 // readPaths finds what of the paths can be. Peerings are in order of age: all of them go before paths,
 // and of paths those of the older peering, whose consumers choose their names.
-func (b *build) readPaths(views []claim) {
+func (b *build) readPaths() {
 	taken := &claimed{keys: map[string]int{}, veths: map[string]string{}, tunnels: map[string]string{}, ports: map[uint16]string{}}
 	for _, p := range b.peerings {
 		taken.keys[p.Key]++
@@ -66,7 +66,7 @@ func (b *build) readPaths(views []claim) {
 			said = said[:maxPaths]
 		}
 		for _, path := range said {
-			if w := b.readPath(p, path, taken, views); w != nil {
+			if w := b.readPath(p, path, taken); w != nil {
 				p.paths = append(p.paths, w)
 			}
 		}
@@ -74,7 +74,7 @@ func (b *build) readPaths(views []claim) {
 }
 
 // readPath returns a path as it can be, nil if it cannot.
-func (b *build) readPath(p *peer, path Path, taken *claimed, views []claim) *direct {
+func (b *build) readPath(p *peer, path Path, taken *claimed) *direct {
 	object := pathObject(path.Key)
 	switch {
 	case path.Key == "":
@@ -98,13 +98,7 @@ func (b *build) readPath(p *peer, path Path, taken *claimed, views []claim) *dir
 		b.wrong(object, "%s is that of %s, and it is not made", why, whose)
 		return nil
 	}
-	w.Endpoints = slices.DeleteFunc(b.readEndpoints(object, path.Endpoints, views), func(e string) bool {
-		why := b.ours(e)
-		if why != "" {
-			b.wrong(object, "its peer's endpoint %s is %s", e, why)
-		}
-		return why != ""
-	})
+	w.Endpoints = b.readEndpoints(object, path.Endpoints, true)
 	w.Here, w.There = b.readLimits(p, path.Here), b.readLimits(p, slices.DeleteFunc(slices.Clone(path.There), func(a netip.Addr) bool { return !w.leadsTo(a) }))
 	return w
 }
@@ -152,28 +146,6 @@ func (b *build) readLeadsTo(p *peer, w *direct) (views []ipam.View) {
 		}
 	}
 	return views
-}
-
-// ours says what of this cluster an endpoint is, "" if nothing: the consumer names them, and shall have nobody here
-// called.
-func (b *build) ours(endpoint string) string {
-	host, _, err := tunnel.SplitEndpoint(endpoint)
-	if err != nil {
-		return ""
-	}
-	a, err := netip.ParseAddr(host)
-	a = a.Unmap()
-	switch {
-	case err != nil:
-		return ""
-	case contains(b.pods, a):
-		return "the address of a pod here"
-	case contains(b.externalRanges, a):
-		return "an external address of this cluster"
-	case slices.ContainsFunc(b.nodes, func(m *member) bool { return slices.Contains(m.Addresses, a) }):
-		return "the address of a node here"
-	}
-	return ""
 }
 
 func (w *direct) reals() (reals []netip.Prefix) {

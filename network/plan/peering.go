@@ -62,12 +62,12 @@ func (b *build) readExternal(ranges []netip.Prefix) {
 }
 
 // readPeerings finds what of the peerings can be.
-func (b *build) readPeerings(peerings []Peering) {
+func (b *build) readPeerings(in Input) {
 	named := map[string]int{}
-	for _, p := range peerings {
+	for _, p := range in.Peerings {
 		named[p.Key]++
 	}
-	for _, p := range peerings {
+	for _, p := range in.Peerings {
 		switch {
 		case p.Key == "":
 			b.wrong("peerings", "one has no key")
@@ -98,12 +98,13 @@ func (b *build) readPeerings(peerings []Peering) {
 		}
 	}
 	slices.SortFunc(views, claim.compare)
-	b.readPaths(views)
+	b.places = b.placesOf(in, views)
+	b.readPaths()
 	slices.SortFunc(b.peerings, func(a, b *peer) int { return cmp.Compare(a.Key, b.Key) })
 	for _, p := range b.peerings {
 		b.readTransit(p)
 		b.readParties(p)
-		b.readTunnel(p, views)
+		b.readTunnel(p)
 		b.readReach(p)
 	}
 }
@@ -217,16 +218,17 @@ func (b *build) readTransit(p *peer) {
 }
 
 // readTunnel finds whether a tunnel can be, and where its peer may be: not at an address
-// that a view covers, whose packets would go into a tunnel themselves.
-func (b *build) readTunnel(p *peer, views []claim) {
+// that a view covers, whose packets would go into a tunnel themselves, nor where this cluster is.
+func (b *build) readTunnel(p *peer) {
 	if p.Peer.IsZero() {
 		p.tunnel = false
 		b.wrong(peeringObject(p.Key), "the peer has published no key yet")
 	}
-	p.Endpoints = b.readEndpoints(peeringObject(p.Key), p.Endpoints, views)
+	p.Endpoints = b.readEndpoints(peeringObject(p.Key), p.Endpoints, false)
 }
 
-func (b *build) readEndpoints(object string, endpoints []string, views []claim) []string {
+// readEndpoints leaves out what is none. Where names lead is looked at when that is known, by the same places.
+func (b *build) readEndpoints(object string, endpoints []string, path bool) []string {
 	return slices.DeleteFunc(slices.Clone(endpoints), func(e string) bool {
 		host, _, err := tunnel.SplitEndpoint(e)
 		if err != nil {
@@ -234,15 +236,14 @@ func (b *build) readEndpoints(object string, endpoints []string, views []claim) 
 			return true
 		}
 		a, err := netip.ParseAddr(host)
-		if err == nil && unusable(a.Unmap()) != "" {
-			b.wrong(object, "its peer's endpoint %s %s", e, unusable(a.Unmap()))
-			return true
+		if err != nil {
+			return false
 		}
-		if err == nil && held(views, a.Unmap()) {
-			b.wrong(object, "its peer's endpoint %s is an address of a view, and would be sought in a tunnel: reserve it", e)
-			return true
+		why := b.places.Refuse(a, path)
+		if why != "" {
+			b.wrong(object, "its peer's endpoint %s %s", e, why)
 		}
-		return false
+		return why != ""
 	})
 }
 

@@ -74,6 +74,8 @@ type Input struct {
 	// addresses, at most one of each family.
 	Pods, External []netip.Prefix
 	Peerings       []Peering
+	// AtNodes are addresses of nodes beside those that Nodes have.
+	AtNodes []netip.Addr
 }
 
 // Node is a node of this cluster.
@@ -199,6 +201,8 @@ type Plan struct {
 	// Gateways says of each peering which node is its gateway, "" if none is; its paths have theirs
 	// there too.
 	Gateways map[string]string
+	// Places are where no peer is called, also where a name leads there.
+	Places *Places
 	// Problems are what was left out or cannot be, in order.
 	Problems []Problem
 }
@@ -271,7 +275,7 @@ func Compute(in Input) Plan {
 			}
 		}
 	}
-	p.Problems = b.problems
+	p.Places, p.Problems = b.places, b.problems
 	slices.SortFunc(p.Problems, func(a, b Problem) int { return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Text, b.Text)) })
 	p.Problems = slices.Compact(p.Problems)
 	return p
@@ -293,13 +297,14 @@ type build struct {
 	// mapped are what of these stands for what owners map.
 	mapped   []netip.Prefix
 	peerings []*peer
+	places   *Places
 }
 
 func (b *build) prepare(in Input) {
 	b.readNodes(in)
 	b.pods = b.readPods(in.Pods)
 	b.readExternal(in.External)
-	b.readPeerings(in.Peerings)
+	b.readPeerings(in)
 }
 
 // route leads to a view by its gateway. Where none is it leads nowhere: what is for a peer

@@ -64,9 +64,18 @@ func settle(claims []claim) (kept []claim, clashes []clash) {
 }
 
 // held reports whether one of some claims, sorted and disjoint, holds an address.
-func held(claims []claim, a netip.Addr) bool {
+func held(claims []claim, a netip.Addr) bool { return holding(claims, a) >= 0 }
+
+// holding is which one of such claims holds an address, -1 if none does.
+func holding(claims []claim, a netip.Addr) int {
 	after, exact := slices.BinarySearchFunc(claims, a, func(c claim, a netip.Addr) int { return c.prefix.Addr().Compare(a) })
-	return exact || after > 0 && claims[after-1].prefix.Contains(a)
+	switch {
+	case exact:
+		return after
+	case after > 0 && claims[after-1].prefix.Contains(a):
+		return after - 1
+	}
+	return -1
 }
 
 func contains(prefixes []netip.Prefix, a netip.Addr) bool {

@@ -109,9 +109,9 @@ func texts(all []netip.Addr) (out []string) {
 
 // Shards spreads rules over as few objects as hold them, none if there are no rules. Which one a
 // pod is in follows from its UID, so that it stays there while as many shards do. As many as
-// there are now stay unless they are too few, or four times too many. Pods that fit nowhere are
-// left out and said: guarded ones are isolated then, as nothing at all is said of them, and others
-// are no peers.
+// there are now stay unless they are too few, or four times too many. What fits nowhere is left out
+// and said. Peers are none then. Guarded pods are isolated: as nothing at all is said of them, or, of those that
+// gateways know by addresses alone, as nothing else is said of them, for which there is room before all rules.
 func (c Compiled) Shards(namespace string, now int) (specs []v1alpha1.NetworkRulesSpec, problems []string) {
 	if len(c.Guarded) == 0 {
 		return nil, c.Problems
@@ -127,18 +127,47 @@ func (c Compiled) Shards(namespace string, now int) (specs []v1alpha1.NetworkRul
 	specs = make([]v1alpha1.NetworkRulesSpec, count)
 	sizes := make([]int, count)
 	left, mentions := map[string]bool{}, 0
-	for _, m := range c.Pods {
-		i := shardOf(m.Key, count)
-		if left[m.Key] || len(specs[i].Pods) >= v1alpha1.MaxNetworkPods || sizes[i]+m.Pod.Size() > v1alpha1.MaxNetworkRulesSize || mentions+m.Pod.Mentions() > v1alpha1.MaxNetworkMentions {
-			left[m.Key] = true
-			continue
+	// put says as much of a pod as another one, or what is at a place already, if there is room.
+	put := func(key string, pod v1alpha1.NetworkRulesPod, at int) int {
+		i := shardOf(key, count)
+		var had v1alpha1.NetworkRulesPod
+		more, size, said := 1, pod.Size(), pod.Mentions()
+		if at >= 0 {
+			had = specs[i].Pods[at]
+			more, size, said = 0, size-had.Size(), said-had.Mentions()
 		}
-		mentions += m.Pod.Mentions()
-		sizes[i] += m.Pod.Size()
-		specs[i].Pods = append(specs[i].Pods, m.Pod)
+		if len(specs[i].Pods)+more > v1alpha1.MaxNetworkPods || sizes[i]+size > v1alpha1.MaxNetworkRulesSize || mentions+said > v1alpha1.MaxNetworkMentions {
+			return -1
+		}
+		mentions += said
+		sizes[i] += size
+		if at < 0 {
+			specs[i].Pods = append(specs[i].Pods, pod)
+			return len(specs[i].Pods) - 1
+		}
+		specs[i].Pods[at] = pod
+		return at
+	}
+	bare, loose := make([]int, len(c.Pods)), 0
+	for n, m := range c.Pods {
+		if bare[n] = -1; !m.Peer && m.Pod.UID == "" {
+			if bare[n] = put(m.Key, v1alpha1.NetworkRulesPod{Addresses: m.Pod.Addresses, Isolated: m.Pod.Isolated}, -1); bare[n] < 0 {
+				left[m.Key] = true
+				loose++
+			}
+		}
+	}
+	for n, m := range c.Pods {
+		if left[m.Key] || put(m.Key, m.Pod, bare[n]) < 0 {
+			left[m.Key] = true
+		}
 	}
 	if len(left) > 0 {
-		problems = append(problems, fmt.Sprintf("the NetworkPolicies of namespace %s are about more pods than can be told: %d of them reach nobody through the tunnel; select fewer peers, or allow them by ipBlock", namespace, len(left)))
+		problem := fmt.Sprintf("the NetworkPolicies of namespace %s are about more pods than can be told: %d of them reach nobody through the tunnel", namespace, len(left))
+		if loose > 0 {
+			problem += fmt.Sprintf(", but for %d that gateways do not know at all, which are guarded by their own network plugin alone", loose)
+		}
+		problems = append(problems, problem+"; select fewer peers, or allow them by ipBlock")
 	}
 	revision := c.revision(count)
 	for i := range specs {

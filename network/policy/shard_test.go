@@ -142,6 +142,56 @@ func TestShardsAreTaken(t *testing.T) {
 	}
 }
 
+// TestBeyond holds that pods which gateways know by their addresses alone are isolated where there is no room for
+// what is allowed to them, that those before them have all of theirs, and that it is said how many are not known
+// at all.
+func TestBeyond(t *testing.T) {
+	both := []v1alpha1.NetworkDirection{v1alpha1.NetworkEgress, v1alpha1.NetworkIngress}
+	world := func(pods int) Compiled {
+		c := Compiled{Guarded: both, Rules: make([]v1alpha1.NetworkRule, 20)}
+		for i := range pods {
+			p := v1alpha1.NetworkRulesPod{Addresses: []string{fmt.Sprintf("10.42.%d.%d", i/250, i%250)}, Isolated: both, Selected: make([]int32, 20)}
+			c.Pods = append(c.Pods, Member{Key: fmt.Sprint(i), Pod: p})
+		}
+		for i := range pods {
+			p := v1alpha1.NetworkRulesPod{Addresses: c.Pods[i].Pod.Addresses, PeerOf: []int32{1}}
+			c.Pods = append(c.Pods, Member{Key: fmt.Sprint(i), Pod: p, Peer: true})
+		}
+		return c
+	}
+	for _, c := range []struct {
+		pods, loose int
+	}{{5000, 0}, {9000, 1000}} {
+		compiled := world(c.pods)
+		specs, problems := compiled.Shards("shop", 1)
+		isolated, allowed, peers := map[string]bool{}, 0, 0
+		for i := range specs {
+			if size := specs[i].Size() - 20*300; len(specs[i].Pods) > v1alpha1.MaxNetworkPods || size > v1alpha1.MaxNetworkRulesSize {
+				t.Errorf("shard %d has %d pods in %d bytes", i, len(specs[i].Pods), size)
+			}
+			for _, p := range specs[i].Pods {
+				if p.PeerOf != nil {
+					peers++
+					continue
+				}
+				isolated[p.Addresses[0]] = len(p.Isolated) == 2
+				if len(p.Selected) > 0 {
+					allowed++
+				}
+			}
+		}
+		if missing := c.pods - len(isolated); missing < c.loose || c.loose == 0 && missing > 0 {
+			t.Errorf("%d of %d pods are not isolated", missing, c.pods)
+		}
+		if allowed < 2000 || peers > allowed {
+			t.Errorf("of %d pods %d have what is allowed to them, and %d are peers", c.pods, allowed, peers)
+		}
+		if len(problems) != 1 || strings.Contains(problems[0], "do not know at all") != (c.loose > 0) {
+			t.Errorf("of %d pods it is said: %q", c.pods, problems)
+		}
+	}
+}
+
 // TestFar holds that guarded pods of both ends come before all peers, that one of which nothing could
 // be said is no peer either, and that nobody is told of at this end where no rule is about the other.
 func TestFar(t *testing.T) {

@@ -192,24 +192,34 @@ func TestResolve(t *testing.T) {
 		if host == "b.example.org" {
 			return nil, &net.DNSError{Err: "down", Name: host}
 		}
-		// What is nowhere else is not called, whatever a peer's name says.
+		// What is refused is not called, whatever a peer's name says.
 		many := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("169.254.169.254"), netip.MustParseAddr("::ffff:127.0.0.1"), netip.MustParseAddr("fe80::1"), netip.IPv4Unspecified()}
 		for i := range byte(9) {
 			many = append(many, netip.AddrFrom4([4]byte{203, 0, 113, i}))
 		}
 		return many, nil
 	}
+	refuse := func(a netip.Addr) string {
+		if a.Is4() && a.As4()[0] == 203 {
+			return ""
+		}
+		return "is here"
+	}
+	tried := func(all []target) []netip.AddrPort {
+		found, _ := candidates(all, refuse)
+		return found
+	}
 	first, failures := resolve(t.Context(), ask, known)
 	if len(failures) != 1 || failures["b.example.org"] == nil {
 		t.Errorf("failures are %v", failures)
 	}
-	if got := candidates(first); len(got) != perName+1 || got[0].String() != "203.0.113.0:1" || got[perName].String() != "198.18.0.1:2" {
+	if got := tried(first); len(got) != perName+1 || got[0].String() != "203.0.113.0:1" || got[perName].String() != "198.18.0.1:2" {
 		t.Errorf("candidates are %v", got)
 	}
 	// A name that stops being answered keeps what it had, also when the list changes.
 	down := func(context.Context, string) ([]netip.Addr, error) { return nil, errors.New("down") }
 	second, _ := resolve(t.Context(), down, targets([]string{"a.example.org:7"}, first))
-	if got := candidates(second); len(got) != perName || got[0].String() != "203.0.113.0:7" {
+	if got := tried(second); len(got) != perName || got[0].String() != "203.0.113.0:7" {
 		t.Errorf("after a failure candidates are %v", got)
 	}
 }

@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -11,8 +12,9 @@ import (
 const (
 	// resolveWithin is how long all names together may take.
 	resolveWithin = 5 * time.Second
-	// perName is how many addresses of one name are tried.
-	perName = 4
+	// perName is how many addresses of one name are tried, and perAnswer how many are looked at.
+	perName   = 4
+	perAnswer = 64
 )
 
 // Resolver finds the addresses of a name.
@@ -70,12 +72,9 @@ func resolve(ctx context.Context, ask Resolver, all []target) (answered []target
 				failures[answered[i].host] = err
 				return
 			}
+			found = slices.Clone(found[:min(len(found), perAnswer)])
 			for j := range found {
 				found[j] = found[j].Unmap()
-			}
-			found = slices.DeleteFunc(found, func(a netip.Addr) bool { return !elsewhere(a) })
-			if len(found) > perName {
-				found = found[:perName]
 			}
 			answered[i].addresses = found
 		})
@@ -84,21 +83,84 @@ func resolve(ctx context.Context, ask Resolver, all []target) (answered []target
 	return answered, failures
 }
 
-// candidates are all addresses in the order of the endpoints, each once.
-func candidates(all []target) []netip.AddrPort {
-	var found []netip.AddrPort
+// refusal is an address that a name leads to, and why it is not called.
+type refusal struct {
+	endpoint string
+	at       netip.Addr
+	why      string
+}
+
+// candidates are all addresses in the order of the endpoints, each once, but for those that names lead to and
+// that are refused: a name is the peer's to fill, who must not have us call what is here. What is written as an
+// address was looked at before.
+func candidates(all []target, refuse func(netip.Addr) string) (found []netip.AddrPort, refused []refusal) {
 	for _, t := range all {
+		tried := 0
 		for _, a := range t.addresses {
+			if t.named {
+				if why := refuse(a); why != "" {
+					refused = append(refused, refusal{t.text, a, why})
+					continue
+				}
+				if tried++; tried > perName {
+					break
+				}
+			}
 			if c := netip.AddrPortFrom(a, t.port); !slices.Contains(found, c) {
 				found = append(found, c)
 			}
 		}
 	}
-	return found
+	return found, refused
 }
 
-// elsewhere holds for addresses that can be a peer's. A name is the peer's to fill, who must not
-// have us call what is here.
-func elsewhere(a netip.Addr) bool {
-	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && !a.IsLinkLocalUnicast()
+// sift finds out anew who may be called. The caller holds the lock.
+func (d *Device) sift() {
+	found, refused := candidates(d.targets, d.options.Refuse)
+	d.problems = nil
+	for _, t := range d.targets {
+		if t.named && d.failed[t.host] != nil { // the log has said why
+			d.problems = append(d.problems, fmt.Sprintf("its peer's endpoint %s cannot be resolved", t.text))
+		}
+	}
+	last := ""
+	for _, r := range refused {
+		if r.endpoint != last { // one of its addresses says enough
+			d.problems = append(d.problems, fmt.Sprintf("its peer's endpoint %s leads to %s, which %s", r.endpoint, r.at, r.why))
+		}
+		last = r.endpoint
+		is := func(c netip.AddrPort) bool { return c.Addr() == r.at }
+		if slices.ContainsFunc(found, is) {
+			continue
+		}
+		d.leave = d.leave || is(d.place) && slices.ContainsFunc(d.state.Candidates, is)
+		if is(d.state.Learnt) {
+			d.state.Learnt = netip.AddrPort{}
+		}
+	}
+	d.state.Candidates = found
+}
+
+// forsake has the engine forget where the peer is, which would go on to send there by itself. The caller holds
+// the lock.
+func (d *Device) forsake() error {
+	silent := d.config
+	silent.Passive = true
+	if err := d.engine.set(silent); err != nil {
+		return fmt.Errorf("leaving %s: %w", d.place, err)
+	}
+	d.state.Handshake, d.state.Heard, d.state.Tried = time.Time{}, time.Time{}, time.Time{}
+	d.leave = false
+	return d.engine.set(d.config)
+}
+
+// Reconsider has Refuse asked again, for whoever knows that it says something else.
+func (d *Device) Reconsider() { d.poke() }
+
+// Problems says what is wrong with endpoints that are names: those that are not resolved, and those that lead
+// where nobody is called.
+func (d *Device) Problems() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.problems)
 }

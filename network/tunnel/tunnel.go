@@ -42,6 +42,9 @@ type Options struct {
 	Sharing *Sharing
 	// Resolve finds addresses of names; nil is as this process does it.
 	Resolve Resolver
+	// Refuse says why an address that a name leads to is not called, "" if it may be. It is asked whenever somebody
+	// is to be called, and may say something else each time; nil refuses none.
+	Refuse func(netip.Addr) (why string)
 	// Log tells of names that cannot be resolved, and on its second level what
 	// WireGuard itself says.
 	Log logr.Logger
@@ -107,7 +110,11 @@ type Device struct {
 	targets   []target
 	resolving bool
 	closed    bool
-	failed    map[string]bool // names that could not be resolved and were told of
+	failed    map[string]error // why names have no addresses
+	problems  []string
+	// place is where the engine has the peer, and leave says that it may not be called there any more.
+	place netip.AddrPort
+	leave bool
 }
 
 // New makes a device that does nothing until Set. Close ends it.
@@ -120,6 +127,9 @@ func New(o Options) (*Device, error) {
 			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 		}
 	}
+	if o.Refuse == nil {
+		o.Refuse = func(netip.Addr) string { return "" }
+	}
 	e, err := newEngine(o)
 	if err != nil {
 		return nil, err
@@ -127,7 +137,7 @@ func New(o Options) (*Device, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &Device{
 		options: o, engine: e, cancel: cancel,
-		ended: make(chan struct{}), wake: make(chan struct{}, 1), failed: map[string]bool{},
+		ended: make(chan struct{}), wake: make(chan struct{}, 1), failed: map[string]error{},
 	}
 	d.state = state{Width: e.width(), Learnt: o.Last}
 	go d.run(ctx)
@@ -179,7 +189,8 @@ func (d *Device) Set(config Config) error {
 		return nil
 	}
 	d.targets = targets(config.Endpoints, d.targets)
-	d.state.Candidates, d.state.Named, d.state.Turn = candidates(d.targets), false, 0
+	d.state.Named, d.state.Turn = false, 0
+	d.sift()
 	for _, t := range d.targets {
 		d.state.Named = d.state.Named || t.named
 	}
@@ -302,6 +313,12 @@ func (d *Device) step(ctx context.Context, asking *sync.WaitGroup) time.Duration
 	if err := d.look(now); err != nil {
 		d.options.Log.V(1).Info("a tunnel cannot be read", "tunnel", d.config.Name, "error", err.Error())
 	}
+	d.sift()
+	if d.leave {
+		if err := d.forsake(); err != nil {
+			d.options.Log.V(1).Info("a peer cannot be left", "tunnel", d.config.Name, "error", err.Error())
+		}
+	}
 	d.engine.expect(d.state.ring())
 	if d.config.Passive {
 		return idle
@@ -335,7 +352,7 @@ func (d *Device) look(now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("reading tunnel %s: %w", d.config.Name, err)
 	}
-	d.state = observed(d.state, seen, now)
+	d.state, d.place = observed(d.state, seen, now), seen.Endpoint
 	return nil
 }
 
@@ -346,23 +363,22 @@ func (d *Device) ask(ctx context.Context, wanted []target) {
 	defer d.mu.Unlock()
 	d.resolving = false
 	d.state.Resolved = time.Now()
-	failed := map[string]bool{} // of those that are wanted alone: a peer may name others time and again
 	for host, err := range failures {
-		if !d.failed[host] && ctx.Err() == nil {
+		if d.failed[host] == nil && ctx.Err() == nil {
 			d.options.Log.Info("an endpoint's name cannot be resolved", "tunnel", d.config.Name, "host", host, "error", err.Error())
 		}
 	}
+	failed := map[string]error{} // of those that are wanted alone: a peer may name others time and again
 	for _, t := range answered {
-		failed[t.host] = failures[t.host] != nil
+		failed[t.host] = failures[t.host]
 	}
 	d.failed = failed
 	// Endpoints may have changed meanwhile: take addresses by name.
 	d.targets = targets(d.config.Endpoints, answered)
-	d.state.Candidates = candidates(d.targets)
 	for _, t := range d.targets {
 		if _, asked := d.failed[t.host]; t.named && !asked {
 			d.state.Resolved = time.Time{}
 		}
 	}
-	d.poke()
+	d.poke() // which sifts
 }
