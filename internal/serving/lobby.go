@@ -14,7 +14,7 @@ import (
 // Receive gives a server a lobby, and returns the listener to run it on: with room for so
 // many connections, and for fewer from one address. Who waits without delivering a request
 // makes room for others, the address that holds most first: neither silence nor one
-// address keeps anybody else out.
+// address keeps anybody else out. What the server does with connections already it goes on doing.
 func Receive(web *http.Server, l net.Listener, most, perAddress int) net.Listener {
 	handler := web.Handler
 	web.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -27,10 +27,17 @@ func Receive(web *http.Server, l net.Listener, most, perAddress int) net.Listene
 		}
 		handler.ServeHTTP(w, r)
 	})
+	inContext, toldState := web.ConnContext, web.ConnState
 	web.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		if inContext != nil {
+			ctx = inContext(ctx, c)
+		}
 		return context.WithValue(ctx, guestKey{}, guestOf(c))
 	}
 	web.ConnState = func(c net.Conn, state http.ConnState) {
+		if toldState != nil {
+			toldState(c, state)
+		}
 		if g := guestOf(c); g != nil && state == http.StateIdle {
 			g.rests()
 		}
