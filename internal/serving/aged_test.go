@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/pelago-dev/pelago/internal/lobby"
 )
 
 // TestAged counts the connections that a client needs for three requests of a server with a lobby, as ours have one.
@@ -35,7 +37,7 @@ func TestAged(t *testing.T) {
 					begun.Add(1)
 				}
 			}
-			server.Listener = Receive(server.Config, server.Listener, maxConnections, maxPerAddress)
+			server.Listener = lobby.New(maxConnections, maxPerAddress).Receive(server.Config, server.Listener)
 			server.StartTLS()
 			defer server.Close()
 			for range 3 {

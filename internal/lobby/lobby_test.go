@@ -1,4 +1,4 @@
-package serving
+package lobby
 
 import (
 	"bufio"
@@ -12,7 +12,7 @@ import (
 
 func TestLobby(t *testing.T) {
 	t.Parallel()
-	l := newLobby(nil, 4, 2)
+	l := New(4, 2)
 	guests := map[string]*guest{}
 	for _, step := range []struct {
 		name, address string
@@ -55,6 +55,7 @@ func TestLobby(t *testing.T) {
 func TestReceive(t *testing.T) {
 	t.Parallel()
 	const most, perAddress = 8, 4
+	const idleTimeout = 2 * time.Minute
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -66,8 +67,8 @@ func TestReceive(t *testing.T) {
 			<-goOn
 		}
 	})}
-	lobby := Receive(web, listener, most, perAddress)
-	go func() { _ = web.Serve(lobby) }()
+	door := New(most, perAddress).Receive(web, listener)
+	go func() { _ = web.Serve(door) }()
 	t.Cleanup(func() { _ = web.Close() })
 	call := func(host byte) net.Conn {
 		t.Helper()
