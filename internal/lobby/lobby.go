@@ -6,7 +6,6 @@ package lobby
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -72,7 +71,7 @@ func (d *door) Accept() (net.Conn, error) {
 	for {
 		c, err := d.Listener.Accept()
 		if err != nil {
-			return nil, fmt.Errorf("accepting a connection: %w", err)
+			return nil, err // as it is: by its type the server knows what passes
 		}
 		g := &guest{Conn: c, lobby: d.lobby, address: hostOf(c.RemoteAddr())}
 		out, in := d.lobby.admit(g)

@@ -3,9 +3,12 @@ package lobby
 import (
 	"bufio"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -116,5 +119,48 @@ func TestReceive(t *testing.T) {
 	close(goOn)
 	if err := answered(long); err != nil {
 		t.Errorf("who was being answered was sent out: %v", err)
+	}
+}
+
+// flaky is a listener that fails once, in a way that passes.
+type flaky struct {
+	net.Listener
+	failed bool
+}
+
+func (f *flaky) Accept() (net.Conn, error) {
+	if !f.failed {
+		f.failed = true
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: syscall.EMFILE}
+	}
+	return f.Listener.Accept()
+}
+
+// TestPassingErrors holds that a server goes on where it could not accept a connection for the moment.
+func TestPassingErrors(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := &http.Server{Handler: http.NotFoundHandler(), ErrorLog: log.New(io.Discard, "", 0)}
+	ended := make(chan error, 1)
+	go func() { ended <- web.Serve(New(4, 4).Receive(web, &flaky{Listener: listener})) }()
+	defer web.Close()
+	answered := make(chan error, 1)
+	go func() {
+		response, err := http.Get("http://" + listener.Addr().String())
+		if err == nil {
+			err = response.Body.Close()
+		}
+		answered <- err
+	}()
+	select {
+	case err := <-ended:
+		t.Fatalf("it has ended: %v", err)
+	case err := <-answered:
+		if err != nil {
+			t.Error(err)
+		}
 	}
 }
