@@ -14,8 +14,8 @@ import (
 )
 
 // Lobby is where the connections of a server are, or of several together. Who waits without
-// delivering a request makes room for others, the address that holds most first. It is safe
-// for concurrent use.
+// delivering a request makes room for others, the address that has most who wait first. It
+// is safe for concurrent use.
 type Lobby struct {
 	most, perAddress int
 
@@ -55,6 +55,8 @@ func (l *Lobby) Receive(web *http.Server, listener net.Listener) net.Listener {
 		}
 		if g := guestOf(c); g != nil && state == http.StateIdle {
 			g.rests()
+		} else if g != nil && state == http.StateHijacked {
+			g.delivers() // whatever it has announced: it was good enough to become another protocol
 		}
 	}
 	return &door{Listener: listener, lobby: l}
@@ -97,15 +99,20 @@ type guest struct {
 func (l *Lobby) admit(g *guest) (out *guest, in bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	of := map[string]int{}
-	for _, other := range l.guests {
-		of[other.address]++
+	of, waiting := 0, map[string]int{}
+	for _, o := range l.guests {
+		if o.address == g.address {
+			of++
+		}
+		if !o.delivered {
+			waiting[o.address]++
+		}
 	}
-	if crowded := of[g.address] >= l.perAddress; crowded || len(l.guests) >= l.most {
+	if crowded := of >= l.perAddress; crowded || len(l.guests) >= l.most {
 		leaves := -1
 		for i, o := range l.guests {
-			may := !o.delivered && (o.address == g.address || !crowded && of[o.address] > of[g.address])
-			if may && (leaves < 0 || of[o.address] > of[l.guests[leaves].address]) {
+			may := !o.delivered && (o.address == g.address || !crowded && waiting[o.address] > waiting[g.address])
+			if may && (leaves < 0 || waiting[o.address] > waiting[l.guests[leaves].address]) {
 				leaves = i
 			}
 		}

@@ -30,8 +30,8 @@ func TestLobby(t *testing.T) {
 		{"a3", "a", true, "", "a1", true, "the oldest of the address makes room"},
 		{"b1", "b", false, "", "", true, "there is room"},
 		{"c1", "c", true, "", "", true, "there is room"},
-		{"d1", "d", true, "", "a2", true, "a silent one of the address that holds most makes room"},
-		{"b2", "b", true, "", "b1", true, "one of its own makes room, as nobody holds more"},
+		{"d1", "d", true, "", "a2", true, "the oldest silent one makes room"},
+		{"b2", "b", true, "", "b1", true, "one of its own makes room, as nobody else is silent"},
 		{"e1", "e", false, "", "", false, "nobody is silent"},
 		{"e2", "e", true, "c1", "c1", true, "one that has its answer makes room"},
 		{"f1", "f", true, "", "", false, "nobody is silent"},
@@ -50,6 +50,24 @@ func TestLobby(t *testing.T) {
 	guests["a3"].rests()
 	if last := l.guests[len(l.guests)-1]; last != guests["a3"] {
 		t.Errorf("the last to go is %s, not the one that rests for the shortest", last.address)
+	}
+}
+
+// TestLobbyCountsWaiting holds that an address from which much is being answered is not the first to lose who has
+// just come.
+func TestLobbyCountsWaiting(t *testing.T) {
+	t.Parallel()
+	l := New(7, 4)
+	for _, g := range []struct {
+		address   string
+		delivered bool
+	}{{"busy", true}, {"busy", true}, {"busy", true}, {"busy", false}, {"silent", false}, {"silent", false}, {"silent", false}} {
+		l.admit(&guest{lobby: l, address: g.address, delivered: g.delivered})
+	}
+	for _, address := range []string{"other", "silent", "another"} {
+		if out, in := l.admit(&guest{lobby: l, address: address}); !in || out.address != "silent" {
+			t.Errorf("for %s went %+v", address, out)
+		}
 	}
 }
 
@@ -119,6 +137,55 @@ func TestReceive(t *testing.T) {
 	close(goOn)
 	if err := answered(long); err != nil {
 		t.Errorf("who was being answered was sent out: %v", err)
+	}
+}
+
+// TestTakenOver holds that a connection that has become another protocol is sent out for nobody, also if its
+// request announced a body.
+func TestTakenOver(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := make(chan net.Conn, 1)
+	web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/take" {
+			c, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+			}
+			taken <- c
+		}
+	})}
+	go func() { _ = web.Serve(New(2, 2).Receive(web, listener)) }()
+	defer web.Close()
+	ask := func(text string) net.Conn {
+		t.Helper()
+		c, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		if _, err := io.WriteString(c, text); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	held := ask("POST /take HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n")
+	there := <-taken
+	defer there.Close()
+	for range 4 {
+		ask("")
+	}
+	if text, err := bufio.NewReader(ask("GET / HTTP/1.1\r\nHost: x\r\n\r\n")).ReadString('\n'); err != nil {
+		t.Fatalf("answered %q: %v", text, err)
+	}
+	if _, err := io.WriteString(there, "more\n"); err != nil {
+		t.Fatalf("it was sent out: %v", err)
+	}
+	if text, err := bufio.NewReader(held).ReadString('\n'); err != nil || text != "more\n" {
+		t.Errorf("it was sent out: %q, %v", text, err)
 	}
 }
 
