@@ -50,13 +50,13 @@ func (l *Lobby) Receive(web *http.Server, listener net.Listener) net.Listener {
 		return context.WithValue(ctx, guestKey{}, guestOf(c))
 	}
 	web.ConnState = func(c net.Conn, state http.ConnState) {
-		if toldState != nil {
-			toldState(c, state)
-		}
 		if g := guestOf(c); g != nil && state == http.StateIdle {
 			g.rests()
 		} else if g != nil && state == http.StateHijacked {
 			g.delivers() // whatever it has announced: it was good enough to become another protocol
+		}
+		if toldState != nil {
+			toldState(c, state)
 		}
 	}
 	return &door{Listener: listener, lobby: l}

@@ -88,6 +88,12 @@ func TestReceive(t *testing.T) {
 			<-goOn
 		}
 	})}
+	rested := make(chan struct{}, 4*most)
+	web.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateIdle {
+			rested <- struct{}{}
+		}
+	}
 	door := New(most, perAddress).Receive(web, listener)
 	go func() { _ = web.Serve(door) }()
 	t.Cleanup(func() { _ = web.Close() })
@@ -127,6 +133,7 @@ func TestReceive(t *testing.T) {
 			if err := answered(c); err != nil {
 				t.Fatalf("the address 127.0.2.%d has no answer: %v", host, err)
 			}
+			<-rested // who has read the answer is ahead of the server
 		}
 	}
 	other := call(9)
