@@ -29,6 +29,7 @@ import (
 // What is remembered, and how many questions are open at the API server.
 const (
 	allowedFor     = time.Minute
+	heldFor        = 2 * time.Minute // what was allowed, while nobody can say whether it still is
 	refusedFor     = 10 * time.Second
 	remembered     = 256
 	questions      = 4
@@ -54,10 +55,12 @@ type Options struct {
 	Clock clock.PassiveClock
 	// Logger is told of questions that the API server did not answer.
 	Logger logr.Logger
-	// Remembered is how many answers are kept; 256 if zero.
+	// Remembered is how many answers are kept of those who may, and as many of others; 256
+	// if zero.
 	Remembered int
-	// Questions is how many may be open at the API server for callers with a token, and
-	// as many for those with a certificate; 4 if zero.
+	// Questions is how many may be open at the API server for callers with a token that
+	// nobody knows, and as many for those with a certificate or a token that was good;
+	// 4 if zero.
 	Questions int
 }
 
@@ -73,12 +76,16 @@ type Asked struct {
 type Gate struct {
 	options Options
 	// Places for questions: those of strangers, who hold some token, are counted apart
-	// from those of callers with a certificate, who must not suffer from the former.
+	// from those of callers with a certificate or a token that was good, who must not
+	// suffer from the former.
 	strangers, known chan struct{}
 	group            singleflight.Group
 
-	mu      sync.Mutex
-	answers map[key]answer
+	mu sync.Mutex
+	// What was answered to those who may, and to others: tokens that somebody makes up
+	// push out no good ones. One who may is kept after its time, until it is refused or
+	// there is no room, as one whose token is not made up.
+	allowed, refused map[key]answer
 }
 
 // key is the hash of a credential and of what was asked for with it.
@@ -87,7 +94,7 @@ type key [sha256.Size]byte
 // answer is what a caller gets.
 type answer struct {
 	status int
-	until  time.Time
+	at     time.Time
 }
 
 // New makes a gate that remembers nothing yet.
@@ -97,7 +104,7 @@ func New(o Options) *Gate {
 	}
 	o.Remembered, o.Questions = cmp.Or(o.Remembered, remembered), cmp.Or(o.Questions, questions)
 	return &Gate{
-		options: o, answers: map[key]answer{},
+		options: o, allowed: map[key]answer{}, refused: map[key]answer{},
 		strangers: make(chan struct{}, o.Questions), known: make(chan struct{}, o.Questions),
 	}
 }
@@ -160,14 +167,21 @@ func hash(kind string, credential []byte, asked []Asked) key {
 }
 
 // remembering answers from memory, or with what ask finds out: one question for all
-// who ask the same at a time. What it does not find out is not remembered.
+// who ask the same at a time. What it does not find out is not remembered; who was
+// allowed is so for a little longer then.
 func (g *Gate) remembering(ctx context.Context, places chan struct{}, k key, ask func(context.Context) (int, error)) int {
 	now := g.options.Clock.Now()
 	g.mu.Lock()
-	a, found := g.answers[k]
+	good, was := g.allowed[k]
+	bad, wasNot := g.refused[k]
 	g.mu.Unlock()
-	if found && now.Before(a.until) {
-		return a.status
+	switch {
+	case was && now.Sub(good.at) < allowedFor:
+		return good.status
+	case wasNot && now.Sub(bad.at) < refusedFor:
+		return bad.status
+	case was:
+		places = g.known
 	}
 	status, err, _ := g.group.Do(string(k[:]), func() (any, error) {
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), questionLimit)
@@ -184,13 +198,16 @@ func (g *Gate) remembering(ctx context.Context, places chan struct{}, k key, ask
 	})
 	if err != nil {
 		g.options.Logger.Error(err, "request not checked")
-		return http.StatusServiceUnavailable
+		status = http.StatusServiceUnavailable
+	}
+	if status == http.StatusServiceUnavailable && was && g.options.Clock.Now().Sub(good.at) < heldFor {
+		return good.status
 	}
 	return status.(int)
 }
 
-// place takes a place for a question. Callers with a certificate wait for one; those
-// with a token, which anybody can make up, do not.
+// place takes a place for a question. Those who are known wait for one; those with a
+// token that anybody can have made up do not.
 func (g *Gate) place(ctx context.Context, places chan struct{}) bool {
 	select {
 	case places <- struct{}{}:
@@ -208,28 +225,26 @@ func (g *Gate) place(ctx context.Context, places chan struct{}) bool {
 	}
 }
 
-// remember keeps an answer, in the place of an old one if there are many.
+// remember keeps an answer, in the place of the oldest of its kind if there are many.
 func (g *Gate) remember(k key, status int, now time.Time) {
-	keep := refusedFor
-	if status == http.StatusOK {
-		keep = allowedFor
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.answers) >= g.options.Remembered {
-		for old, a := range g.answers {
-			if !now.Before(a.until) {
-				delete(g.answers, old)
-			}
-		}
-		for old := range g.answers { // still full: any of them
-			if len(g.answers) < g.options.Remembered {
-				break
-			}
-			delete(g.answers, old)
-		}
+	delete(g.allowed, k)
+	delete(g.refused, k)
+	kept := g.refused
+	if status == http.StatusOK {
+		kept = g.allowed
 	}
-	g.answers[k] = answer{status: status, until: now.Add(keep)}
+	if len(kept) >= g.options.Remembered {
+		var oldest key
+		for other, a := range kept {
+			if o, found := kept[oldest]; !found || a.at.Before(o.at) {
+				oldest = other
+			}
+		}
+		delete(kept, oldest)
+	}
+	kept[k] = answer{status: status, at: now}
 }
 
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create

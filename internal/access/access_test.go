@@ -60,8 +60,8 @@ func TestGateRemembers(t *testing.T) {
 	for i := range 3 * remembered {
 		ask(fmt.Sprint("stranger", i), http.StatusUnauthorized, 1)
 	}
-	if len(g.answers) > remembered {
-		t.Errorf("%d answers are kept, at most %d", len(g.answers), remembered)
+	if len(g.refused) != remembered {
+		t.Errorf("%d refusals are kept, at most %d", len(g.refused), remembered)
 	}
 	g.remember(hash("token", []byte("friend"), []Asked{read}), http.StatusOK, now.Now())
 	now.SetTime(now.Now().Add(allowedFor - 1))

@@ -7,12 +7,14 @@ import (
 	"io"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/pelago-dev/pelago/internal/kubetest"
 )
 
-// TestServerEnds holds that a server that was told to end answers what it is being asked and what
-// it is asked in that moment, each time as the last answer of the connection, and that its socket waits for it.
+// TestServerEnds holds that an old connection ends with its next answer, and that a server that was told to end
+// answers what it is being asked and what it is asked in that moment, each time as the last answer of the
+// connection, and that its socket waits for it.
 func TestServerEnds(t *testing.T) {
 	t.Parallel()
 	server := kubetest.Server(t)
@@ -58,6 +60,10 @@ func TestServerEnds(t *testing.T) {
 	}
 	if got, last := ask("/before"); got != "/before" || last {
 		t.Errorf("before it ends: %q, the last one: %t", got, last)
+	}
+	time.Sleep(connectionAge)
+	if got, last := ask("/aged"); got != "/aged" || !last {
+		t.Errorf("on a connection that is old: %q, the last one: %t", got, last)
 	}
 	type answer struct {
 		text string

@@ -21,6 +21,8 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/time/rate"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/pelago-dev/pelago/internal/lobby"
 )
 
 // Bounds of what a connection may take. Handlers that need longer extend them for their
@@ -108,7 +110,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	}
 	aged(web, connectionAge, func() bool { return ctx.Err() != nil })
 	logger.Info("listening", "address", listener.Addr().String())
-	if err := Run(open, web, Receive(web, listener, maxConnections, maxPerAddress), &s.up); err != nil {
+	if err := Run(open, web, lobby.New(maxConnections, maxPerAddress).Receive(web, listener), &s.up); err != nil {
 		return fmt.Errorf("serving the API server: %w", err)
 	}
 	return nil

@@ -21,5 +21,6 @@ func (g gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		access.Refuse(w, status)
 		return
 	}
+	w.Header().Del("Connection") // who may have the answer comes again
 	g.behind.ServeHTTP(w, r)
 }

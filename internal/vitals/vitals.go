@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/pelago-dev/pelago/internal/access"
+	"github.com/pelago-dev/pelago/internal/lobby"
 )
 
 // Bounds of one request and of all of them.
@@ -33,6 +34,10 @@ const (
 	scrapeLimit   = 10 * time.Second
 	scrapesAtOnce = 4
 	endLimit      = 3 * time.Second
+	// Connections of all, and of one address: a node's are those of its kubelet's probes and of
+	// some who scrape.
+	mostOpen   = 128
+	perAddress = 32
 )
 
 // Options are what a Server is made of.
@@ -90,14 +95,17 @@ func (s *Server) Serve(ctx context.Context) error {
 		_ = s.listener.Close()
 		return fmt.Errorf("making a certificate for probes and metrics: %w", err)
 	}
+	var protocols http.Protocols
+	protocols.SetHTTP1(true) // one request at a time per connection: connections bound the work
 	server := &http.Server{
-		Handler: s.handler(), TLSConfig: config, MaxHeaderBytes: headerLimit,
+		Handler: s.handler(), Protocols: &protocols, TLSConfig: config, MaxHeaderBytes: headerLimit,
 		ReadTimeout: readLimit, WriteTimeout: writeLimit, IdleTimeout: idleLimit,
 		// Strangers that break off their handshake are no news.
 		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(s.options.Logger.V(1)), slog.LevelInfo),
 	}
+	listener := lobby.New(mostOpen, perAddress).Receive(server, s.listener)
 	ended := make(chan error, 1)
-	go func() { ended <- server.ServeTLS(s.listener, "", "") }()
+	go func() { ended <- server.ServeTLS(listener, "", "") }()
 	select {
 	case err = <-ended:
 	case <-ctx.Done():
@@ -123,7 +131,10 @@ func (s *Server) handler() http.Handler {
 	})
 	asks := access.New(access.Options{Ask: s.options.Ask, Clock: s.options.Clock, Logger: s.options.Logger})
 	mux.Handle("GET /metrics", gate{access: asks, behind: metrics})
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "close") // but for whom the gate lets pass: nobody else gets to keep one
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // ready names the first part that is not ready, and why: no secrets are in there.

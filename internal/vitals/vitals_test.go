@@ -18,16 +18,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelago-dev/pelago/internal/access"
 	"github.com/pelago-dev/pelago/internal/kubetest"
 	"github.com/pelago-dev/pelago/internal/trust"
 )
 
 // serve starts a server that shows one metric, and returns how to get a path of it.
-func serve(t *testing.T, c client.Client) (*Server, func(path, token string) (int, string)) {
+func serve(t *testing.T, ask access.Ask) (*Server, func(path, token string) (int, string)) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "pelago_test", Help: "A test."}, func() float64 { return 1 }))
-	s, err := Listen(Options{Address: "127.0.0.1:0", Ask: trust.Ask(c), Gatherer: registry, Logger: logr.Discard()})
+	s, err := Listen(Options{Address: "127.0.0.1:0", Ask: ask, Gatherer: registry, Logger: logr.Discard()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +99,7 @@ func tokens(t *testing.T, server *kubetest.APIServer, c client.Client, may bool)
 func TestMetricsNeedRights(t *testing.T) {
 	server := kubetest.Server(t)
 	c := server.Client(t)
-	_, get := serve(t, c)
+	_, get := serve(t, trust.Ask(c))
 	cases := []struct {
 		reason, token string
 		want          int

@@ -374,50 +374,6 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	}
 }
 
-// More connections than there are places for are closed at once; places come back.
-func TestConnectionsAreBounded(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := bound(l, 1)
-	defer b.Close()
-	accepted := make(chan net.Conn, 3)
-	go func() {
-		for {
-			c, err := b.Accept()
-			if err != nil {
-				return
-			}
-			accepted <- c
-		}
-	}()
-	dial := func() net.Conn {
-		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		return c
-	}
-	dial()
-	first := <-accepted
-	second := dial()
-	_ = second.SetReadDeadline(time.Now().Add(10 * time.Second))
-	if _, err := second.Read(make([]byte, 1)); err == nil || errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("the second connection is held: %v", err)
-	}
-	first.Close()
-	first.Close() // gives one place back, not two
-	dial()
-	<-accepted
-	third := dial()
-	_ = third.SetReadDeadline(time.Now().Add(10 * time.Second))
-	if _, err := third.Read(make([]byte, 1)); err == nil {
-		t.Error("a place was given back twice")
-	}
-}
-
 func TestQuery(t *testing.T) {
 	log, exec, forward := target{part: "log", container: "c"}, target{part: "exec", container: "c"}, target{part: "portforward"}
 	cases := []struct {

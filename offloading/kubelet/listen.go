@@ -19,16 +19,21 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/access"
+	"github.com/pelago-dev/pelago/internal/lobby"
 )
 
-// Bounds of one port. A request that is no stream ends like that of a kubelet.
+// Bounds of one port; of connections, of all ports together. A request that is no stream ends like that
+// of a kubelet.
 const (
 	headerTime  = 10 * time.Second
 	requestTime = 4 * time.Hour
 	keptTime    = 2 * time.Minute
 	headerBytes = 256 << 10
-	mostOpen    = 512
 	endTime     = 3 * time.Second
+	mostOpen    = 1024
+	// perAddress is how many of them one address may have: an API server has all the logs and commands
+	// that somebody follows from one.
+	perAddress = 512
 )
 
 // Kubelets are the ports of all virtual nodes. It is a runnable of the manager.
@@ -38,6 +43,7 @@ type Kubelets struct {
 	gate    *access.Gate
 	metrics *metrics
 	logger  logr.Logger
+	lobby   *lobby.Lobby
 
 	mu      sync.Mutex
 	ended   bool
@@ -56,7 +62,7 @@ type subscriber struct {
 func newKubelets(o Options, h home, gate *access.Gate, m *metrics, logger logr.Logger) *Kubelets {
 	return &Kubelets{
 		options: o, home: h, gate: gate, metrics: m, logger: logger,
-		servers: map[string]*server{}, ports: newBook(o.FirstPort, ports), told: map[*subscriber]struct{}{},
+		lobby: lobby.New(mostOpen, perAddress), servers: map[string]*server{}, ports: newBook(o.FirstPort, ports), told: map[*subscriber]struct{}{},
 	}
 }
 
@@ -141,7 +147,8 @@ func (k *Kubelets) open(node *corev1.Node) (*server, error) {
 	}
 	s.setPeering(node.Labels[v1alpha1.LabelPeering])
 	k.servers[node.Name] = s
-	k.running.Go(func() { s.serve(bound(listener, mostOpen)) })
+	received := k.lobby.Receive(s.http, listener)
+	k.running.Go(func() { s.serve(received) })
 	k.logger.Info("kubelet API opened", "node", node.Name, "port", port)
 	for t := range k.told {
 		t.tell(node.Name)
@@ -189,43 +196,4 @@ func newHTTP(s *server, logger logr.Logger) *http.Server {
 		IdleTimeout: keptTime, MaxHeaderBytes: headerBytes,
 		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(logger.V(1)), slog.LevelInfo),
 	}
-}
-
-// bounded is a listener with a bound on its connections. More of them are closed at
-// once, so that whoever has a reason to try again can.
-type bounded struct {
-	net.Listener
-	places chan struct{}
-}
-
-func bound(l net.Listener, most int) net.Listener {
-	return &bounded{Listener: l, places: make(chan struct{}, most)}
-}
-
-// Accept returns the next connection there is a place for.
-func (b *bounded) Accept() (net.Conn, error) {
-	for {
-		c, err := b.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		select {
-		case b.places <- struct{}{}:
-			return &counted{Conn: c, leave: sync.OnceFunc(func() { <-b.places })}, nil
-		default:
-			_ = c.Close()
-		}
-	}
-}
-
-// counted is a connection that gives its place back.
-type counted struct {
-	net.Conn
-	leave func()
-}
-
-// Close ends the connection.
-func (c *counted) Close() error {
-	defer c.leave()
-	return c.Conn.Close()
 }

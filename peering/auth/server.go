@@ -12,6 +12,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/pelago-dev/pelago/internal/lobby"
 	"github.com/pelago-dev/pelago/internal/serving"
 )
 
@@ -67,7 +68,7 @@ func (s *server) serve(ctx context.Context, listener net.Listener) error {
 	}
 	web.SetKeepAlivesEnabled(false) // one request per connection: who has its answer leaves
 	logger.Info("listening", "address", listener.Addr().String())
-	if err := serving.Run(ctx, web, serving.Receive(web, listener, maxConnections, maxPerAddress), &s.up); err != nil {
+	if err := serving.Run(ctx, web, lobby.New(maxConnections, maxPerAddress).Receive(web, listener), &s.up); err != nil {
 		return fmt.Errorf("serving applications: %w", err)
 	}
 	return nil

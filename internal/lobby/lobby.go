@@ -1,9 +1,11 @@
-package serving
+// Package lobby bounds the connections of servers so that neither silence nor one address
+// keeps anybody else out. It knows connections and addresses, never who calls, and needs
+// the standard library alone.
+package lobby
 
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -11,11 +13,24 @@ import (
 	"sync"
 )
 
-// Receive gives a server a lobby, and returns the listener to run it on: with room for so
-// many connections, and for fewer from one address. Who waits without delivering a request
-// makes room for others, the address that holds most first: neither silence nor one
-// address keeps anybody else out.
-func Receive(web *http.Server, l net.Listener, most, perAddress int) net.Listener {
+// Lobby is where the connections of a server are, or of several together. Who waits without
+// delivering a request makes room for others, the address that has most who wait first. It
+// is safe for concurrent use.
+type Lobby struct {
+	most, perAddress int
+
+	mu     sync.Mutex
+	guests []*guest // those that have waited longest without a request first
+}
+
+// New returns a lobby with room for so many connections, and for fewer from one address.
+func New(most, perAddress int) *Lobby {
+	return &Lobby{most: most, perAddress: perAddress}
+}
+
+// Receive has a server receive its guests in the lobby, and returns the listener to run it
+// on. What the server does with connections already it goes on doing.
+func (l *Lobby) Receive(web *http.Server, listener net.Listener) net.Listener {
 	handler := web.Handler
 	web.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if g, ok := r.Context().Value(guestKey{}).(*guest); ok && g != nil {
@@ -27,47 +42,41 @@ func Receive(web *http.Server, l net.Listener, most, perAddress int) net.Listene
 		}
 		handler.ServeHTTP(w, r)
 	})
+	inContext, toldState := web.ConnContext, web.ConnState
 	web.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		if inContext != nil {
+			ctx = inContext(ctx, c)
+		}
 		return context.WithValue(ctx, guestKey{}, guestOf(c))
 	}
 	web.ConnState = func(c net.Conn, state http.ConnState) {
 		if g := guestOf(c); g != nil && state == http.StateIdle {
 			g.rests()
+		} else if g != nil && state == http.StateHijacked {
+			g.delivers() // whatever it has announced: it was good enough to become another protocol
+		}
+		if toldState != nil {
+			toldState(c, state)
 		}
 	}
-	return newLobby(l, most, perAddress)
+	return &door{Listener: listener, lobby: l}
 }
 
-// lobby is a listener that knows who is connected.
-type lobby struct {
+// door is a listener whose connections are in a lobby.
+type door struct {
 	net.Listener
-	most, perAddress int
-
-	mu     sync.Mutex
-	guests []*guest // those that have waited longest without a request first
-}
-
-// guest is a connection in the lobby.
-type guest struct {
-	net.Conn
-	lobby     *lobby
-	address   string
-	delivered bool // its request, which is being answered; guarded by lobby.mu
-}
-
-func newLobby(l net.Listener, most, perAddress int) *lobby {
-	return &lobby{Listener: l, most: most, perAddress: perAddress}
+	lobby *Lobby
 }
 
 // Accept returns the next connection there is room for.
-func (l *lobby) Accept() (net.Conn, error) {
+func (d *door) Accept() (net.Conn, error) {
 	for {
-		c, err := l.Listener.Accept()
+		c, err := d.Listener.Accept()
 		if err != nil {
-			return nil, fmt.Errorf("accepting a connection: %w", err)
+			return nil, err // as it is: by its type the server knows what passes
 		}
-		g := &guest{Conn: c, lobby: l, address: hostOf(c.RemoteAddr())}
-		out, in := l.admit(g)
+		g := &guest{Conn: c, lobby: d.lobby, address: hostOf(c.RemoteAddr())}
+		out, in := d.lobby.admit(g)
 		if out != nil {
 			_ = out.Conn.Close() // whoever reads from it learns of it and closes it too
 		}
@@ -78,19 +87,32 @@ func (l *lobby) Accept() (net.Conn, error) {
 	}
 }
 
+// guest is a connection in the lobby.
+type guest struct {
+	net.Conn
+	lobby     *Lobby
+	address   string
+	delivered bool // its request, which is being answered; guarded by lobby.mu
+}
+
 // admit takes a guest in if there is room or somebody can be sent out for it.
-func (l *lobby) admit(g *guest) (out *guest, in bool) {
+func (l *Lobby) admit(g *guest) (out *guest, in bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	of := map[string]int{}
-	for _, other := range l.guests {
-		of[other.address]++
+	of, waiting := 0, map[string]int{}
+	for _, o := range l.guests {
+		if o.address == g.address {
+			of++
+		}
+		if !o.delivered {
+			waiting[o.address]++
+		}
 	}
-	if crowded := of[g.address] >= l.perAddress; crowded || len(l.guests) >= l.most {
+	if crowded := of >= l.perAddress; crowded || len(l.guests) >= l.most {
 		leaves := -1
 		for i, o := range l.guests {
-			may := !o.delivered && (o.address == g.address || !crowded && of[o.address] > of[g.address])
-			if may && (leaves < 0 || of[o.address] > of[l.guests[leaves].address]) {
+			may := !o.delivered && (o.address == g.address || !crowded && waiting[o.address] > waiting[g.address])
+			if may && (leaves < 0 || waiting[o.address] > waiting[l.guests[leaves].address]) {
 				leaves = i
 			}
 		}
