@@ -61,9 +61,19 @@ func Main(e *Env, args []string) int {
 	klog.SetOutput(io.Discard)
 	klog.SetLogger(logr.Discard())
 	log.SetLogger(logr.Discard())
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := interruptible()
 	defer stop()
 	return Run(ctx, e, args)
+}
+
+// interruptible is over when somebody wants the program to end, or its terminal goes: what a command
+// has made for itself is removed then. Below nohup it goes on.
+func interruptible() (context.Context, context.CancelFunc) {
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signal.NotifyContext(context.Background(), signals...)
 }
 
 // Run is Main without the process around it.

@@ -75,7 +75,7 @@ func (e *Env) tunnel(ctx context.Context, c *Cluster, i *invitation, settings ho
 
 // uncalled says why nobody could call the tunnel of an invitation, and what to do.
 func (c *Cluster) uncalled(ctx context.Context, tunnel string, made bool, settings home.Network) (state, remedy string) {
-	const override = "or say where others call it: pelago install --set config.network.endpoints={HOST}"
+	const override = "or say where others call it: pelago install --set 'config.network.endpoints=[HOST]'"
 	if !made {
 		return "there is no NetworkConfig " + tunnel + " in namespace " + v1alpha1.NetworkNamespace, "see whether " + managerDeployment + " and the agents run: pelago status"
 	}

@@ -199,7 +199,7 @@ func TestUncalled(t *testing.T) {
 	}{
 		{"nobody makes it", false, "", "", "there is no NetworkConfig invitation-x in namespace pelago-network", "pelago status"},
 		{"no node has an address", true, "", "", "no node that may be gateway has an address", "get pods -o wide, or say where others call it"},
-		{"its Service is not there", true, corev1.ServiceTypeLoadBalancer, "", "its Service tunnel-invitation-x is not there", "--set config.network.endpoints={HOST}"},
+		{"its Service is not there", true, corev1.ServiceTypeLoadBalancer, "", "its Service tunnel-invitation-x is not there", "--set 'config.network.endpoints=[HOST]'"},
 		{"the load balancer gives nothing", true, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeLoadBalancer, "the load balancer has given its Service tunnel-invitation-x no address", "describe service tunnel-invitation-x"},
 		{"of another type", true, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeClusterIP, "its Service tunnel-invitation-x has no address", "describe service"},
 	} {
@@ -214,6 +214,11 @@ func TestUncalled(t *testing.T) {
 		settings.Network.Service = one.service
 		if says, remedy := c.uncalled(t.Context(), tunnel, one.made, settings.Network); says != one.says || !strings.Contains(remedy, one.remedy) {
 			t.Errorf("%s: %q; %q, want %q and %q", one.reason, says, remedy, one.says, one.remedy)
+		} else if _, value, found := strings.Cut(remedy, "--set "); found { // what it says to do can be done
+			value = strings.ReplaceAll(strings.Trim(value, "'"), "HOST", "198.51.100.7")
+			if got := s.run("install", "--dry-run", "--set", value); got.code != 0 || !strings.Contains(got.out, "198.51.100.7") {
+				t.Errorf("%s: %s: %d, %s", one.reason, remedy, got.code, got.err)
+			}
 		}
 		if one.there != "" {
 			s.drop(service)

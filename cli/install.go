@@ -126,7 +126,7 @@ func (i *install) plan(ctx context.Context, e *Env, c *Cluster, given map[string
 		return nil, describe(fmt.Errorf("looking at the cluster: %w", err), c)
 	}
 	p.distribution = survey.Detect(p.facts)
-	installed, err := c.installed(ctx)
+	installed, err := c.installed(ctx, e, i.anew(given))
 	if err != nil {
 		return nil, err
 	}

@@ -194,16 +194,30 @@ func (o *offload) namespace(ctx context.Context, c *Cluster, wanted *v1alpha1.Na
 	case !n.DeletionTimestamp.IsZero():
 		return fmt.Errorf("namespace %s is being removed; wait until it is gone and make it again", n.Name)
 	}
+	return o.short(ctx, c, wanted)
+}
+
+// short sees that the name which the namespace would get there is not too long. One that is offloaded
+// has its name, whatever is given now.
+func (o *offload) short(ctx context.Context, c *Cluster, wanted *v1alpha1.NamespaceOffloading) error {
 	settings, err := c.settings(ctx)
 	if err != nil {
 		return err
 	}
-	there := v1alpha1.DefaultRemoteNamespace(n.Name, settings.Cluster.Name)
+	there := v1alpha1.DefaultRemoteNamespace(wanted.Namespace, settings.Cluster.Name)
 	usual := wanted.Spec.NamespaceMappingStrategy == "" || wanted.Spec.NamespaceMappingStrategy == v1alpha1.MappingDefaultName
-	if usual && len(there) > 63 {
-		return fmt.Errorf("the namespace would be called %s there, which has %d characters, at most 63; choose a name that the provider allows: --namespace-mapping-strategy SelectedName --remote-name SHORTER", there, len(there))
+	if !usual || len(there) <= 63 {
+		return nil
 	}
-	return nil
+	var current v1alpha1.NamespaceOffloading
+	err = c.Client.Get(ctx, client.ObjectKeyFromObject(wanted), &current)
+	switch {
+	case client.IgnoreNotFound(err) != nil:
+		return describe(fmt.Errorf("reading the offloading: %w", err), c)
+	case err == nil && current.DeletionTimestamp.IsZero():
+		return nil
+	}
+	return fmt.Errorf("the namespace would be called %s there, which has %d characters, at most 63; choose a name that the provider allows: --namespace-mapping-strategy SelectedName --remote-name SHORTER", there, len(there))
 }
 
 // store makes the NamespaceOffloading, or changes the one that is there. One that is on

@@ -257,6 +257,30 @@ func TestOffloadFails(t *testing.T) {
 	if got := s.run("offload", "namespace", long); got.code != 1 || !strings.Contains(got.err, "which has 65 characters, at most 63; choose a name that the provider allows: --namespace-mapping-strategy SelectedName") {
 		t.Errorf("a name that is too long there: %+v", got)
 	}
+	s.testChangeSelectedName(long)
+}
+
+// testChangeSelectedName holds that what has a name there of its own can be changed, however long the
+// usual one would be.
+func (s *stage) testChangeSelectedName(namespace string) {
+	s.t.Helper()
+	named := &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.OffloadingName},
+		Spec: v1alpha1.NamespaceOffloadingSpec{NamespaceMappingStrategy: v1alpha1.MappingSelectedName, RemoteNamespaceName: "short"}}
+	s.create(named)
+	s.offloads(namespace, func(*v1alpha1.NamespaceOffloading) *answer {
+		return &answer{phase: v1alpha1.OffloadingPhaseReady, clusters: []v1alpha1.ClusterOffloading{atCluster("milan", is(v1alpha1.ConditionReady))}}
+	})
+	for _, flag := range []string{"--restart-workloads", "--pod-offloading-strategy=Remote"} {
+		if got := s.run("offload", "namespace", namespace, flag); got.code != 0 {
+			s.t.Errorf("changing one with a name of its own, %s: %+v", flag, got)
+		}
+	}
+	if o := s.offloading(namespace); o.Spec.PodOffloadingStrategy != v1alpha1.PodsRemote || o.Spec.RemoteNamespaceName != "short" {
+		s.t.Errorf("it is not changed: %+v", o.Spec)
+	}
+	if got := s.run("offload", "namespace", namespace, "--namespace-mapping-strategy", "DefaultName"); got.code != 1 || !strings.Contains(got.err, "SelectedName short, which cannot be changed") {
+		s.t.Errorf("taking its name away: %+v", got)
+	}
 }
 
 // TestOffloadOldRefusal holds that a refusal from before is not told as long as pelago-manager is about to look

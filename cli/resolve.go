@@ -55,7 +55,7 @@ func pick(noun, word string, things []called) (int, error) {
 		return 0, fmt.Errorf("there is no %s %q here, and no other; %s%w", noun, word, begin[noun], quiet)
 	}
 	slices.Sort(names)
-	return 0, fmt.Errorf("there is no %s %q here; there is %s%w", noun, word, strings.Join(names, ", "), quiet)
+	return 0, fmt.Errorf("there is no %s %q here; there is %s%w", noun, word, strings.Join(slices.Compact(names), ", "), quiet)
 }
 
 // quiet marks an error as errUnknown without a word.

@@ -166,7 +166,13 @@ func (c *Cluster) diagnose(ctx context.Context, s *snapshot) error {
 
 // narrow keeps what concerns one remote cluster.
 func (s *snapshot) narrow(word string) error {
-	known := append(peeringWords(s.peerings), tenantWords(s.tenants)...)
+	known := peeringWords(s.peerings)
+	for _, t := range tenantWords(s.tenants) {
+		if slices.ContainsFunc(known, func(p called) bool { return p.id == t.id && p.display == t.display }) {
+			t.display = "" // a Peering and its Tenant are one cluster, which is said once
+		}
+		known = append(known, t)
+	}
 	for _, name := range s.tombstones {
 		known = append(known, called{name: name})
 	}

@@ -207,6 +207,47 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// TestNarrowToAConsumer holds that at a provider the consumer's own name means one cluster, whatever its
+// Peering and its Tenant are called here, and two clusters only where there are two.
+func TestNarrowToAConsumer(t *testing.T) {
+	peering := func(name, id, own string) v1alpha1.Peering {
+		p := v1alpha1.Peering{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PeeringSpec{ClusterID: id}}
+		if own != "" {
+			p.Status.Remote = &v1alpha1.ClusterInfo{Name: own}
+		}
+		return p
+	}
+	tenant := func(name, id string) v1alpha1.Tenant {
+		return v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.TenantSpec{ClusterID: id},
+			Status: v1alpha1.TenantStatus{Cluster: &v1alpha1.ClusterInfo{Name: "capital"}}}
+	}
+	for _, c := range []struct {
+		reason   string
+		peerings []v1alpha1.Peering
+		tenant   v1alpha1.Tenant
+		err      string
+	}{
+		{"of one name here", []v1alpha1.Peering{peering("rome", id1, "capital")}, tenant("rome", id1), ""},
+		{"of two names here", []v1alpha1.Peering{peering("roma", id1, "capital")}, tenant("rome", id1), ""},
+		{"known by its tenant only", []v1alpha1.Peering{peering("rome", id1, "")}, tenant("rome", id1), ""},
+		{"two clusters", []v1alpha1.Peering{peering("rome", id1, "capital"), peering("paris", id2, "capital")}, tenant("rome", id1),
+			"several clusters call themselves capital: rome (cluster " + id1 + "), paris (cluster " + id2 + "); use one of these names"},
+	} {
+		s := &snapshot{peerings: c.peerings, tenants: []v1alpha1.Tenant{c.tenant}}
+		if err := s.narrow("turin"); err == nil || strings.Contains(err.Error(), "rome, rome") {
+			t.Errorf("%s: a name that nobody has: %v", c.reason, err)
+		}
+		err := s.narrow("capital")
+		if c.err != "" {
+			if err == nil || err.Error() != c.err {
+				t.Errorf("%s: %v, want %s", c.reason, err, c.err)
+			}
+		} else if err != nil || len(s.peerings) != 1 || len(s.tenants) != 1 {
+			t.Errorf("%s: %v, %d peerings, %d tenants", c.reason, err, len(s.peerings), len(s.tenants))
+		}
+	}
+}
+
 func TestServiceURL(t *testing.T) {
 	node := func(ready corev1.ConditionStatus, addresses ...corev1.NodeAddress) corev1.Node {
 		return corev1.Node{Status: corev1.NodeStatus{Addresses: addresses, Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}}}

@@ -129,6 +129,13 @@ func (o *testNetwork) run(ctx context.Context, e *Env, args []string) (err error
 		return err
 	}
 	w.balance, w.api = slices.Contains(o.with, withBalancer), slices.Contains(o.with, withAPI)
+	behind, err := c.leftBehind(ctx, e.Clock.Now())
+	if err != nil {
+		return err
+	}
+	if len(behind) > 0 {
+		progress.Note("Earlier tests have left pods, and perhaps load balancers, behind; to remove them: kubectl delete namespace %s", strings.Join(behind, " "))
+	}
 	progress.Step("Making a namespace with a pod here and one at %s", strings.Join(w.providers(), ", "))
 	if o.keep {
 		defer func() {

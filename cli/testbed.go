@@ -26,6 +26,10 @@ const (
 	testRole = "pelago.dev/test"
 	// balancedSuffix is what names of Services with a load balancer end with.
 	balancedSuffix = "-balanced"
+	// testPrefix is what names of the test's namespaces begin with.
+	testPrefix = "network-test-"
+	// leftAfter is how old the namespace of a test is that is not taken for one that runs.
+	leftAfter = time.Hour
 )
 
 // testbed is the namespace of a network test, with a pod here and one at each provider.
@@ -120,7 +124,7 @@ func (w *testbed) providers() []string {
 
 // build makes the namespace and what is in it.
 func (w *testbed) build(ctx context.Context) error {
-	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "network-test-", Labels: map[string]string{
+	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: testPrefix, Labels: map[string]string{
 		v1alpha1.LabelManagedBy: managedBy, "pod-security.kubernetes.io/enforce": string(v1alpha1.PodSecurityRestricted)}}}
 	if err := w.cluster.Client.Create(ctx, n, fieldOwner); err != nil {
 		return fmt.Errorf("making a namespace: %w", err)
@@ -275,6 +279,22 @@ func (w *testbed) waiting(ctx context.Context) ([]string, error) {
 		p := &pods.Items[i]
 		if !slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }) {
 			names = append(names, p.Name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// leftBehind are the namespaces of tests that ended without removing them, or were told to keep them.
+func (c *Cluster) leftBehind(ctx context.Context, now time.Time) ([]string, error) {
+	var all corev1.NamespaceList
+	if err := c.Client.List(ctx, &all, client.MatchingLabels{v1alpha1.LabelManagedBy: managedBy}); err != nil {
+		return nil, describe(fmt.Errorf("listing namespaces: %w", err), c)
+	}
+	var names []string
+	for i := range all.Items {
+		if n := &all.Items[i]; strings.HasPrefix(n.Name, testPrefix) && n.DeletionTimestamp.IsZero() && now.Sub(n.CreationTimestamp.Time) > leftAfter {
+			names = append(names, n.Name)
 		}
 	}
 	slices.Sort(names)

@@ -50,7 +50,7 @@ func (u *uninstall) run(ctx context.Context, e *Env, _ []string) error {
 	if _, err := c.kubernetes(ctx); err != nil {
 		return err
 	}
-	if _, err := c.installed(ctx); err != nil { // by Helm
+	if _, err := c.ownSettings(ctx); err != nil { // by Helm
 		return err
 	}
 	if err := u.refuse(ctx, c); err != nil {

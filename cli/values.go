@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/cli/screen"
 	"github.com/pelago-dev/pelago/cli/setup"
 	"github.com/pelago-dev/pelago/internal/home"
 )
@@ -184,9 +185,9 @@ func storedValues(values map[string]any) (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-// installed returns the values of the installation that is there, nil if there is none.
-// Settings that were edited in the cluster since win over those that were installed.
-func (c *Cluster) installed(ctx context.Context) (map[string]any, error) {
+// ownSettings is the ConfigMap of the installation that is there, nil if there is none. One that
+// Helm made is Helm's to change.
+func (c *Cluster) ownSettings(ctx context.Context) (*corev1.ConfigMap, error) {
 	var config corev1.ConfigMap
 	err := c.Client.Get(ctx, inSystem(v1alpha1.ConfigName), &config)
 	if apierrors.IsNotFound(err) {
@@ -196,6 +197,17 @@ func (c *Cluster) installed(ctx context.Context) (map[string]any, error) {
 	}
 	if config.Labels["app.kubernetes.io/managed-by"] == "Helm" {
 		return nil, fmt.Errorf("the Pelago here was installed with Helm; change it with helm upgrade, or remove it first with helm uninstall")
+	}
+	return &config, nil
+}
+
+// installed returns the values of the installation that is there, nil if there is none.
+// Settings that were edited in the cluster since win over those that were installed. Where they
+// cannot be read nobody knows what was edited: that is an error, unless all are given anew.
+func (c *Cluster) installed(ctx context.Context, e *Env, anew bool) (map[string]any, error) {
+	config, err := c.ownSettings(ctx)
+	if config == nil || err != nil {
+		return nil, err
 	}
 	values := map[string]any{}
 	var stored corev1.ConfigMap
@@ -207,7 +219,15 @@ func (c *Cluster) installed(ctx context.Context) (map[string]any, error) {
 		return nil, describe(fmt.Errorf("reading the values of the earlier installation: %w", err), c)
 	}
 	settings := map[string]any{}
-	if yaml.Unmarshal([]byte(config.Data[home.ConfigKey]), &settings) == nil && len(settings) > 0 {
+	err = yaml.UnmarshalStrict([]byte(config.Data[home.ConfigKey]), &settings)
+	switch {
+	case err != nil && !anew:
+		return nil, fmt.Errorf("the settings in ConfigMap %s of namespace %s cannot be read: %w; correct them, or give --values FILE with all of them below config, cluster.name at least, to replace them",
+			config.Name, config.Namespace, err)
+	case err != nil:
+		e.note("The settings in ConfigMap %s of namespace %s cannot be read and are replaced by those given: %s", config.Name, config.Namespace, screen.Clean(err.Error()))
+		delete(values, "config")
+	case len(settings) > 0:
 		values["config"] = settings
 	}
 	if ref, _ := lookup(values, "image", "ref").(string); ref == "" {
@@ -217,6 +237,12 @@ func (c *Cluster) installed(ctx context.Context) (map[string]any, error) {
 		put(values, ref, "image", "ref")
 	}
 	return values, nil
+}
+
+// anew reports whether the file of values gives the settings as a whole, which begin with who the
+// cluster is.
+func (i *install) anew(given map[string]any) bool {
+	return i.valuesFile != "" && lookup(given, "config", "cluster", "name") != nil
 }
 
 // running is the image of pelago-manager, empty if it is not there.

@@ -3,9 +3,11 @@ package screen
 import (
 	"fmt"
 	"io"
+	"os"
 	"sync"
 	"time"
 
+	"golang.org/x/term"
 	"k8s.io/utils/clock"
 )
 
@@ -99,7 +101,19 @@ func (p *Progress) spin(c clock.WithTicker) {
 	}
 }
 
-// draw writes the line again, cut so that it never wraps.
+// draw writes the line again, cut so that it never wraps: what has wrapped is not written over. The
+// terminal may have got another width since the last time.
 func (p *Progress) draw() {
-	fmt.Fprintf(p.out, "\r\x1b[K%c %s", frames[p.frame%len(frames)], cut(p.text, Width-3))
+	width := min(Width, columns(p.out))
+	fmt.Fprintf(p.out, "\r\x1b[K%c %s", frames[p.frame%len(frames)], cut(p.text, max(width-3, 1)))
+}
+
+// columns is how many the terminal behind w has, Width if that is not known.
+func columns(w io.Writer) int {
+	if file, ok := w.(*os.File); ok {
+		if n, _, err := term.GetSize(int(file.Fd())); err == nil && n > 0 {
+			return n
+		}
+	}
+	return Width
 }
