@@ -2,9 +2,13 @@ package cli
 
 import (
 	"os"
+	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/pelago-dev/pelago/sandbox/build"
 )
@@ -49,5 +53,40 @@ func TestAPIServerTakesNoFolderOfSomebodys(t *testing.T) {
 		if _, err := os.Stat(own); err == nil {
 			t.Errorf("%s is there still", reason)
 		}
+	}
+}
+
+// TestTerminalCloses: what a command has made is tidied up.
+func TestTerminalCloses(t *testing.T) {
+	if signal.Ignored(syscall.SIGHUP) {
+		t.Skip("SIGHUP is ignored here, as by nohup")
+	}
+	begun := filepath.Join(t.TempDir(), "begun")
+	fakeKube(t, ": > "+begun+"\nexec sleep 1000\n")
+	dir := t.TempDir()
+	done := make(chan output, 1)
+	go func() { done <- program("apiserver", "--dir", dir) }()
+	end := time.Now().Add(time.Minute)
+	for _, err := os.Stat(begun); err != nil && time.Now().Before(end); _, err = os.Stat(begun) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case got := <-done:
+		if _, err := os.Stat(dir); err == nil || got.code != 1 {
+			t.Errorf("%s is there still, %+v", dir, got)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the command goes on")
+	}
+}
+
+func TestTerminalMayCloseUnderNohup(t *testing.T) {
+	signal.Ignore(syscall.SIGHUP)
+	defer signal.Reset(syscall.SIGHUP)
+	if slices.Contains(endings(), os.Signal(syscall.SIGHUP)) {
+		t.Error("SIGHUP ends a program that was started to ignore it")
 	}
 }
