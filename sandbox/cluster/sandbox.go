@@ -16,6 +16,7 @@ import (
 	"github.com/pelago-dev/pelago/sandbox/address"
 	"github.com/pelago-dev/pelago/sandbox/build"
 	"github.com/pelago-dev/pelago/sandbox/config"
+	"github.com/pelago-dev/pelago/sandbox/debian"
 	"github.com/pelago-dev/pelago/sandbox/internet"
 	"github.com/pelago-dev/pelago/sandbox/machine"
 )
@@ -320,6 +321,13 @@ func Down(name string) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
+	if os.Geteuid() == 0 {
+		return errors.Join(down(name), debian.Tidy())
+	}
+	return down(name)
+}
+
+func down(name string) error {
 	if _, err := os.Stat(dirOf(name)); err == nil {
 		release, err := lockFolder(dirOf(name), 2*time.Second)
 		if err != nil {

@@ -34,11 +34,8 @@ func (s *Sandbox) Up(ctx context.Context) error {
 	if s.Profile == config.ProfileControlPlane {
 		return s.upControlPlanes(ctx)
 	}
-	if missing := debian.Missing(); len(missing) > 0 {
-		s.say("", "installing Debian packages %v", missing)
-		if err := debian.Install(ctx, missing); err != nil {
-			return err
-		}
+	if err := debian.Install(ctx, func(doing string) { s.say("", "%s", doing) }); err != nil {
+		return err
 	}
 	files, err := s.build(ctx)
 	if err != nil {
