@@ -1,11 +1,14 @@
 package cluster
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
 	"syscall"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // onOwnMounts gives the test a view of the host's files of its own, in which some folders are
@@ -24,6 +27,11 @@ func onOwnMounts(t *testing.T, dirs ...string) {
 		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() {
+			if err := syscall.Unmount(dir, 0); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
@@ -54,5 +62,51 @@ func TestDownLetsServicesStartAgain(t *testing.T) {
 		if _, err := os.Stat(file); (err != nil) != goes {
 			t.Errorf("after down the policy %q: %v, want it gone: %t", text, err, goes)
 		}
+	}
+}
+
+// TestLimitsAreRestored: what somebody else has set meanwhile stays.
+func TestLimitsAreRestored(t *testing.T) {
+	ownBase(t)
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	before := limits
+	t.Cleanup(func() { limits = before })
+	limits = map[string]int{path("low"): 8192, path("raised"): 8192, path("lowered"): 8192, path("high"): 8192}
+	set := func(values map[string]string) {
+		for name, value := range values {
+			if err := os.WriteFile(path(name), []byte(value), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	check := func(reason string, want map[string]string) {
+		t.Helper()
+		got := maps.Clone(want)
+		for name := range got {
+			text, err := os.ReadFile(path(name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[name] = string(text)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", reason, d)
+		}
+	}
+	set(map[string]string{"low": "128\n", "raised": "128\n", "lowered": "128\n", "high": "65536\n"})
+	for range 2 {
+		if err := raiseLimits(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check("raised", map[string]string{"low": "8192", "raised": "8192", "lowered": "8192", "high": "65536\n"})
+	set(map[string]string{"raised": "65536\n", "lowered": "4096\n"})
+	if err := restoreLimits(); err != nil {
+		t.Fatal(err)
+	}
+	check("restored", map[string]string{"low": "128", "raised": "65536\n", "lowered": "4096\n", "high": "65536\n"})
+	if _, err := os.Stat(limitsFile()); err == nil {
+		t.Error("the old values are remembered still")
 	}
 }
