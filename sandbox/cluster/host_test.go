@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/pelago-dev/pelago/sandbox/config"
 )
 
 // onOwnMounts gives the test a view of the host's files of its own, in which some folders are
@@ -108,5 +110,52 @@ func TestLimitsAreRestored(t *testing.T) {
 	check("restored", map[string]string{"low": "128", "raised": "65536\n", "lowered": "4096\n", "high": "65536\n"})
 	if _, err := os.Stat(limitsFile()); err == nil {
 		t.Error("the old values are remembered still")
+	}
+}
+
+func TestBaseIsAFileSystemOfItsOwn(t *testing.T) {
+	name, base := randomName(t), ownBase(t)
+	if err := os.MkdirAll(base, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	onOwnMounts(t, base)
+	lost := filepath.Join(base, "lost+found")
+	if err := os.Mkdir(lost, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	down := func() {
+		if err := Down(name); err != nil {
+			t.Errorf("down: %v", err)
+		}
+		if _, err := os.Stat(dirOf(name)); err == nil {
+			t.Error("the sandbox is there still")
+		}
+	}
+	if _, err := Prepare(name, config.Sandbox{Clusters: wanted(t, 1, "rome")}); err != nil {
+		t.Errorf("up beside lost+found: %v", err)
+	}
+	if all, err := Names(); err != nil || cmp.Diff([]string{name}, all) != "" {
+		t.Errorf("sandboxes are %v, %v, want %s", all, err, name)
+	}
+	down()
+	if err := os.Remove(lost); err != nil {
+		t.Errorf("what is not ours is gone: %v", err)
+	}
+	if _, err := Prepare(name, config.Sandbox{Clusters: wanted(t, 1, "rome")}); err != nil {
+		t.Fatal(err)
+	}
+	down() // and the folder is empty, yet cannot be removed
+}
+
+func TestLastDownRemovesTheBase(t *testing.T) {
+	name, base := randomName(t), ownBase(t)
+	if _, err := Prepare(name, config.Sandbox{Clusters: wanted(t, 1, "rome")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := Down(name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(base); err == nil {
+		t.Errorf("%s remains", base)
 	}
 }

@@ -284,7 +284,8 @@ func freeIndex() (int, error) {
 	return 0, fmt.Errorf("there are %d sandboxes already; take one down", address.Sandboxes)
 }
 
-// Names lists the sandboxes of the host.
+// Names lists the sandboxes of the host. Other folders lie beside them where Base
+// is a file system of its own.
 func Names() ([]string, error) {
 	entries, err := os.ReadDir(Base)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -295,7 +296,7 @@ func Names() ([]string, error) {
 	}
 	var names []string
 	for _, entry := range entries {
-		if entry.IsDir() {
+		if entry.IsDir() && checkName(entry.Name()) == nil {
 			names = append(names, entry.Name())
 		}
 	}
@@ -363,7 +364,14 @@ func down(name string) error {
 	if err != nil || len(others) > 0 {
 		return err
 	}
-	return errors.Join(restoreLimits(), os.RemoveAll(Base))
+	if err := restoreLimits(); err != nil {
+		return err
+	}
+	// A file system of its own stays, and so does what is not ours.
+	if err := os.Remove(Base); err != nil && !errors.Is(err, syscall.EBUSY) && !errors.Is(err, syscall.ENOTEMPTY) {
+		return fmt.Errorf("removing the folder of sandboxes: %w", err)
+	}
+	return nil
 }
 
 // within bounds a wait and says for what it waited.
