@@ -31,6 +31,9 @@ func (s *Sandbox) Up(ctx context.Context) error {
 		return err
 	}
 	defer release()
+	if err := s.refresh(); err != nil {
+		return err
+	}
 	if s.Profile == config.ProfileControlPlane {
 		return s.upControlPlanes(ctx)
 	}
