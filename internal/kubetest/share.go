@@ -103,12 +103,12 @@ func lockFile(ctx context.Context, f *os.File) error {
 // not kill the server.
 func start(ctx context.Context, dir, program string, owner process) (server, error) {
 	begin := time.Now()
-	stdout, err := os.Create(filepath.Join(dir, "stdout"))
+	stdout, err := nameless(dir)
 	if err != nil {
 		return server{}, err
 	}
 	defer stdout.Close()
-	stderr, err := os.Create(filepath.Join(dir, "stderr"))
+	stderr, err := nameless(dir)
 	if err != nil {
 		return server{}, err
 	}
@@ -139,6 +139,20 @@ func start(ctx context.Context, dir, program string, owner process) (server, err
 		return server{}, err
 	}
 	return s, nil
+}
+
+// nameless makes a file in dir and leaves dir empty: the program takes no other, as it
+// removes it.
+func nameless(dir string) (*os.File, error) {
+	file, err := os.CreateTemp(dir, "output-")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(file.Name()); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
 }
 
 // stop asks a server to end, and kills all of its session five seconds later. When it
@@ -239,8 +253,7 @@ func sweep(root string) {
 	}
 }
 
-// whole reads a file from its beginning, also when its name is gone: a server that ends
-// removes its directory.
+// whole reads a file from its beginning, though its name is gone.
 func whole(file *os.File) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(file, 0, 1<<30))
 }

@@ -89,7 +89,8 @@ func newAPIServer(e *env) *cobra.Command {
 		Short: "Run a bare API server on loopback, for tests",
 		Long: `Apiserver runs etcd and kube-apiserver on loopback as an ordinary user, prints one
 line of JSON when they answer, and ends with SIGTERM or with the process that
---watch-pid names. It removes DIR when it ends. No controller and no node runs.`,
+--watch-pid names. It removes DIR when it ends, and takes none that has anything in it. No controller
+and no node runs.`,
 		Example: "  pelago-sandbox apiserver --dir /tmp/api --watch-pid $$",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -106,6 +107,14 @@ line of JSON when they answer, and ends with SIGTERM or with the process that
 
 func (e *env) serveAPI(cmd *cobra.Command, dir string, watched int) error {
 	start := time.Now()
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	if err := makeOwn(dir); err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
 	cache, err := e.cache()
 	if err != nil {
 		return err
@@ -114,13 +123,6 @@ func (e *env) serveAPI(cmd *cobra.Command, dir string, watched int) error {
 	if err != nil {
 		return err
 	}
-	if dir, err = filepath.Abs(dir); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("making --dir: %w", err)
-	}
-	defer os.RemoveAll(dir)
 	ctx := cmd.Context()
 	if watched != 0 {
 		inner, cancel := whileAlive(ctx, watched)
@@ -132,6 +134,22 @@ func (e *env) serveAPI(cmd *cobra.Command, dir string, watched int) error {
 			"kubeconfig": kubeconfig, "pid": pid, "ready_ms": time.Since(start).Milliseconds(),
 		})
 	})
+}
+
+// makeOwn makes a folder that may be removed with all that will be in it: what was there before
+// is somebody's.
+func makeOwn(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("making --dir: %w", err)
+	}
+	there, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("reading --dir: %w", err)
+	}
+	if len(there) > 0 {
+		return fmt.Errorf("--dir %s has %s in it, and would be removed at the end; name a folder that is empty or not there yet", dir, there[0].Name())
+	}
+	return nil
 }
 
 // newDocs writes the reference of all commands, for docs/cli.

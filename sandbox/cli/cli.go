@@ -50,7 +50,7 @@ func Main(version string, args []string, in io.Reader, out, stderr io.Writer) in
 	// their return.
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), endings()...)
 	defer stop()
 	root := New(version, in, out, stderr)
 	root.SetArgs(args)
@@ -64,6 +64,16 @@ func Main(version string, args []string, in io.Reader, out, stderr io.Writer) in
 	}
 	fmt.Fprintln(stderr, "Error:", err)
 	return 1
+}
+
+// endings are the signals after which the program tidies up and ends. The end of a terminal is
+// one, unless who started the program, as nohup does, wants it to go on.
+func endings() []os.Signal {
+	all := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		all = append(all, syscall.SIGHUP)
+	}
+	return all
 }
 
 // New makes the command tree.

@@ -54,7 +54,7 @@ func (c *Cluster) credentials() error {
 	if err := front.client("front-proxy-client", "front-proxy-client"); err != nil {
 		return err
 	}
-	if _, err := os.Stat(c.pki("service-accounts.key")); err != nil {
+	if !isWritten(c.pki("service-accounts.key")) {
 		if _, err := newKey(c.pki("service-accounts.key")); err != nil {
 			return err
 		}

@@ -113,6 +113,9 @@ func (s *Sandbox) SetLink(ctx context.Context, a, b string, change func(*interne
 		return err
 	}
 	defer release()
+	if err := s.refresh(); err != nil {
+		return err
+	}
 	for _, name := range []string{a, b} {
 		if _, err := s.Cluster(name); err != nil {
 			return err

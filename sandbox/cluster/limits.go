@@ -50,18 +50,22 @@ func raiseLimits() error {
 	return nil
 }
 
-// restoreLimits puts back what raiseLimits changed. The base must be locked and
-// empty of sandboxes.
+// restoreLimits puts back what raiseLimits changed and nobody has changed since.
+// The base must be locked and empty of sandboxes.
 func restoreLimits() error {
 	before, err := readLimits()
 	if err != nil {
 		return err
 	}
 	for path, value := range before {
+		if now, err := readLimit(path); err != nil || now != limits[path] {
+			continue
+		}
 		if err := os.WriteFile(path, []byte(strconv.Itoa(value)), 0o644); err != nil {
 			return fmt.Errorf("restoring %s: %w", path, err)
 		}
 	}
+	_ = os.Remove(limitsFile() + ".new") // what a crash left
 	if err := os.Remove(limitsFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("forgetting old limits: %w", err)
 	}

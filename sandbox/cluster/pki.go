@@ -9,7 +9,6 @@ import (
 	"crypto/x509/pkix"
 	"encoding/hex"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"io/fs"
 	"math/big"
@@ -37,7 +36,7 @@ func openAuthority(dir, name string) (*authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making folder for certificates: %w", err)
 	}
-	if _, err := os.Stat(a.path(name, "crt")); errors.Is(err, fs.ErrNotExist) {
+	if !isWritten(a.path(name, "crt")) {
 		key, err := newKey(a.path(name, "key"))
 		if err != nil {
 			return nil, err
@@ -88,7 +87,7 @@ func (a *authority) server(file string, subject pkix.Name, names []string, addre
 }
 
 func (a *authority) issue(file string, subject pkix.Name, usage x509.ExtKeyUsage, names []string, addresses []netip.Addr) error {
-	if _, err := os.Stat(a.path(file, "crt")); err == nil {
+	if isWritten(a.path(file, "key")) && isWritten(a.path(file, "crt")) {
 		return nil
 	}
 	key, err := newKey(a.path(file, "key"))
@@ -110,7 +109,7 @@ func (a *authority) write(file string, template, parent *x509.Certificate, publi
 		return fmt.Errorf("signing certificate %s: %w", file, err)
 	}
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	return os.WriteFile(a.path(file, "crt"), text, 0o644)
+	return writeWhole(a.path(file, "crt"), text, 0o644)
 }
 
 func certificate(subject pkix.Name) *x509.Certificate {
@@ -135,7 +134,7 @@ func newKey(path string) (*ecdsa.PrivateKey, error) {
 		return nil, fmt.Errorf("making a key: %w", err)
 	}
 	text := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
-	if err := os.WriteFile(path, text, 0o600); err != nil {
+	if err := writeWhole(path, text, 0o600); err != nil {
 		return nil, fmt.Errorf("storing a key: %w", err)
 	}
 	return key, nil
@@ -144,12 +143,29 @@ func newKey(path string) (*ecdsa.PrivateKey, error) {
 // randomFile stores a secret of some random bytes, in hexadecimal, unless it is
 // there already.
 func randomFile(path string, bytes int) error {
-	if _, err := os.Stat(path); err == nil {
+	if isWritten(path) {
 		return nil
 	}
 	secret := make([]byte, bytes)
 	if _, err := rand.Read(secret); err != nil {
 		return fmt.Errorf("making a secret: %w", err)
 	}
-	return os.WriteFile(path, []byte(hex.EncodeToString(secret)), 0o600)
+	return writeWhole(path, []byte(hex.EncodeToString(secret)), 0o600)
+}
+
+// writeWhole writes a file that is there whole afterwards or not at all, as on a
+// full disk: what is made once would be spoilt for good.
+func writeWhole(path string, text []byte, mode fs.FileMode) error {
+	if err := os.WriteFile(path+".new", text, mode); err != nil {
+		_ = os.Remove(path + ".new")
+		return fmt.Errorf("writing %s: %w", filepath.Base(path), err)
+	}
+	return os.Rename(path+".new", path)
+}
+
+// isWritten tells whether a file is there. An empty one is what a full disk, or
+// the loss of power, has left.
+func isWritten(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Size() > 0
 }

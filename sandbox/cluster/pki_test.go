@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -228,6 +229,68 @@ func TestSpoiltAuthority(t *testing.T) {
 		}
 		if err := c.credentials(); err == nil || !strings.Contains(err.Error(), c.pki(file)) {
 			t.Errorf("with a spoilt %s: %v", file, err)
+		}
+	}
+}
+
+// madeOnce are the files that are never written again, the first ones first.
+func madeOnce(t *testing.T, c *Cluster) (names []string) {
+	t.Helper()
+	for _, pattern := range []string{"*.key", "*.crt"} {
+		found, err := filepath.Glob(c.pki(pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, found...)
+	}
+	return names
+}
+
+// TestFullDisk: up works when there is room again.
+func TestFullDisk(t *testing.T) {
+	for _, path := range madeOnce(t, withCredentials(t, 1)) {
+		name := filepath.Base(path)
+		c := in(t, plan().Clusters[1])
+		if err := errors.Join(os.MkdirAll(c.pki(""), 0o700), os.Symlink("/dev/full", c.pki(name+".new"))); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.credentials(); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), name) {
+			t.Errorf("while there is no room for %s: %v", name, err)
+		}
+		if _, err := os.Stat(c.pki(name)); err == nil {
+			t.Errorf("there was no room for %s, and it is there", name)
+		}
+		if err := c.credentials(); err != nil {
+			t.Errorf("with room for %s again: %v", name, err)
+		}
+		if left, err := filepath.Glob(c.pki("*.new")); err != nil || len(left) > 0 {
+			t.Errorf("%v, %v remain", left, err)
+		}
+	}
+}
+
+// TestEmptyFilesAreMadeAgain: they are what a full disk has left. The key of an authority is
+// older than its certificate, which others may have signed their own by.
+func TestEmptyFilesAreMadeAgain(t *testing.T) {
+	for _, path := range madeOnce(t, withCredentials(t, 1)) {
+		name := filepath.Base(path)
+		if strings.HasSuffix(name, "ca.key") {
+			continue
+		}
+		c := in(t, plan().Clusters[1])
+		if err := errors.Join(os.MkdirAll(c.pki(""), 0o700), os.WriteFile(c.pki(name), nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(name, "ca.") { // those are empty before any other is made
+			if err := errors.Join(c.credentials(), os.Truncate(c.pki(name), 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.credentials(); err != nil {
+			t.Errorf("with an empty %s: %v", name, err)
+		}
+		if info, err := os.Stat(c.pki(name)); err != nil || info.Size() == 0 {
+			t.Errorf("%s is empty still, %v", name, err)
 		}
 	}
 }

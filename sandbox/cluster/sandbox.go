@@ -16,6 +16,7 @@ import (
 	"github.com/pelago-dev/pelago/sandbox/address"
 	"github.com/pelago-dev/pelago/sandbox/build"
 	"github.com/pelago-dev/pelago/sandbox/config"
+	"github.com/pelago-dev/pelago/sandbox/debian"
 	"github.com/pelago-dev/pelago/sandbox/internet"
 	"github.com/pelago-dev/pelago/sandbox/machine"
 )
@@ -111,6 +112,16 @@ func Open(name string) (*Sandbox, error) {
 	return s, nil
 }
 
+// refresh reads the sandbox again. Whoever has its lock does so before he changes
+// it: others may have changed it since it was opened.
+func (s *Sandbox) refresh() error {
+	now, err := Open(s.Name)
+	if err == nil {
+		s.Index, s.Profile, s.Links, s.Clusters = now.Index, now.Profile, now.Links, now.Clusters
+	}
+	return err
+}
+
 func (s *Sandbox) adopt(stored state) {
 	s.Index, s.Links, s.Profile = stored.Index, stored.Links, stored.Profile
 	s.Clusters = nil
@@ -148,7 +159,7 @@ func Prepare(name string, wanted config.Sandbox) (*Sandbox, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	release, err := lockBase()
+	release, err := lockPlace(name)
 	if err != nil {
 		return nil, err
 	}
@@ -228,9 +239,41 @@ func lockBase() (func(), error) {
 	}
 }
 
+// lockPlace takes the lock of a sandbox, if it is there, and that of all sandboxes,
+// in the order in which Down does.
+func lockPlace(name string) (func(), error) {
+	for {
+		release, err := lockFolder(dirOf(name), patience)
+		there := err == nil
+		if !there && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		releaseBase, err := lockBase()
+		both := func() {
+			if releaseBase != nil {
+				releaseBase()
+			}
+			if there {
+				release()
+			}
+		}
+		if err != nil {
+			both()
+			return nil, err
+		}
+		if _, err := os.Stat(dirOf(name)); there || errors.Is(err, fs.ErrNotExist) {
+			return both, nil
+		}
+		both() // somebody has just made it
+	}
+}
+
+// patience is how long a command waits for another one that changes its sandbox.
+const patience = 2 * time.Second
+
 // Lock keeps other commands from changing the sandbox until the returned
 // function is called.
-func (s *Sandbox) Lock() (func(), error) { return lockFolder(s.Dir(), 2*time.Second) }
+func (s *Sandbox) Lock() (func(), error) { return lockFolder(s.Dir(), patience) }
 
 func lockFolder(dir string, patience time.Duration) (func(), error) {
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
@@ -283,7 +326,8 @@ func freeIndex() (int, error) {
 	return 0, fmt.Errorf("there are %d sandboxes already; take one down", address.Sandboxes)
 }
 
-// Names lists the sandboxes of the host.
+// Names lists the sandboxes of the host. Other folders lie beside them where Base
+// is a file system of its own.
 func Names() ([]string, error) {
 	entries, err := os.ReadDir(Base)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -294,7 +338,7 @@ func Names() ([]string, error) {
 	}
 	var names []string
 	for _, entry := range entries {
-		if entry.IsDir() {
+		if entry.IsDir() && checkName(entry.Name()) == nil {
 			names = append(names, entry.Name())
 		}
 	}
@@ -320,8 +364,15 @@ func Down(name string) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
+	if os.Geteuid() == 0 {
+		return errors.Join(down(name), debian.Tidy())
+	}
+	return down(name)
+}
+
+func down(name string) error {
 	if _, err := os.Stat(dirOf(name)); err == nil {
-		release, err := lockFolder(dirOf(name), 2*time.Second)
+		release, err := lockFolder(dirOf(name), patience)
 		if err != nil {
 			return err
 		}
@@ -355,7 +406,14 @@ func Down(name string) error {
 	if err != nil || len(others) > 0 {
 		return err
 	}
-	return errors.Join(restoreLimits(), os.RemoveAll(Base))
+	if err := restoreLimits(); err != nil {
+		return err
+	}
+	// A file system of its own stays, and so does what is not ours.
+	if err := os.Remove(Base); err != nil && !errors.Is(err, syscall.EBUSY) && !errors.Is(err, syscall.ENOTEMPTY) {
+		return fmt.Errorf("removing the folder of sandboxes: %w", err)
+	}
+	return nil
 }
 
 // within bounds a wait and says for what it waited.

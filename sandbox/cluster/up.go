@@ -31,14 +31,14 @@ func (s *Sandbox) Up(ctx context.Context) error {
 		return err
 	}
 	defer release()
+	if err := s.refresh(); err != nil {
+		return err
+	}
 	if s.Profile == config.ProfileControlPlane {
 		return s.upControlPlanes(ctx)
 	}
-	if missing := debian.Missing(); len(missing) > 0 {
-		s.say("", "installing Debian packages %v", missing)
-		if err := debian.Install(ctx, missing); err != nil {
-			return err
-		}
+	if err := debian.Install(ctx, func(doing string) { s.say("", "%s", doing) }); err != nil {
+		return err
 	}
 	files, err := s.build(ctx)
 	if err != nil {

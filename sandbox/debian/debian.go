@@ -7,10 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
+	"time"
 )
 
 // needs maps a file to the package that brings it.
@@ -31,6 +34,15 @@ const policyFile = "/usr/sbin/policy-rc.d"
 
 const policy = "#!/bin/sh\n# Made while packages for a sandbox are installed.\nexit 101\n"
 
+// lockFile is locked by who installs and so by who has made the policy file.
+const lockFile = "/run/pelago-sandbox.packages"
+
+const (
+	lockPatience = 5 * time.Minute // with others that use apt or dpkg
+	lockPause    = time.Second
+	killAfter    = 10 * time.Second
+)
+
 // Missing lists the packages the host lacks.
 func Missing() []string {
 	var missing []string
@@ -42,33 +54,161 @@ func Missing() []string {
 	return missing
 }
 
-// Install installs packages with apt-get, after refreshing the lists.
-func Install(ctx context.Context, packages []string) error {
+// Install installs what is Missing with apt-get, after refreshing the lists, and
+// removes the policy file that a crash of an installation has left. Who comes
+// while another one installs waits. Say is told what goes on. When ctx ends this
+// ends, too, but not before packages are whole that apt-get has begun to unpack.
+func Install(ctx context.Context, say func(string)) error {
+	if len(Missing()) == 0 && !policyIsOurs() {
+		return nil
+	}
+	lock, err := awaitLock(ctx, say)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := removePolicy(); err != nil {
+		return err
+	}
+	packages := Missing()
 	if len(packages) == 0 {
 		return nil
 	}
 	if _, err := exec.LookPath("apt-get"); err != nil {
 		return fmt.Errorf("this host lacks what the packages %s of Debian contain, and has no apt-get; install the same by its own means", strings.Join(packages, ", "))
 	}
-	// One of ours that a crash left is ours still.
-	if text, err := os.ReadFile(policyFile); errors.Is(err, os.ErrNotExist) || string(text) == policy {
+	say(fmt.Sprintf("installing Debian packages %v", packages))
+	a := apt{lock: lock, say: say}
+	install := append([]string{"install", "-y", "-qq", "--no-install-recommends", "--no-upgrade"}, packages...)
+	if err := a.run(ctx, true, "update", "-qq"); err != nil {
+		return err
+	}
+	if err := a.run(ctx, true, append(install, "--download-only")...); err != nil {
+		return err
+	}
+	if _, err := os.Stat(policyFile); errors.Is(err, fs.ErrNotExist) {
 		if err := os.WriteFile(policyFile, []byte(policy), 0o755); err != nil {
 			return fmt.Errorf("keeping services from starting: %w", err)
 		}
 		defer os.Remove(policyFile)
 	}
-	if err := apt(ctx, "update", "-qq"); err != nil {
-		return err
-	}
-	return apt(ctx, append([]string{"install", "-y", "-qq", "--no-install-recommends", "--no-upgrade"}, packages...)...)
+	defer context.AfterFunc(ctx, func() { say("interrupted; apt-get finishes what it has begun, which may take a minute") })()
+	return a.run(ctx, false, install...)
 }
 
-func apt(ctx context.Context, args ...string) error {
-	command := exec.CommandContext(ctx, "apt-get", args...)
-	command.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-	if output, err := command.CombinedOutput(); err != nil {
-		text := strings.TrimSpace(string(output))
-		return fmt.Errorf("running apt-get %s: %w\n%s", strings.Join(args, " "), err, text[max(0, len(text)-2000):])
+// Tidy removes the policy file that a crash of an installation has left.
+func Tidy() error {
+	if !policyIsOurs() {
+		return nil
+	}
+	lock, err := openLock()
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if !tryLock(lock) {
+		return nil // it is needed
+	}
+	return removePolicy()
+}
+
+func policyIsOurs() bool {
+	text, err := os.ReadFile(policyFile)
+	return err == nil && string(text) == policy
+}
+
+// removePolicy removes the policy file if it is ours. The caller has the lock.
+func removePolicy() error {
+	if !policyIsOurs() {
+		return nil
+	}
+	if err := os.Remove(policyFile); err != nil {
+		return fmt.Errorf("letting services start again: %w", err)
 	}
 	return nil
+}
+
+// openLock opens the lock's file, which none but its owner may open and so lock.
+func openLock() (*os.File, error) {
+	lock, err := os.OpenFile(lockFile, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("locking the installation of packages: %w", err)
+	}
+	return lock, nil
+}
+
+func tryLock(lock *os.File) bool {
+	return syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
+}
+
+func awaitLock(ctx context.Context, say func(string)) (*os.File, error) {
+	lock, err := openLock()
+	if err != nil {
+		return nil, err
+	}
+	for first := true; !tryLock(lock); first = false {
+		if first {
+			say("waiting for another command that installs Debian packages")
+		}
+		select {
+		case <-ctx.Done():
+			lock.Close()
+			return nil, fmt.Errorf("waiting for another command that installs Debian packages: %w", ctx.Err())
+		case <-time.After(lockPause / 10):
+		}
+	}
+	return lock, nil
+}
+
+// apt runs apt-get.
+type apt struct {
+	// lock is open in every apt-get, so that it stays locked until that ends, whatever
+	// ends this program.
+	lock *os.File
+	say  func(string)
+}
+
+// run runs apt-get once nobody else uses it or dpkg. Its own option for that
+// waits for dpkg alone, and not for who refreshes the lists. Unless it may be
+// interrupted, the end of ctx counts when it has ended.
+func (a apt) run(ctx context.Context, interruptible bool, args ...string) error {
+	for end := time.Now().Add(lockPatience); ; {
+		output, err := a.once(ctx, interruptible, args)
+		if err == nil {
+			return ctx.Err()
+		}
+		text := strings.TrimSpace(output)
+		failure := fmt.Errorf("running apt-get %s: %w\n%s", strings.Join(args, " "), err, text[max(0, len(text)-2000):])
+		if !busy(text) || time.Now().After(end) {
+			return failure
+		}
+		a.say("waiting for another program that uses apt or dpkg")
+		select {
+		case <-ctx.Done():
+			return failure
+		case <-time.After(lockPause):
+		}
+	}
+}
+
+// busy tells whether apt-get, or dpkg below it, did nothing because of a lock.
+func busy(text string) bool {
+	return strings.Contains(text, "Could not get lock") || strings.Contains(text, "Unable to acquire the dpkg frontend lock")
+}
+
+func (a apt) once(ctx context.Context, interruptible bool, args []string) (string, error) {
+	if !interruptible {
+		ctx = context.WithoutCancel(ctx)
+	}
+	command := exec.CommandContext(ctx, "apt-get", args...)
+	command.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")
+	command.ExtraFiles = []*os.File{a.lock}
+	// A session of its own: who interrupts this program at its terminal does not interrupt dpkg.
+	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGTERM) }
+	if interruptible {
+		command.WaitDelay = killAfter
+	}
+	output, err := command.CombinedOutput()
+	return string(output), err
 }

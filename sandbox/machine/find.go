@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,7 +19,7 @@ func Load(dir string) (*Machine, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	m := &Machine{Spec: spec, PID: findInit(spec.Sandbox, spec.Name)}
+	m := &Machine{Spec: spec, PID: findInit(spec)}
 	return m, m.PID != 0, nil
 }
 
@@ -73,7 +74,8 @@ func killAll(group string, match func(string) bool) error {
 	}
 }
 
-// processes lists live processes whose environment carries a matching marker.
+// processes lists live processes of this user whose environment carries a
+// matching marker. Anybody may give his own processes any environment.
 func processes(match func(marker string) bool) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -83,7 +85,7 @@ func processes(match func(marker string) bool) []int {
 	var pids []int
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
-		if err != nil || pid == os.Getpid() {
+		if err != nil || pid == os.Getpid() || !mine(pid) {
 			continue
 		}
 		environ, err := os.ReadFile("/proc/" + entry.Name() + "/environ")
@@ -100,16 +102,33 @@ func processes(match func(marker string) bool) []int {
 	return pids
 }
 
-// findInit returns the PID of a machine's init on the host, or 0.
-func findInit(sandbox, name string) int {
-	marker := sandbox + "/" + name
+// mine tells whether a process is this user's in every respect: one with more
+// rights than who started it still has an environment of his.
+func mine(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return false
+	}
+	user := strconv.Itoa(os.Geteuid())
+	for line := range strings.SplitSeq(string(text), "\n") {
+		if ids, ok := strings.CutPrefix(line, "Uid:"); ok {
+			return !slices.ContainsFunc(strings.Fields(ids), func(id string) bool { return id != user })
+		}
+	}
+	return false
+}
+
+// findInit returns the PID of a machine's init on the host, or 0. It is in the
+// machine's control group, where only root can put a process, if there is one.
+func findInit(spec Spec) int {
+	marker := spec.Sandbox + "/" + spec.Name
 	for _, pid := range processes(func(m string) bool { return m == marker }) {
 		line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 		if err != nil {
 			continue
 		}
 		words := bytes.Split(line, []byte{0})
-		if len(words) > 1 && string(words[1]) == InitCommand {
+		if len(words) > 1 && string(words[1]) == InitCommand && (spec.Bare || isMember(spec.group(), pid)) {
 			return pid
 		}
 	}

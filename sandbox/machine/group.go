@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -204,6 +205,25 @@ func groupProcesses(group string) ([]int, error) {
 		})
 	}
 	return pids, nil
+}
+
+// isMember tells whether a process is in a machine's control group, or in the leaf of its init, in
+// any hierarchy: it joins one after the other.
+func isMember(group string, pid int) bool {
+	all, err := hierarchies()
+	if err != nil {
+		return false
+	}
+	want := strconv.Itoa(pid)
+	for _, h := range all {
+		for _, dir := range []string{group, group + "/init"} {
+			text, err := os.ReadFile(filepath.Join(h.Mount, dir, "cgroup.procs"))
+			if err == nil && slices.Contains(strings.Fields(string(text)), want) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Memory returns the machine's proportional set size in bytes: memory shared

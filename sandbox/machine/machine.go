@@ -84,7 +84,7 @@ func (s Spec) initLog() string { return filepath.Join(s.logs(), "init.log") }
 // Start makes the machine and returns once its init answers. A machine that
 // runs already is returned as it is.
 func Start(ctx context.Context, spec Spec) (*Machine, error) {
-	if pid := findInit(spec.Sandbox, spec.Name); pid != 0 {
+	if pid := findInit(spec); pid != 0 {
 		m := &Machine{Spec: spec, PID: pid}
 		return m, m.awaitInit(ctx, nil)
 	}
