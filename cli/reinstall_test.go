@@ -113,6 +113,7 @@ func (s *stage) rightsOfTheManager(manager client.Client) {
 		err := s.c.Create(ctx, theirs.DeepCopy(), client.DryRunAll)
 		return err != nil && strings.Contains(err.Error(), "given by Pelago only")
 	})
+	theirs.Labels["pod-security.kubernetes.io/enforce"], theirs.Labels["pod-security.kubernetes.io/enforce-version"] = string(v1alpha1.PodSecurityBaseline), "latest"
 	if err := manager.Create(ctx, theirs, client.DryRunAll); err != nil {
 		s.t.Errorf("the manager makes a tenant's namespace: %v", err)
 	}
