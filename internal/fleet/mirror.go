@@ -118,29 +118,6 @@ func (m *mirror) weight(name string) int {
 	return 0
 }
 
-// weigh is about how many bytes of memory a decoded JSON value takes. That is more
-// than its text, and much more if the text is made of small things.
-func weigh(value any) int {
-	const word = 16
-	switch v := value.(type) {
-	case map[string]any:
-		sum := 4 * word
-		for key, item := range v {
-			sum += 2*word + len(key) + weigh(item)
-		}
-		return sum
-	case []any:
-		sum := 2 * word
-		for _, item := range v {
-			sum += word + weigh(item)
-		}
-		return sum
-	case string:
-		return word + len(v)
-	}
-	return word
-}
-
 // adopt takes over the copy of the connection before, until the first list.
 func (m *mirror) adopt(old *mirror) {
 	old.mu.RLock()
