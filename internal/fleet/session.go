@@ -26,6 +26,7 @@ type session struct {
 	client    client.Client
 	stream    *http.Client
 	reader    reader
+	large     gate // of what it reads
 
 	// changed is called for a changed object, or with nil for a changed health.
 	changed func(*session, *unstructured.Unstructured)
@@ -50,7 +51,7 @@ func newSession(c Connection, kinds []watched, o *Options) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{conn: c, options: o, base: base, transport: t, stream: t.client(0)}
+	s := &session{conn: c, options: o, base: base, transport: t, stream: t.client(0), large: make(gate, 1)}
 	if s.client, err = newClient(c.ServerURL, t.client(callTimeout), o.Scheme); err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
