@@ -28,6 +28,7 @@ func (s *session) list(ctx context.Context, m *mirror) error {
 	ctx, cancel := context.WithTimeout(ctx, m.bounds.listTime())
 	defer cancel()
 	l, size := &listing{mirror: m}, pageSize
+	defer l.drop()
 	for range m.bounds.pages() {
 		err := s.page(ctx, l, size)
 		if errors.Is(err, ErrTooLarge) && m.bounds.large() && size > 1 {
@@ -47,7 +48,9 @@ func (s *session) list(ctx context.Context, m *mirror) error {
 			return errors.New("the peer's list has no version")
 		}
 		m.leaveOut(l.beyond)
-		for _, u := range m.replace(l.items, l.whose) {
+		items := l.items
+		l.items = nil
+		for _, u := range m.replace(items, l.whose) {
 			s.changed(s, u)
 		}
 		return nil
@@ -94,8 +97,12 @@ func (l *listing) take(text []byte) error {
 	for _, item := range raw.Items {
 		u := &unstructured.Unstructured{Object: item}
 		l.mirror.tidy(u)
+		u = l.mirror.known(u)
 		more := weigh(u.Object)
 		if l.beyond = l.mirror.fits(len(l.items)+1, l.kept+more); l.beyond != nil {
+			break
+		}
+		if l.beyond = l.mirror.share.swap(nil, u, more, !l.mirror.bounds.Beyond); l.beyond != nil {
 			break
 		}
 		l.items = append(l.items, u)
@@ -103,3 +110,6 @@ func (l *listing) take(text []byte) error {
 	}
 	return nil
 }
+
+// drop keeps nothing of a list that came to nothing.
+func (l *listing) drop() { l.mirror.share.drop(l.items...) }

@@ -79,6 +79,17 @@ func (s *session) start(ctx context.Context, running *sync.WaitGroup) {
 	}
 }
 
+// of makes what the session keeps count for a peer, and says which one it takes over from.
+func (s *session) of(sh *share, before *session) {
+	for gvk, m := range s.reader.mirrors {
+		var old *mirror
+		if before != nil {
+			old = before.reader.mirrors[gvk]
+		}
+		m.of(sh, old)
+	}
+}
+
 // close ends the watches at once, and the connections when nothing is in flight.
 func (s *session) close() {
 	s.mu.Lock()
@@ -87,6 +98,9 @@ func (s *session) close() {
 		s.cancel()
 	}
 	s.mu.Unlock()
+	for _, m := range s.reader.mirrors {
+		m.release()
+	}
 	s.transport.retire()
 }
 
