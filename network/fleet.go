@@ -12,7 +12,7 @@ import (
 )
 
 // bounds is what a provider may show of NetworkConfigs. Older ones know none.
-var bounds = fleet.Bounds{Optional: true, Objects: v1alpha1.MaxNetworkConfigs, Bytes: 1 << 20}
+var bounds = fleet.Bounds{Optional: true, Objects: v1alpha1.MaxNetworkConfigs, Bytes: 2 << 20}
 
 // Peer is the connection to one provider.
 type Peer interface {

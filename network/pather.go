@@ -40,7 +40,7 @@ const (
 )
 
 // pathBounds is what a provider may show of NetworkPaths. Older ones know none.
-var pathBounds = fleet.Bounds{Optional: true, Objects: 4 * v1alpha1.MaxNetworkPaths, Bytes: 1 << 20}
+var pathBounds = fleet.Bounds{Optional: true, Objects: 4 * v1alpha1.MaxNetworkPaths, Bytes: 2 << 20}
 
 // pather keeps the NetworkPaths at providers as they are wanted, and reads what providers say of
 // them. Its requests are peerings: one that hangs holds up its own alone.

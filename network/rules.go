@@ -40,7 +40,7 @@ const (
 
 // ruleBounds is what a provider may show of NetworkRules, of which digests are kept. Older ones
 // know none.
-var ruleBounds = fleet.Bounds{Optional: true, Objects: v1alpha1.MaxNetworkRuleSet, Bytes: 1 << 20, Trim: digest}
+var ruleBounds = fleet.Bounds{Optional: true, Objects: v1alpha1.MaxNetworkRuleSet, Bytes: 2 << 20, Trim: digest}
 
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,verbs=get;list;watch
 // +kubebuilder:rbac:groups=pelago.dev,resources=networkrules,verbs=get;list;watch;create;patch;delete

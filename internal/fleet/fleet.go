@@ -72,6 +72,7 @@ var ErrStarted = errors.New("fleet: watch after start")
 // run while it does.
 type Fleet struct {
 	options Options
+	budget  *budget
 
 	mu          sync.Mutex
 	ctx         context.Context // of Start; nil before it
@@ -103,7 +104,7 @@ func New(o Options) *Fleet {
 	if o.Dial == nil {
 		o.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
 	}
-	return &Fleet{options: o, peers: map[string]*Peer{}, subscribers: map[*subscriber]struct{}{}}
+	return &Fleet{options: o, budget: newBudget(), peers: map[string]*Peer{}, subscribers: map[*subscriber]struct{}{}}
 }
 
 // Watch adds a kind to the watch set of every peer; if the object has a name, only the
@@ -205,6 +206,7 @@ func (f *Fleet) Remove(peering string) {
 	f.mu.Unlock()
 	if p != nil {
 		p.stop()
+		p.share.leave()
 		f.publishState(peering)
 		for _, s := range f.listeners() {
 			s.forget(peering)

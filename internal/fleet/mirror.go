@@ -38,27 +38,36 @@ type mirror struct {
 	namespace string
 	pace      *pacer // of the events of its watch, which alone uses it
 
-	mu      sync.RWMutex
-	objects map[string]*unstructured.Unstructured
-	kept    int    // what they weigh
-	version string // to watch from; "" to list first
-	synced  bool
-	beyond  error     // what was left out, nil if all is kept
-	silent  time.Time // until when the peer is not asked for what may have been left out
-	health  health
-	err     error
+	mu       sync.RWMutex
+	objects  map[string]*unstructured.Unstructured
+	kept     int    // what they weigh
+	share    *share // where they count
+	before   *mirror
+	released bool   // they count no more
+	version  string // to watch from; "" to list first
+	synced   bool
+	beyond   error     // what was left out, nil if all is kept
+	silent   time.Time // until when the peer is not asked for what may have been left out
+	health   health
+	err      error
 }
 
-// replace takes what a list said, and returns what has changed.
+// replace takes what a list said and what its share keeps, and returns what has changed.
 func (m *mirror) replace(items []*unstructured.Unstructured, version string) []*unstructured.Unstructured {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.released {
+		m.share.drop(items...)
+		return nil
+	}
 	var changed []*unstructured.Unstructured
 	fresh := make(map[string]*unstructured.Unstructured, len(items))
 	for _, u := range items {
 		if u.GetNamespace() != m.namespace || u.GetName() == "" {
+			m.share.drop(u)
 			continue
 		}
+		m.share.drop(fresh[u.GetName()]) // it is there twice
 		fresh[u.GetName()] = u
 		if old := m.objects[u.GetName()]; old == nil || old.GetResourceVersion() != u.GetResourceVersion() {
 			changed = append(changed, u)
@@ -68,6 +77,7 @@ func (m *mirror) replace(items []*unstructured.Unstructured, version string) []*
 		if fresh[name] == nil {
 			changed = append(changed, old)
 		}
+		m.share.drop(old)
 	}
 	m.objects, m.version, m.synced = fresh, version, true
 	m.kept = 0
@@ -87,22 +97,29 @@ func (m *mirror) apply(kind string, u *unstructured.Unstructured) (bool, error) 
 	if kind == "BOOKMARK" || u.GetNamespace() != m.namespace || u.GetName() == "" {
 		return false, nil
 	}
+	if m.released {
+		return false, context.Canceled
+	}
+	old := m.objects[u.GetName()]
 	if kind == "DELETED" {
-		m.kept -= m.weight(u.GetName())
-		delete(m.objects, u.GetName())
+		m.remove(old)
 		return true, nil
 	}
 	count := len(m.objects)
-	if m.objects[u.GetName()] == nil {
+	if old == nil {
 		count++
 	}
-	kept := m.kept - m.weight(u.GetName()) + weigh(u.Object)
-	switch err := m.fits(count, kept); {
+	weight := weigh(u.Object)
+	kept := m.kept - weightOf(old) + weight
+	err := m.fits(count, kept)
+	if err == nil {
+		err = m.share.swap(old, u, weight, !m.bounds.Beyond)
+	}
+	switch {
 	case err != nil && !m.bounds.Beyond:
 		return false, err
 	case err != nil:
-		m.kept -= m.weight(u.GetName())
-		delete(m.objects, u.GetName())
+		m.remove(old)
 		m.beyond = err
 		return true, nil
 	}
@@ -110,35 +127,22 @@ func (m *mirror) apply(kind string, u *unstructured.Unstructured) (bool, error) 
 	return true, nil
 }
 
-// weight is what the object of a name weighs; 0 if there is none.
-func (m *mirror) weight(name string) int {
-	if u := m.objects[name]; u != nil {
-		return weigh(u.Object)
+// remove keeps an object no more, if there is one. The caller holds the lock.
+func (m *mirror) remove(u *unstructured.Unstructured) {
+	if u == nil {
+		return
 	}
-	return 0
+	m.kept -= weightOf(u)
+	delete(m.objects, u.GetName())
+	m.share.drop(u)
 }
 
-// weigh is about how many bytes of memory a decoded JSON value takes. That is more
-// than its text, and much more if the text is made of small things.
-func weigh(value any) int {
-	const word = 16
-	switch v := value.(type) {
-	case map[string]any:
-		sum := 4 * word
-		for key, item := range v {
-			sum += 2*word + len(key) + weigh(item)
-		}
-		return sum
-	case []any:
-		sum := 2 * word
-		for _, item := range v {
-			sum += word + weigh(item)
-		}
-		return sum
-	case string:
-		return word + len(v)
+// weightOf is what an object weighs; 0 if there is none.
+func weightOf(u *unstructured.Unstructured) int {
+	if u == nil {
+		return 0
 	}
-	return word
+	return weigh(u.Object)
 }
 
 // adopt takes over the copy of the connection before, until the first list.
@@ -148,8 +152,12 @@ func (m *mirror) adopt(old *mirror) {
 	old.mu.RUnlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.before = nil
 	if !m.synced {
 		m.objects, m.kept, m.synced, m.beyond = objects, kept, synced, beyond
+		for _, u := range objects {
+			m.share.keep(u, weigh(u.Object), !m.bounds.Beyond)
+		}
 	}
 }
 

@@ -33,6 +33,7 @@ type State struct {
 type Peer struct {
 	fleet *Fleet
 	name  string
+	share *share
 
 	mu      sync.Mutex
 	current *session
@@ -43,7 +44,8 @@ type Peer struct {
 
 func newPeer(f *Fleet, name string, s *session) *Peer {
 	pending := State{Reason: v1alpha1.ReasonPending, Since: f.options.Clock.Now(), Err: ErrNotSynced}
-	p := &Peer{fleet: f, name: name, current: s, stated: pending}
+	p := &Peer{fleet: f, name: name, current: s, stated: pending, share: f.budget.join()}
+	s.of(p.share, nil)
 	s.changed, s.lag = p.changed, p.lag
 	return p
 }
@@ -104,6 +106,7 @@ func (p *Peer) replace(s *session) {
 	s.changed, s.lag = p.changed, p.lag
 	p.mu.Lock()
 	dropped := p.pending
+	s.of(p.share, p.current)
 	p.pending = s
 	p.mu.Unlock()
 	if dropped != nil {

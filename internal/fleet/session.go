@@ -26,6 +26,7 @@ type session struct {
 	client    client.Client
 	stream    *http.Client
 	reader    reader
+	large     gate // of what it reads
 
 	// changed is called for a changed object, or with nil for a changed health.
 	changed func(*session, *unstructured.Unstructured)
@@ -50,7 +51,7 @@ func newSession(c Connection, kinds []watched, o *Options) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{conn: c, options: o, base: base, transport: t, stream: t.client(0)}
+	s := &session{conn: c, options: o, base: base, transport: t, stream: t.client(0), large: make(gate, 1)}
 	if s.client, err = newClient(c.ServerURL, t.client(callTimeout), o.Scheme); err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
@@ -78,6 +79,17 @@ func (s *session) start(ctx context.Context, running *sync.WaitGroup) {
 	}
 }
 
+// of makes what the session keeps count for a peer, and says which one it takes over from.
+func (s *session) of(sh *share, before *session) {
+	for gvk, m := range s.reader.mirrors {
+		var old *mirror
+		if before != nil {
+			old = before.reader.mirrors[gvk]
+		}
+		m.of(sh, old)
+	}
+}
+
 // close ends the watches at once, and the connections when nothing is in flight.
 func (s *session) close() {
 	s.mu.Lock()
@@ -86,6 +98,9 @@ func (s *session) close() {
 		s.cancel()
 	}
 	s.mu.Unlock()
+	for _, m := range s.reader.mirrors {
+		m.release()
+	}
 	s.transport.retire()
 }
 

@@ -25,6 +25,9 @@ const (
 	maxAnswer = 4 << 20 // of one call
 	maxEvent  = 2 << 20 // of one event of a watch
 	maxHeader = 64 << 10
+	// maxUnread is how much of an answer may come before it is read, which is read no faster than
+	// its turn comes.
+	maxUnread = 512 << 10
 )
 
 // ErrTooLarge says that a peer sent more than it may.
@@ -61,7 +64,7 @@ func newTransport(c Connection, dial func(context.Context, string, string) (net.
 	base := &http.Transport{
 		TLSClientConfig:        config,
 		ForceAttemptHTTP2:      true,
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout, MaxReceiveBufferPerStream: maxUnread},
 		TLSHandshakeTimeout:    2 * dialTimeout,
 		IdleConnTimeout:        drainTimeout,
 		MaxResponseHeaderBytes: maxHeader,
@@ -109,11 +112,11 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	// Clients would wait as long as the peer says; our own back-offs have bounds.
 	answer.Header.Del("Retry-After")
-	limit := int64(maxAnswer)
-	if r.URL.Query().Get("watch") == "true" {
-		limit = 0
+	b := &body{ReadCloser: answer.Body, ended: sync.OnceFunc(t.end), left: maxAnswer, bounded: r.URL.Query().Get("watch") != "true"}
+	if r.Context().Value(counted{}) == nil {
+		b.most = maxCallCost
 	}
-	answer.Body = &body{ReadCloser: answer.Body, ended: sync.OnceFunc(t.end), left: limit, bounded: limit > 0}
+	answer.Body = b
 	return answer, nil
 }
 
@@ -151,11 +154,17 @@ func (t *transport) close() {
 	time.AfterFunc(closeAgain, t.base.CloseIdleConnections)
 }
 
-// body is an answer that tells when it was closed, and ends where it is too long.
+// counted is in the context of requests whose sender looks by itself what the answer costs.
+type counted struct{}
+
+// body is an answer that tells when it was closed, and ends where it is too long or would
+// cost too much to decode.
 type body struct {
 	io.ReadCloser
 	ended   func()
 	left    int64
+	most    int // what it may cost, 0 if that is not looked at
+	seen    scan
 	bounded bool
 }
 
@@ -169,6 +178,11 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
 	b.left -= int64(n)
+	if b.most > 0 {
+		if b.seen.add(p[:n]); b.seen.sum > b.most {
+			return 0, ErrTooLarge
+		}
+	}
 	return n, err
 }
 

@@ -160,8 +160,9 @@ var errNoAnswer = errors.New("the peer does not answer in time")
 
 // events takes the events of a watch until it ends.
 func (s *session) events(ctx context.Context, r io.Reader, m *mirror) error {
-	limited := &eventReader{r: r}
-	decoder := json.NewDecoder(limited)
+	reader := &eventReader{turn: turn{ctx: ctx, r: r, gate: s.large}}
+	defer reader.end(0)
+	reader.next()
 	var beyond time.Time // since when something is left out
 	for s.settle(ctx, m) {
 		switch now := s.options.Clock.Now(); {
@@ -172,124 +173,82 @@ func (s *session) events(ctx context.Context, r io.Reader, m *mirror) error {
 		case now.Sub(beyond) >= beyondFor: // bookmarks come by at least
 			return nil
 		}
-		limited.left = maxEvent
-		var event struct {
-			Type   string          `json:"type"`
-			Object json.RawMessage `json:"object"`
-		}
-		if err := decoder.Decode(&event); err != nil {
+		if err := s.event(ctx, reader, m); err != nil {
 			return err
 		}
-		m.pace.take(s.options.Clock.Now()) // whomever it concerns: it has to be read
-		if event.Type == "ERROR" {
-			return statusError(event.Object, http.StatusInternalServerError)
-		}
-		u := &unstructured.Unstructured{}
-		if err := utiljson.Unmarshal(event.Object, &u.Object); err != nil {
-			return fmt.Errorf("reading an event: %w", err)
-		}
-		m.tidy(u)
-		concerns, err := m.apply(event.Type, u)
-		if err != nil {
-			return err
-		}
-		if concerns {
-			s.changed(s, u)
-		}
+		reader.next()
 	}
 	return ctx.Err()
 }
 
+// event takes one event of a watch.
+func (s *session) event(ctx context.Context, r *eventReader, m *mirror) error {
+	var event struct {
+		Type   string          `json:"type"`
+		Object json.RawMessage `json:"object"`
+	}
+	if err := r.decoder.Decode(&event); err != nil {
+		return err
+	}
+	m.pace.take(s.options.Clock.Now()) // whomever it concerns: it has to be read
+	needs := cost(event.Object)
+	switch {
+	case event.Type == "ERROR" && len(event.Object) > maxHeader:
+		return statusError(nil, http.StatusInternalServerError)
+	case event.Type == "ERROR":
+		return statusError(event.Object, http.StatusInternalServerError)
+	case needs > maxCost:
+		return fmt.Errorf("reading an event: %w", ErrTooLarge)
+	}
+	u, concerns := &unstructured.Unstructured{}, false
+	err := decode(ctx, needs, func() (err error) {
+		if err := utiljson.Unmarshal(event.Object, &u.Object); err != nil {
+			return fmt.Errorf("reading an event: %w", err)
+		}
+		m.tidy(u)
+		concerns, err = m.apply(event.Type, u)
+		return err
+	})
+	if err == nil && concerns {
+		s.changed(s, u)
+	}
+	return err
+}
+
 // eventReader ends when one event is too large.
 type eventReader struct {
-	r    io.Reader
-	left int
+	turn
+	decoder *json.Decoder
+	rest    []byte // read before, and not by the decoder
 }
 
 // Read reads what is within the bound.
 func (e *eventReader) Read(p []byte) (int, error) {
-	if e.left <= 0 {
+	if len(e.rest) > 0 {
+		n := copy(p, e.rest)
+		e.rest = e.rest[n:]
+		return n, nil
+	}
+	if e.used >= maxEvent {
 		return 0, ErrTooLarge
 	}
-	n, err := e.r.Read(p[:min(len(p), e.left)])
-	e.left -= n
-	return n, err
+	return e.turn.Read(p[:min(len(p), maxEvent-e.used)])
 }
 
-// list reads all objects of a kind in pages.
-func (s *session) list(ctx context.Context, m *mirror) error {
-	ctx, cancel := context.WithTimeout(ctx, m.bounds.listTime())
-	defer cancel()
-	var items []*unstructured.Unstructured
-	kept, next, size := 0, "", pageSize
-	for range m.bounds.pages() {
-		page, err := s.page(ctx, m, next, size)
-		if errors.Is(err, ErrTooLarge) && m.bounds.large() && size > 1 {
-			size = 1 + size/8 // honest objects of a large kind may be too much for one page
-			continue
+// next prepares for one more event. What has been read of it counts; and what held a large
+// event is let go of, as a decoder would not.
+func (e *eventReader) next() {
+	if e.decoder == nil || e.used >= smallText {
+		if e.decoder != nil {
+			read, _ := io.ReadAll(e.decoder.Buffered()) // from memory
+			e.rest = append(read, e.rest...)
 		}
-		if err != nil {
-			return err
-		}
-		var beyond error
-		for i := range page.Items {
-			m.tidy(&page.Items[i])
-			more := weigh(page.Items[i].Object)
-			if beyond = m.fits(len(items)+1, kept+more); beyond != nil {
-				break
-			}
-			items = append(items, &page.Items[i])
-			kept += more
-		}
-		if beyond != nil && !m.bounds.Beyond {
-			return beyond
-		}
-		if next = page.GetContinue(); next != "" && beyond == nil {
-			continue
-		}
-		if page.GetResourceVersion() == "" {
-			return errors.New("the peer's list has no version")
-		}
-		m.leaveOut(beyond)
-		for _, u := range m.replace(items, page.GetResourceVersion()) {
-			s.changed(s, u)
-		}
-		return nil
+		e.decoder = json.NewDecoder(e)
+		e.end(len(e.rest))
+		return
 	}
-	return fmt.Errorf("more than %d pages of %s: %w", m.bounds.pages(), m.resource.Resource, ErrTooLarge)
-}
-
-// page reads a part of a list.
-func (s *session) page(ctx context.Context, m *mirror, next string, size int) (*unstructured.UnstructuredList, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	query := url.Values{"limit": {strconv.Itoa(size)}}
-	if next != "" {
-		query.Set("continue", next)
-	}
-	answer, err := s.get(ctx, m, query)
-	if err != nil {
-		return nil, err
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		return nil, fmt.Errorf("reading a list: %w", err)
-	}
-	var raw struct {
-		Metadata metav1.ListMeta  `json:"metadata"`
-		Items    []map[string]any `json:"items"`
-	}
-	if err := utiljson.Unmarshal(text, &raw); err != nil {
-		return nil, fmt.Errorf("reading a list: %w", err)
-	}
-	list := &unstructured.UnstructuredList{}
-	list.SetResourceVersion(raw.Metadata.ResourceVersion)
-	list.SetContinue(raw.Metadata.Continue)
-	for _, item := range raw.Items {
-		list.Items = append(list.Items, unstructured.Unstructured{Object: item})
-	}
-	return list, nil
+	held, _ := e.decoder.Buffered().(interface{ Len() int })
+	e.end(held.Len() + len(e.rest))
 }
 
 // get sends a request for a kind in the tenant namespace. An answer that is not 200
@@ -303,7 +262,7 @@ func (s *session) get(ctx context.Context, m *mirror, query url.Values) (*http.R
 		query.Set("fieldSelector", "metadata.name="+m.name)
 	}
 	path.RawQuery = query.Encode()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, path.String(), nil)
+	request, err := http.NewRequestWithContext(context.WithValue(ctx, counted{}, true), http.MethodGet, path.String(), nil)
 	if err != nil {
 		return nil, err
 	}

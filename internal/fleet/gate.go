@@ -1,0 +1,85 @@
+package fleet
+
+import (
+	"context"
+	"io"
+)
+
+// gate lets as many through at a time as it has room for, in the order in which they came.
+// One that is nil lets everybody through.
+type gate chan struct{}
+
+// decoding is for whoever decodes more than smallCost, of any peer. Nobody waits for a peer
+// inside, so none can keep others out: 2 × maxCost is what all of them have decoded at once
+// before it is trimmed and weighed.
+var decoding = make(gate, 2)
+
+// enter waits until there is room.
+func (g gate) enter(ctx context.Context) error {
+	if g == nil {
+		return ctx.Err()
+	}
+	select {
+	case g <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// leave makes room.
+func (g gate) leave() {
+	if g != nil {
+		<-g
+	}
+}
+
+// decode has work done that decodes something of such a cost, with few others at a time.
+func decode(ctx context.Context, cost int, work func() error) error {
+	if cost > smallCost {
+		if err := decoding.enter(ctx); err != nil {
+			return err
+		}
+		defer decoding.leave()
+	}
+	return work()
+}
+
+// smallText is how much of an answer is read whatever else is read from the same peer. Of
+// more than that there is one at a time, until it is decoded: what a peer begins to
+// send and does not end takes maxAnswer, and smallText for each kind.
+const smallText = 64 << 10
+
+// turn reads an answer, and waits at the gate before what is more than smallText.
+type turn struct {
+	ctx    context.Context
+	r      io.Reader
+	gate   gate
+	used   int
+	inside bool
+}
+
+// Read reads what is there when it is its turn.
+func (t *turn) Read(p []byte) (int, error) {
+	if t.used >= smallText && !t.inside {
+		if err := t.gate.enter(t.ctx); err != nil {
+			return 0, err
+		}
+		t.inside = true
+	}
+	if !t.inside {
+		p = p[:min(len(p), smallText-t.used)]
+	}
+	n, err := t.r.Read(p)
+	t.used += n
+	return n, err
+}
+
+// end is called when what was read is needed no more but for so many bytes.
+func (t *turn) end(left int) {
+	t.used = left
+	if t.inside && left < smallText {
+		t.inside = false
+		t.gate.leave()
+	}
+}

@@ -1,0 +1,115 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+)
+
+// listing is what has been taken of a list so far.
+type listing struct {
+	mirror *mirror
+	items  []*unstructured.Unstructured
+	kept   int
+	next   string // where the next page begins, empty after the last
+	whose  string // the version of the list
+	beyond error  // why no more of it is kept
+}
+
+// list reads all objects of a kind in pages.
+func (s *session) list(ctx context.Context, m *mirror) error {
+	ctx, cancel := context.WithTimeout(ctx, m.bounds.listTime())
+	defer cancel()
+	l, size := &listing{mirror: m}, pageSize
+	defer l.drop()
+	for range m.bounds.pages() {
+		err := s.page(ctx, l, size)
+		if errors.Is(err, ErrTooLarge) && m.bounds.large() && size > 1 {
+			size = 1 + size/8 // honest objects of a large kind may be too much for one page
+			continue
+		}
+		if err == nil && l.beyond != nil && !m.bounds.Beyond {
+			err = l.beyond
+		}
+		if err != nil {
+			return err
+		}
+		if l.next != "" && l.beyond == nil {
+			continue
+		}
+		if l.whose == "" {
+			return errors.New("the peer's list has no version")
+		}
+		m.leaveOut(l.beyond)
+		items := l.items
+		l.items = nil
+		for _, u := range m.replace(items, l.whose) {
+			s.changed(s, u)
+		}
+		return nil
+	}
+	return fmt.Errorf("more than %d pages of %s: %w", m.bounds.pages(), m.resource.Resource, ErrTooLarge)
+}
+
+// page reads the next part of a list.
+func (s *session) page(ctx context.Context, l *listing, size int) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	query := url.Values{"limit": {strconv.Itoa(size)}}
+	if l.next != "" {
+		query.Set("continue", l.next)
+	}
+	answer, err := s.get(ctx, l.mirror, query)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	t := &turn{ctx: ctx, r: answer.Body, gate: s.large}
+	defer t.end(0)
+	text, err := io.ReadAll(t)
+	if err != nil {
+		return fmt.Errorf("reading a list: %w", err)
+	}
+	needs := cost(text)
+	if needs > maxCost {
+		return fmt.Errorf("reading a list: %w", ErrTooLarge)
+	}
+	return decode(ctx, needs, func() error { return l.take(text) })
+}
+
+// take decodes a page, and keeps of it what fits.
+func (l *listing) take(text []byte) error {
+	var raw struct {
+		Metadata metav1.ListMeta  `json:"metadata"`
+		Items    []map[string]any `json:"items"`
+	}
+	if err := utiljson.Unmarshal(text, &raw); err != nil {
+		return fmt.Errorf("reading a list: %w", err)
+	}
+	l.next, l.whose = raw.Metadata.Continue, raw.Metadata.ResourceVersion
+	for _, item := range raw.Items {
+		u := &unstructured.Unstructured{Object: item}
+		l.mirror.tidy(u)
+		u = l.mirror.known(u)
+		more := weigh(u.Object)
+		if l.beyond = l.mirror.fits(len(l.items)+1, l.kept+more); l.beyond != nil {
+			break
+		}
+		if l.beyond = l.mirror.share.swap(nil, u, more, !l.mirror.bounds.Beyond); l.beyond != nil {
+			break
+		}
+		l.items = append(l.items, u)
+		l.kept += more
+	}
+	return nil
+}
+
+// drop keeps nothing of a list that came to nothing.
+func (l *listing) drop() { l.mirror.share.drop(l.items...) }
