@@ -30,11 +30,16 @@ const remoteLimit = 15 * time.Second
 
 // carrier brings NamespaceMaps to their providers, and the answers home.
 type carrier struct {
-	client client.Client
-	clock  clock.PassiveClock
-	fleet  Fleet
-	sent   pace // writes at providers
-	copied pace // writes at home
+	client  client.Client
+	clock   clock.PassiveClock
+	fleet   Fleet
+	sent    pace    // writes at providers
+	copied  pace    // writes at home
+	answers *ration // the same, in the long run
+}
+
+func newCarrier(c client.Client, k clock.PassiveClock, f Fleet) *carrier {
+	return &carrier{client: c, clock: k, fleet: f, answers: newRation()}
 }
 
 // Reconcile carries one NamespaceMap.
@@ -49,6 +54,7 @@ func (c *carrier) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Res
 		// by hand is made again.
 		c.sent.forget(req.Namespace)
 		c.copied.forget(req.Namespace)
+		c.answers.forget(req.Namespace)
 		return ctrl.Result{}, nil
 	} else if err != nil {
 		return ctrl.Result{}, fmt.Errorf("reading the namespace map: %w", err)
@@ -59,7 +65,8 @@ func (c *carrier) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Res
 	before := m.DeepCopy()
 	res, err = c.carry(ctx, m, peering)
 	now := c.clock.Now()
-	if wait := c.copied.wait(req.Namespace, now); wait > 0 && statusDiffers(before, m) {
+	c.answers.asks(req.Namespace, m.Spec.Namespaces)
+	if wait := max(c.copied.wait(req.Namespace, now), c.answers.wait(req.Namespace, now)); wait > 0 && statusDiffers(before, m) {
 		if err == nil && (res.RequeueAfter == 0 || res.RequeueAfter > wait) {
 			res = ctrl.Result{RequeueAfter: wait}
 		}
@@ -67,6 +74,7 @@ func (c *carrier) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Res
 	}
 	if statusDiffers(before, m) {
 		c.copied.note(req.Namespace, now)
+		c.answers.note(req.Namespace, now)
 		w := status.Begin(c.client, before)
 		m.DeepCopyInto(before)
 		w.Commit(ctx, &res, &err)
