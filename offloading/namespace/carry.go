@@ -31,15 +31,17 @@ const remoteLimit = 15 * time.Second
 // carrier brings NamespaceMaps to their providers, and the answers home.
 type carrier struct {
 	client  client.Client
+	live    client.Reader // past the cache
 	clock   clock.PassiveClock
 	fleet   Fleet
 	sent    pace    // writes at providers
 	copied  pace    // writes at home
 	answers *ration // the same, in the long run
+	missing times   // since when there is no map, by its namespace
 }
 
-func newCarrier(c client.Client, k clock.PassiveClock, f Fleet) *carrier {
-	return &carrier{client: c, clock: k, fleet: f, answers: newRation()}
+func newCarrier(c client.Client, live client.Reader, k clock.PassiveClock, f Fleet) *carrier {
+	return &carrier{client: c, live: live, clock: k, fleet: f, answers: newRation()}
 }
 
 // Reconcile carries one NamespaceMap.
@@ -50,15 +52,13 @@ func (c *carrier) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Res
 	}
 	m := &v1alpha1.NamespaceMap{}
 	if err := c.client.Get(ctx, req.NamespacedName, m); apierrors.IsNotFound(err) {
-		// The provider's copy stays: its tenant takes it away, and a map that was removed
-		// by hand is made again.
-		c.sent.forget(req.Namespace)
 		c.copied.forget(req.Namespace)
 		c.answers.forget(req.Namespace)
-		return ctrl.Result{}, nil
+		return c.lost(ctx, req.Namespace, peering)
 	} else if err != nil {
 		return ctrl.Result{}, fmt.Errorf("reading the namespace map: %w", err)
 	}
+	c.missing.forget(req.Namespace)
 	if m.DeletionTimestamp != nil {
 		return ctrl.Result{}, nil
 	}

@@ -72,7 +72,7 @@ func TestChangesItsMind(t *testing.T) {
 		}
 		return said
 	}}
-	w.carrier = newCarrier(w.client, w.clock, l)
+	w.carrier = newCarrier(w.client, w.client, w.clock, l)
 	key := mapOfPeer(milan)[0]
 
 	var due time.Time
