@@ -16,6 +16,7 @@ import (
 	"github.com/pelago-dev/pelago/network"
 	"github.com/pelago-dev/pelago/offloading"
 	"github.com/pelago-dev/pelago/offloading/provider"
+	"github.com/pelago-dev/pelago/offloading/reflection"
 	"github.com/pelago-dev/pelago/peering"
 	"github.com/pelago-dev/pelago/peering/auth"
 	"github.com/pelago-dev/pelago/peering/offer"
@@ -70,8 +71,7 @@ var rooms = []room{
 // registerPeering runs both sides of peerings: what this cluster provides and what it
 // consumes.
 func registerPeering(mgr ctrl.Manager, d deps) error {
-	drainers := []tenant.Drainer{provider.Drainer{Client: mgr.GetClient()}}
-	tenants := tenant.Options{Namespace: d.namespace, Usage: d.usage, Drainers: drainers}
+	tenants := tenant.Options{Namespace: d.namespace, Usage: d.usage, Drainers: drainers(mgr.GetClient(), mgr.GetAPIReader())}
 	peerings := peering.Options{Home: d.home, Fleet: d.fleet, Namespace: d.namespace}
 	if d.network != nil {
 		tenants.Tunnels, peerings.Tunnels = d.network, d.network
@@ -90,6 +90,11 @@ func registerPeering(mgr ctrl.Manager, d deps) error {
 		return err
 	}
 	return mgr.Add(d.fleet)
+}
+
+// drainers remove what tenants have: first what runs, then what it needs.
+func drainers(cached client.Client, live client.Reader) []tenant.Drainer {
+	return []tenant.Drainer{provider.Drainer{Client: cached}, reflection.Drainer{Client: cached, Live: live}}
 }
 
 // externalReader connects to the owner's own resource reader, nil if he has none.

@@ -243,7 +243,7 @@ func (d *arrangement) retire(f *estate, claimed map[string]string) {
 			d.in(pollEvery)
 		case left.claims:
 			said.Phase, said.Reason = v1alpha1.MappingKept, v1alpha1.ReasonVolumesKept
-			said.Message = fmt.Sprintf("it holds volume claims and is kept; to delete it with them, its owner runs: kubectl delete namespace %s", n.Name)
+			said.Message = keptWords(n.Name)
 			d.in(keptEvery)
 		default:
 			s.remove = true

@@ -30,11 +30,18 @@ const remoteLimit = 15 * time.Second
 
 // carrier brings NamespaceMaps to their providers, and the answers home.
 type carrier struct {
-	client client.Client
-	clock  clock.PassiveClock
-	fleet  Fleet
-	sent   pace // writes at providers
-	copied pace // writes at home
+	client  client.Client
+	live    client.Reader // past the cache
+	clock   clock.PassiveClock
+	fleet   Fleet
+	sent    pace    // writes at providers
+	copied  pace    // writes at home
+	answers *ration // the same, in the long run
+	missing times   // since when there is no map, by its namespace
+}
+
+func newCarrier(c client.Client, live client.Reader, k clock.PassiveClock, f Fleet) *carrier {
+	return &carrier{client: c, live: live, clock: k, fleet: f, answers: newRation()}
 }
 
 // Reconcile carries one NamespaceMap.
@@ -45,21 +52,21 @@ func (c *carrier) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Res
 	}
 	m := &v1alpha1.NamespaceMap{}
 	if err := c.client.Get(ctx, req.NamespacedName, m); apierrors.IsNotFound(err) {
-		// The provider's copy stays: its tenant takes it away, and a map that was removed
-		// by hand is made again.
-		c.sent.forget(req.Namespace)
 		c.copied.forget(req.Namespace)
-		return ctrl.Result{}, nil
+		c.answers.forget(req.Namespace)
+		return c.lost(ctx, req.Namespace, peering)
 	} else if err != nil {
 		return ctrl.Result{}, fmt.Errorf("reading the namespace map: %w", err)
 	}
+	c.missing.forget(req.Namespace)
 	if m.DeletionTimestamp != nil {
 		return ctrl.Result{}, nil
 	}
 	before := m.DeepCopy()
 	res, err = c.carry(ctx, m, peering)
 	now := c.clock.Now()
-	if wait := c.copied.wait(req.Namespace, now); wait > 0 && statusDiffers(before, m) {
+	c.answers.asks(req.Namespace, m.Spec.Namespaces)
+	if wait := max(c.copied.wait(req.Namespace, now), c.answers.wait(req.Namespace, now)); wait > 0 && statusDiffers(before, m) {
 		if err == nil && (res.RequeueAfter == 0 || res.RequeueAfter > wait) {
 			res = ctrl.Result{RequeueAfter: wait}
 		}
@@ -67,6 +74,7 @@ func (c *carrier) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Res
 	}
 	if statusDiffers(before, m) {
 		c.copied.note(req.Namespace, now)
+		c.answers.note(req.Namespace, now)
 		w := status.Begin(c.client, before)
 		m.DeepCopyInto(before)
 		w.Commit(ctx, &res, &err)

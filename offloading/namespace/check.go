@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,6 +16,8 @@ import (
 const (
 	// maxMessage bounds what is repeated of a peer's words.
 	maxMessage = 256
+	// maxMessages bounds all that is repeated of what one says of namespaces, in bytes.
+	maxMessages = 64 << 10
 	// maxAnswers bounds how many namespaces that were not asked for a provider may speak
 	// of: those of earlier times that it keeps.
 	maxAnswers = 512
@@ -37,10 +40,17 @@ func received(obj map[string]any, wanted map[string]v1alpha1.NamespaceMapping, t
 	a.observed, _, _ = unstructured.NestedInt64(obj, "status", "observedGeneration")
 	a.observed = max(a.observed, 0)
 	said := field(field(obj, "status"), "namespaces")
-	for name, m := range wanted {
-		if mapped, ok := receivedOne(said[name]); ok {
-			a.namespaces[name] = verifyName(name, m, tenant, mapped)
+	room := maxMessages
+	for _, name := range slices.Sorted(maps.Keys(wanted)) { // in order, so that the same is left out each time
+		mapped, ok := receivedOne(said[name])
+		if !ok {
+			continue
 		}
+		mapped = verifyName(name, wanted[name], tenant, mapped)
+		if room -= len(mapped.Message); room < 0 {
+			room, mapped.Message = room+len(mapped.Message), ""
+		}
+		a.namespaces[name] = mapped
 	}
 	var others []string
 	for name := range said {
@@ -54,12 +64,36 @@ func received(obj map[string]any, wanted map[string]v1alpha1.NamespaceMapping, t
 		if !ok || len(validation.IsDNS1123Label(name)) > 0 {
 			continue
 		}
-		if mapped.Phase == v1alpha1.MappingReady { // the provider has not seen yet that it is not wanted
-			mapped.Phase, mapped.Reason, mapped.Message = v1alpha1.MappingTerminating, v1alpha1.ReasonTerminating, ""
-		}
-		a.namespaces[name] = mapped
+		a.namespaces[name] = unasked(mapped)
 	}
 	return a
+}
+
+// unasked is what is kept of an answer that nobody asked for: where the namespace is, and what becomes of it. The
+// words are our own.
+func unasked(m v1alpha1.MappedNamespace) v1alpha1.MappedNamespace {
+	m.Reason, m.Message = "", ""
+	switch m.Phase {
+	case v1alpha1.MappingReady: // the provider has not seen yet that it is not wanted
+		m.Phase = v1alpha1.MappingTerminating
+	case v1alpha1.MappingKept:
+		m.Reason = v1alpha1.ReasonVolumesKept
+	case v1alpha1.MappingRefused:
+		m.Reason = v1alpha1.ReasonRefused
+	}
+	if m.Phase == v1alpha1.MappingTerminating {
+		m.Reason = v1alpha1.ReasonTerminating
+	}
+	return m
+}
+
+// keptWords says why a namespace is kept that is not wanted any more, and what to do.
+func keptWords(name string) string {
+	const why = "it holds volume claims and is kept"
+	if name == "" {
+		return why
+	}
+	return why + "; to delete it with them, its owner runs: kubectl delete namespace " + name
 }
 
 // receivedOne checks what a provider says of one namespace.

@@ -2,6 +2,7 @@ package namespace
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -33,8 +34,8 @@ func TestReceived(t *testing.T) {
 			map[string]v1alpha1.MappedNamespace{"shop": {Phase: "Refused", Reason: "Refused"}}},
 		{"a reason that is ours", `{"status":{"namespaces":{"shop":{"phase":"Refused","reason":"Pending"}}}}`,
 			map[string]v1alpha1.MappedNamespace{"shop": {Phase: "Refused", Reason: "Refused"}}},
-		{"kept of an earlier time, and one of which the provider does not know yet that nobody wants it", `{"status":{"namespaces":{"old":{"phase":"Kept","name":"old-rome"},"new":{"phase":"Ready","name":"new-rome"},"A/B":{"phase":"Kept"}}}}`,
-			map[string]v1alpha1.MappedNamespace{"old": {Name: "old-rome", Phase: "Kept"}, "new": {Name: "new-rome", Phase: "Terminating", Reason: "Terminating"}}},
+		{"kept of an earlier time, and one of which the provider does not know yet that nobody wants it", `{"status":{"namespaces":{"old":{"phase":"Kept","name":"old-rome","reason":"Because","message":"` + long + `"},"new":{"phase":"Ready","name":"new-rome"},"A/B":{"phase":"Kept"}}}}`,
+			map[string]v1alpha1.MappedNamespace{"old": {Name: "old-rome", Phase: "Kept", Reason: "VolumesKept"}, "new": {Name: "new-rome", Phase: "Terminating", Reason: "Terminating"}}},
 	} {
 		var obj map[string]any
 		if err := json.Unmarshal([]byte(c.text), &obj); err != nil {
@@ -47,6 +48,34 @@ func TestReceived(t *testing.T) {
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s: %s", c.reason, diff)
 		}
+	}
+}
+
+// TestReceivedMessages: what a provider says in words is bounded in sum, whatever was asked for and whatever was not.
+func TestReceivedMessages(t *testing.T) {
+	said, asked := map[string]any{}, map[string]v1alpha1.NamespaceMapping{}
+	words := strings.Repeat("\u00e4", 2*maxMessage)
+	for i := range maxAnswers {
+		name := fmt.Sprintf("n%03d", i)
+		asked[name] = v1alpha1.NamespaceMapping{Strategy: v1alpha1.MappingDefaultName}
+		said[name] = map[string]any{"phase": "Refused", "reason": "Full", "message": words}
+		said["x"+name] = map[string]any{"phase": "Refused", "reason": "R" + words[:40], "message": words}
+	}
+	obj := map[string]any{"status": map[string]any{"namespaces": said}}
+	got, sum := received(obj, asked, "rome").namespaces, 0
+	for name, m := range got {
+		if sum += len(m.Message); name[0] == 'x' && m.Message != "" {
+			t.Fatalf("%s, which nobody asked for: %q", name, m.Message)
+		}
+	}
+	if first := got["n000"]; len([]rune(first.Message)) != maxMessage || got["n511"].Reason != "Full" || len(got) != 2*maxAnswers {
+		t.Errorf("%d answers, the first is %+v, the last %+v", len(got), first, got["n511"])
+	}
+	if sum > maxMessages || sum < maxMessages/2 {
+		t.Errorf("%d bytes of words", sum)
+	}
+	if diff := cmp.Diff(got, received(obj, asked, "rome").namespaces); diff != "" {
+		t.Errorf("read again it is another answer: %s", diff)
 	}
 }
 

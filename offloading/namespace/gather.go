@@ -170,6 +170,9 @@ func (r *offloader) gatherClusters(ctx context.Context, f *facts, o *v1alpha1.Na
 		if err != nil {
 			return err
 		}
+		if peering == nil {
+			r.memory.left(c.name)
+		}
 		c.live = peering != nil && peering.DeletionTimestamp == nil && peering.Spec.Consume != nil
 		c.onward = peering != nil && knowsOnward(peering, c.entry)
 		c.domains = peering != nil && knowsDomains(peering, c.entry)

@@ -86,7 +86,7 @@ func registerOffloading(mgr ctrl.Manager, o Options) error {
 }
 
 func registerCarrier(mgr ctrl.Manager, o Options) error {
-	r := &carrier{client: mgr.GetClient(), clock: o.Clock, fleet: o.Fleet}
+	r := newCarrier(mgr.GetClient(), mgr.GetAPIReader(), o.Clock, o.Fleet)
 	if err := o.Fleet.Watch(remoteMap("")); err != nil {
 		return fmt.Errorf("watching at providers: %w", err)
 	}

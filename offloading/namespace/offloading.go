@@ -46,6 +46,7 @@ type offloader struct {
 	events events.EventRecorder
 	system string
 	domain string // as it is exchanged: v1alpha1.Unusual
+	memory memory
 }
 
 // Reconcile looks at one NamespaceOffloading.
@@ -57,6 +58,7 @@ func (r *offloader) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.R
 	defer cancel()
 	o := &v1alpha1.NamespaceOffloading{}
 	if err := r.client.Get(bounded, req.NamespacedName, o); apierrors.IsNotFound(err) {
+		r.memory.forget(req.Namespace)
 		return r.orphan(bounded, req.Namespace)
 	} else if err != nil {
 		return ctrl.Result{}, fmt.Errorf("reading the namespace offloading: %w", err)
@@ -76,8 +78,11 @@ func (r *offloader) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.R
 	}
 	p := decide(f)
 	refusals, err := r.apply(bounded, f, p)
-	summarize(f, p, refusals, o)
-	r.announce(before, o, p)
+	k := r.memory.get(before)
+	summarize(f, p, refusals, o, k.steady(f, p))
+	if again := r.announce(k, f, o, p); again > 0 {
+		p.in(again)
+	}
 	switch {
 	case err != nil:
 		return ctrl.Result{}, err

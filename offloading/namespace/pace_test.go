@@ -1,8 +1,11 @@
 package namespace
 
 import (
+	"fmt"
 	"testing"
 	"time"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
 func TestPace(t *testing.T) {
@@ -39,4 +42,48 @@ func TestPace(t *testing.T) {
 	write("to more than a burst", writeEvery)
 	p.forget("milan")
 	write("forgotten", 0)
+}
+
+// TestRation: what home asks for is answered without waiting, however much it asks for; a provider that changes its
+// mind waits.
+func TestRation(t *testing.T) {
+	r, now := newRation(), time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	asked := map[string]v1alpha1.NamespaceMapping{"old": {}}
+	r.asks("milan", asked)
+	write := func() time.Duration {
+		wait := r.wait("milan", now)
+		now = now.Add(wait)
+		r.note("milan", now)
+		return wait
+	}
+	for i := range 200 {
+		asked[fmt.Sprint(i)] = v1alpha1.NamespaceMapping{}
+		r.asks("milan", asked)
+		for range answersEarned {
+			if wait := write(); wait != 0 {
+				t.Fatalf("namespace %d is answered %s late", i, wait)
+			}
+		}
+		now = now.Add(100 * time.Millisecond)
+	}
+	r.asks("milan", asked)
+	for range answerBurst { // what is left of the burst
+		write()
+	}
+	if wait := write(); wait != answerEvery {
+		t.Errorf("one that changes its mind waits %s", wait)
+	}
+	delete(asked, "old")
+	if r.asks("milan", asked); write() != 0 {
+		t.Error("what home does not ask for any more is answered late")
+	}
+	r.forget("milan")
+	for i := range answerBurst {
+		if r.asks("milan", asked); write() != 0 {
+			t.Fatalf("forgotten, and write %d waits", i)
+		}
+	}
+	if r.asks("milan", asked); write() != answerEvery {
+		t.Error("who is met again earns by what was asked before")
+	}
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/pelago-dev/pelago/internal/status"
 )
 
-// summarize writes into the status what is so at each cluster, and in sum.
-func summarize(f *facts, p *plan, refusals map[string]verdict, o *v1alpha1.NamespaceOffloading) {
+// summarize writes into the status what is so at each cluster, and in sum. What it says of one cluster is passed
+// through steady, with what it has said.
+func summarize(f *facts, p *plan, refusals map[string]verdict, o *v1alpha1.NamespaceOffloading, steady func(old, now v1alpha1.ClusterOffloading) v1alpha1.ClusterOffloading) {
 	s := &o.Status
 	s.ObservedGeneration = o.Generation
 	before := s.Clusters
@@ -23,9 +24,10 @@ func summarize(f *facts, p *plan, refusals map[string]verdict, o *v1alpha1.Names
 	for _, c := range f.clusters {
 		old := v1alpha1.ClusterOffloading{Name: c.name}
 		if i := slices.IndexFunc(before, func(b v1alpha1.ClusterOffloading) bool { return b.Name == c.name }); i >= 0 {
-			old = *before[i].DeepCopy()
+			old = before[i]
 		}
-		if now, shown := f.describe(c, p, refusals, old, o.Generation); shown {
+		if now, shown := f.describe(c, p, refusals, *old.DeepCopy(), o.Generation); shown {
+			now = steady(old, now)
 			s.Clusters = append(s.Clusters, now)
 			if f.wants(c) {
 				tally.add(now)
@@ -127,7 +129,7 @@ func (f *facts) describe(c *cluster, p *plan, refusals map[string]verdict, out v
 		set(ready, metav1.ConditionFalse, v1alpha1.ReasonTerminating, waits)
 	case kept:
 		out.RemoteNamespace = c.mapped.Name
-		set(ready, metav1.ConditionFalse, v1alpha1.ReasonVolumesKept, c.mapped.Message)
+		set(ready, metav1.ConditionFalse, v1alpha1.ReasonVolumesKept, keptWords(c.mapped.Name))
 	default:
 		meta.RemoveStatusCondition(&out.Conditions, ready)
 		out.RemoteNamespace = ""

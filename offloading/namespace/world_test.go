@@ -148,7 +148,7 @@ func newWorld(t *testing.T, peers ...string) *world {
 // restart makes new processes, which remember nothing.
 func (w *world) restart() {
 	w.offloader = &offloader{client: w.client, live: w.client, clock: w.clock, fleet: w, events: w.recorded, system: v1alpha1.SystemNamespace}
-	w.carrier = &carrier{client: w.client, clock: w.clock, fleet: w}
+	w.carrier = newCarrier(w.client, w.client, w.clock, w)
 	w.provider = &provider{client: w.client, live: w.client, clock: w.clock, events: w.recorded, system: v1alpha1.SystemNamespace}
 }
 

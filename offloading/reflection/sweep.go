@@ -89,37 +89,49 @@ func (r *sweeper) one(ctx context.Context, req ctrl.Request) (ctrl.Result, error
 // sweep looks at all objects of one kind in a namespace. It returns when to look again if
 // it could not.
 func (r *sweeper) sweep(ctx context.Context, n *corev1.Namespace, tenant string, kind content.Kind) (time.Duration, error) {
-	gvk, err := r.client.GroupVersionKindFor(kind.NewList())
+	err := eachMade(ctx, r.client, r.live, n.Name, tenant, kind, sweepPages, func(made *metav1.PartialObjectMetadata) error {
+		home := v1alpha1.HomeObject{Kind: kind.Name, Namespace: n.Labels[v1alpha1.LabelHomeNamespace], Name: made.Name}
+		return r.check(ctx, tenant, home, made)
+	})
+	if apierrors.IsForbidden(err) { // the right comes with the namespace, or a moment later
+		return time.Minute, nil
+	}
+	return 0, err
+}
+
+// eachMade goes through the objects of one kind in a namespace that were made for a tenant, without their content,
+// in so many lists at most. That the list is forbidden is told by the error.
+func eachMade(ctx context.Context, c client.Client, live client.Reader, namespace, tenant string, kind content.Kind, pages int, do func(*metav1.PartialObjectMetadata) error) error {
+	gvk, err := c.GroupVersionKindFor(kind.NewList())
 	if err != nil {
-		return 0, fmt.Errorf("finding the kind of lists of %s: %w", kind.Name, err)
+		return fmt.Errorf("finding the kind of lists of %s: %w", kind.Name, err)
 	}
 	list := &metav1.PartialObjectMetadataList{}
-	for range sweepPages {
+	for range pages {
 		next := list.Continue
 		list = &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(gvk)
-		err := r.live.List(ctx, list, client.InNamespace(n.Name), client.Limit(sweepPage), client.Continue(next),
+		err := live.List(ctx, list, client.InNamespace(namespace), client.Limit(sweepPage), client.Continue(next),
 			client.MatchingLabels{v1alpha1.LabelManagedBy: manager, v1alpha1.LabelTenant: tenant})
-		if apierrors.IsForbidden(err) { // the right comes with the namespace, or a moment later
-			return time.Minute, nil
+		if apierrors.IsForbidden(err) {
+			return err
 		}
 		if err != nil {
-			return 0, plain("listing objects", err)
+			return plain("listing objects", err)
 		}
 		for i := range list.Items {
 			if copied(&list.Items[i]) {
 				continue
 			}
-			home := v1alpha1.HomeObject{Kind: kind.Name, Namespace: n.Labels[v1alpha1.LabelHomeNamespace], Name: list.Items[i].Name}
-			if err := r.check(ctx, tenant, home, &list.Items[i]); err != nil {
-				return 0, err
+			if err := do(&list.Items[i]); err != nil {
+				return err
 			}
 		}
 		if list.Continue == "" {
 			break
 		}
 	}
-	return 0, nil
+	return nil
 }
 
 // check removes an object that has no ShadowObject.

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -80,7 +79,7 @@ func (r *reconciler) end(whole context.Context, t *v1alpha1.Tenant) (ctrl.Result
 		err := r.try(whole, ctx, step, t, f)
 		switch {
 		case err == nil:
-		case ctx.Err() != nil && !r.slow(t):
+		case (ctx.Err() != nil || errors.Is(err, errUnfinished)) && !r.slow(t):
 			return ctrl.Result{}, err // that says nothing of this step, and nothing of the next ones
 		case errors.Is(err, errUnheard):
 			status.False(&t.Status.Conditions, t.Generation, v1alpha1.ConditionReady, v1alpha1.ReasonTerminating, "waiting until the consumer has taken its end of the tunnel away, 10 s at most")
@@ -213,84 +212,24 @@ func (r *reconciler) goodbyeWait(t *v1alpha1.Tenant, i *v1alpha1.Identity) time.
 	return goodbyeFor - r.clock.Since(t.DeletionTimestamp.Time)
 }
 
-// drain asks everybody who runs something for the tenant to remove it.
+// errUnfinished says that there was more to remove than there was time for.
+var errUnfinished = errors.New("there is more than there was time for")
+
+// drain asks everybody who has something of the tenant's to remove it; that one cannot holds up no other.
 func (r *reconciler) drain(ctx context.Context, t *v1alpha1.Tenant) error {
+	var failed []error
 	for _, d := range r.drainers {
 		bounded, cancel := context.WithTimeout(ctx, drainLimit)
 		err := d.Drain(bounded, t.DeepCopy())
+		if err != nil && bounded.Err() != nil {
+			err = fmt.Errorf("%w: %w", errUnfinished, err)
+		}
 		cancel()
 		if err != nil {
-			return fmt.Errorf("draining the tenant: %w", err)
+			failed = append(failed, fmt.Errorf("draining the tenant: %w", err))
 		}
 	}
-	return nil
-}
-
-// endNamespaces removes the namespaces mapped for the tenant. One that holds volume
-// claims is never deleted: it is handed over to the cluster's owner, so that no later
-// tenant of this name gets it.
-func (r *reconciler) endNamespaces(ctx context.Context, t *v1alpha1.Tenant, f *facts) error {
-	for i := range f.others {
-		n := &f.others[i]
-		// A label is easily written; these are never a tenant's.
-		if n.Name == r.namespace || n.Name == "default" || strings.HasPrefix(n.Name, "kube-") || strings.HasPrefix(n.Name, "openshift-") {
-			continue
-		}
-		if n.DeletionTimestamp != nil {
-			continue
-		}
-		claims := &corev1.PersistentVolumeClaimList{}
-		if err := r.live.List(ctx, claims, client.InNamespace(n.Name), client.Limit(1)); err != nil {
-			return fmt.Errorf("listing volume claims in %s: %w", n.Name, err)
-		}
-		if len(claims.Items) == 0 {
-			if err := remove(ctx, r.client, n); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := r.handOver(ctx, t, n); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// handOver makes a namespace nobody's. Pods that are still ending in it are let go of
-// first: nobody looks after them any more.
-func (r *reconciler) handOver(ctx context.Context, t *v1alpha1.Tenant, n *corev1.Namespace) error {
-	if err := r.letGo(ctx, t, n.Name); err != nil {
-		return err
-	}
-	before := n.DeepCopy()
-	delete(n.Labels, v1alpha1.LabelTenant)
-	delete(n.Labels, v1alpha1.LabelManagedBy)
-	err := r.client.Patch(ctx, n, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("handing over namespace %s: %w", n.Name, err)
-	}
-	if err == nil {
-		r.warn(t, v1alpha1.ReasonVolumesKept, "Remove", "namespace "+n.Name+" holds volume claims and is kept; to delete it with them: kubectl delete namespace "+n.Name)
-	}
-	return nil
-}
-
-// letGo takes Pelago's finalizers off the tenant's pods in a namespace.
-func (r *reconciler) letGo(ctx context.Context, t *v1alpha1.Tenant, namespace string) error {
-	list := &corev1.PodList{}
-	for more := true; more; more = list.Continue != "" {
-		err := r.live.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelTenant: t.Name},
-			client.Limit(pageSize), client.Continue(list.Continue))
-		if err != nil {
-			return fmt.Errorf("listing the tenant's pods in %s: %w", namespace, err)
-		}
-		for i := range list.Items {
-			if err := unhold(ctx, r.client, &list.Items[i], ourFinalizer); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // errUnheard says that a consumer in band may not know yet that its goodbye was heard.

@@ -433,6 +433,12 @@ func TestEndKeepsVolumes(t *testing.T) {
 	if err := b.c.Create(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
+	b.arm("shop-" + b.name)
+	b.drainers = []Drainer{drains(func() {
+		if n := get(b, "", "shop-"+b.name, &corev1.Namespace{}); n.Labels[v1alpha1.LabelTenant] != b.name || !b.armed(n.Name) {
+			t.Error("the namespace is handed over, or the manager's rights in it are taken, before it is emptied")
+		}
+	})}
 	b.endTenant()
 	b.reconcile()
 	if get(b, "shop-"+b.name, v1alpha1.ConsumerPodsRole, &rbacv1.RoleBinding{}) != nil {
@@ -440,6 +446,9 @@ func TestEndKeepsVolumes(t *testing.T) {
 	}
 	b.identityGoodbye()
 	b.reconcile()
+	if b.armed("shop-" + b.name) {
+		t.Error("the manager keeps its rights in a namespace that is nobody's")
+	}
 	n := get(b, "", "shop-"+b.name, &corev1.Namespace{})
 	if n == nil || n.DeletionTimestamp != nil {
 		t.Fatal("volumes were deleted silently")

@@ -1,0 +1,202 @@
+package reflection
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// oneOfEach are objects of all kinds that are made for tenants, of one name.
+func oneOfEach(namespace, name string) []client.Object {
+	at := objectMeta(namespace, name)
+	return []client.Object{
+		&corev1.Secret{ObjectMeta: at, Data: map[string][]byte{"a": []byte("s3cret")}},
+		&corev1.ConfigMap{ObjectMeta: at},
+		&corev1.Service{ObjectMeta: at, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}},
+		&discoveryv1.EndpointSlice{ObjectMeta: at, AddressType: discoveryv1.AddressTypeIPv4},
+		&networkingv1.Ingress{ObjectMeta: at, Spec: networkingv1.IngressSpec{DefaultBackend: &networkingv1.IngressBackend{
+			Service: &networkingv1.IngressServiceBackend{Name: name, Port: networkingv1.ServiceBackendPort{Number: 80}}}}},
+		&policyv1.PodDisruptionBudget{ObjectMeta: at},
+		&networkingv1.NetworkPolicy{ObjectMeta: at},
+	}
+}
+
+// keep makes a volume claim, for which the namespace at the provider is kept.
+func (w *world) keep() {
+	w.t.Helper()
+	w.create(&corev1.PersistentVolumeClaim{ObjectMeta: objectMeta(w.remote, "data"), Spec: corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}})
+}
+
+// drainer is what ends a tenant's objects.
+func (w *world) drainer() (Drainer, *v1alpha1.Tenant) {
+	ending := get(w, "", w.name, &v1alpha1.Tenant{}).DeepCopy()
+	ending.DeletionTimestamp = &metav1.Time{Time: w.clock.Now()}
+	return Drainer{Client: w.client, Live: w.client}, ending
+}
+
+// TestDrain: nothing that was made for a tenant outlives it in a namespace that is kept, and nothing else goes.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	theirs, stay := oneOfEach(w.remote, "theirs"), oneOfEach(w.remote, "stays")
+	if len(theirs) != len(carried) {
+		t.Fatalf("%d kinds of %d", len(theirs), len(carried))
+	}
+	for i, o := range theirs {
+		mark(o, w.name, w.home)
+		w.create(o)
+		switch i % 3 {
+		case 0: // somebody wanted one like that
+			stay[i].SetLabels(o.GetLabels())
+			stay[i].SetAnnotations(o.GetAnnotations())
+		case 1: // another tenant's
+			mark(stay[i], "oslo", w.home)
+		}
+		w.create(stay[i])
+	}
+	d, ending := w.drainer()
+	if err := d.Drain(ctx, ending); err != nil || w.made("theirs") == nil {
+		t.Fatalf("%v: what goes with its namespace goes before", err)
+	}
+	w.keep()
+	drained := get(w, "", w.name, &v1alpha1.Tenant{})
+	drained.Spec.State = v1alpha1.TenantDrained
+	if err := d.Drain(ctx, drained); err != nil || w.made("theirs") == nil {
+		t.Fatalf("%v: a tenant that is drained loses its objects", err)
+	}
+	namespace := get(w, "", w.remote, &corev1.Namespace{}).Labels
+	w.label(w.remote, map[string]string{v1alpha1.LabelTenant: w.name}) // not a mapped one
+	if err := d.Drain(ctx, ending); err != nil || w.made("theirs") == nil {
+		t.Fatalf("%v: a namespace that is not the tenant's is emptied", err)
+	}
+	w.label(w.remote, namespace)
+	for range 2 {
+		if err := d.Drain(ctx, ending); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, o := range theirs {
+		key := client.ObjectKeyFromObject(o)
+		if err := w.raw.Get(ctx, key, o); err == nil && o.GetDeletionTimestamp() == nil || client.IgnoreNotFound(err) != nil {
+			t.Errorf("%T: %v, want it gone", o, err)
+		}
+		if err := w.raw.Get(ctx, client.ObjectKeyFromObject(stay[i]), stay[i]); err != nil || stay[i].GetDeletionTimestamp() != nil {
+			t.Errorf("%T that is not the tenant's: %v", o, err)
+		}
+	}
+}
+
+// TestDrainIsolated: pods that end are isolated until they have gone, and what isolates them goes then.
+func TestDrainIsolated(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.keep()
+	d, ending := w.drainer()
+	for _, o := range oneOfEach(w.remote, "theirs") {
+		mark(o, w.name, w.home)
+		w.create(o)
+	}
+	pod := &corev1.Pod{ObjectMeta: objectMeta(w.remote, "ending"), Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	pod.Labels = map[string]string{v1alpha1.LabelTenant: w.name}
+	w.create(&corev1.ServiceAccount{ObjectMeta: objectMeta(w.remote, "default")})
+	w.create(pod)
+	for range 2 {
+		if err := d.Drain(ctx, ending); err != nil {
+			t.Fatal(err)
+		}
+	}
+	policy := get(w, w.remote, "theirs", &networkingv1.NetworkPolicy{})
+	if policy == nil || len(policy.OwnerReferences) != 1 || policy.OwnerReferences[0].UID != pod.UID || w.made("theirs") != nil {
+		t.Errorf("%v, want it left to the pod, and it alone", policy)
+	}
+	if err := w.raw.Delete(ctx, pod, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Drain(ctx, ending); err != nil || get(w, w.remote, "theirs", &networkingv1.NetworkPolicy{}) != nil {
+		t.Errorf("%v: it outlives the pods", err)
+	}
+}
+
+// TestDrainFaults: one object that does not go holds up no other, one that is another one by now is left, and what
+// an API server says of a Secret is not repeated.
+func TestDrainFaults(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.keep()
+	d, ending := w.drainer()
+	for _, o := range append(oneOfEach(w.remote, "a"), oneOfEach(w.remote, "b")...) {
+		mark(o, w.name, w.home)
+		w.create(o)
+	}
+	w.fail = func(_ string, obj client.Object) error {
+		if obj.GetName() == "a" {
+			return invalid("s3cret")
+		}
+		return nil
+	}
+	if err := d.Drain(ctx, ending); err == nil || strings.Contains(err.Error(), "s3cret") || w.made("b") != nil || w.made("a") == nil {
+		t.Errorf("%v; b is there: %t", err, w.made("b") != nil)
+	}
+	w.fail = func(_ string, obj client.Object) error {
+		if w.fail = nil; obj.GetName() != "a" {
+			return nil
+		}
+		if err := w.raw.Delete(ctx, w.made("a")); err != nil {
+			t.Error(err)
+		}
+		again := oneOfEach(w.remote, "a")[0]
+		w.create(again) // by the owner
+		return nil
+	}
+	if err := d.Drain(ctx, ending); err == nil {
+		t.Error("it is not looked at again what became of one that has changed")
+	}
+	if w.made("a") == nil {
+		t.Error("another object of the name is deleted")
+	}
+	if err := d.Drain(ctx, ending); err != nil || w.made("a") == nil {
+		t.Errorf("%v; a is there: %t", err, w.made("a") != nil)
+	}
+}
+
+// TestDrainUnarmed: a namespace in which the manager was never given its rights holds up no end, one where it will
+// have them in a moment does.
+func TestDrainUnarmed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.keep()
+	d, ending := w.drainer()
+	d.Live = interceptor.NewClient(w.raw, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+			if _, content := list.(*metav1.PartialObjectMetadataList); content {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "", nil)
+			}
+			return c.List(ctx, list, o...)
+		},
+	})
+	if err := d.Drain(ctx, ending); err != nil {
+		t.Errorf("without rights: %v", err)
+	}
+	w.create(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: w.remote, Name: "pelago-manager", Labels: map[string]string{v1alpha1.LabelTenant: w.name}},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: mappedRole}})
+	if err := d.Drain(ctx, ending); !errors.Is(err, errForbidden) {
+		t.Errorf("with rights that are to come: %v", err)
+	}
+}
