@@ -6,13 +6,15 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/pelago-dev/pelago/network/holder"
 	"github.com/pelago-dev/pelago/network/plan"
 )
 
-// TestRefuser holds that no name is followed before it is known where it must not lead, that peerings' names and
-// those of paths are looked at then, and that what is known later counts at once.
+// TestRefuser holds that no name is followed before it is known where it must not lead, but to where a peering's peer
+// was, that peerings' names and those of paths are looked at then, and that what is known later counts at once.
 func TestRefuser(t *testing.T) {
-	ts := newTunnels(Options{Log: logr.Discard()}, nil, nil, nil, nil)
+	was := netip.MustParseAddrPort("198.51.100.9:40000")
+	ts := newTunnels(Options{Log: logr.Discard(), Left: holder.Left{Last: map[string]netip.AddrPort{"tenant-turin": was, pathKey: was}}}, nil, nil, nil, nil)
 	peering, path := ts.refuser("tenant-turin"), ts.refuser(pathKey)
 	refuses := func(reason, address string, byPeering, byPath bool) {
 		t.Helper()
@@ -22,6 +24,7 @@ func TestRefuser(t *testing.T) {
 		}
 	}
 	refuses("nothing is known yet", "198.51.100.7", true, true)
+	refuses("nothing is known yet but where the peer was", "198.51.100.9", false, true)
 	f := pathFacts()
 	f.configs[2].Spec.External = []string{"10.43.0.0/24"}
 	f.nodes[1].Spec.PodCIDRs = []string{"10.44.2.0/24"}

@@ -79,6 +79,27 @@ func TestRefusedNames(t *testing.T) {
 	silent("an address that may not be called any more")
 }
 
+// TestUnplaced holds that who goes on with a tunnel, and cannot know yet where names must not lead, calls the peer
+// where it was last though its name leads there, and nobody else.
+func TestUnplaced(t *testing.T) {
+	rome, milan := newSides(t)
+	last := netip.MustParseAddrPort(milan.endpoint())
+	resolve := func(context.Context, string) ([]netip.Addr, error) {
+		return []netip.Addr{netip.MustParseAddr("198.18.0.3"), last.Addr()}, nil
+	}
+	refuse := func(netip.Addr) string { return Unplaced }
+	romes := rome.open(Options{Last: last, Resolve: resolve, Refuse: refuse}, rome.config(milan, "milan.example.org:51820"))
+	await(t, "the name is resolved", patience, func() bool { return len(romes.Problems()) > 0 })
+	romes.mu.Lock()
+	ring := romes.state.ring()
+	romes.mu.Unlock()
+	if !slices.Equal(ring, []netip.AddrPort{last}) {
+		t.Errorf("called are %v", ring)
+	}
+	milans := milan.open(Options{}, milan.config(rome)) // which waits to be called
+	await(t, "a handshake", patience, func() bool { return !milan.stats(milans).Handshake.IsZero() })
+}
+
 // TestCandidates holds that of a name's addresses those count that may be called, and that an address itself was
 // looked at before.
 func TestCandidates(t *testing.T) {

@@ -17,6 +17,10 @@ const (
 	perAnswer = 64
 )
 
+// Unplaced is what Options.Refuse says of an address as long as it does not know which are this cluster's. Where the
+// peer was heard it is called meanwhile.
+const Unplaced = "is not called before it is known which addresses are this cluster's"
+
 // Resolver finds the addresses of a name.
 type Resolver func(ctx context.Context, host string) ([]netip.Addr, error)
 
@@ -134,7 +138,7 @@ func (d *Device) sift() {
 			continue
 		}
 		d.leave = d.leave || is(d.place) && slices.ContainsFunc(d.state.Candidates, is)
-		if is(d.state.Learnt) {
+		if r.why != Unplaced && is(d.state.Learnt) {
 			d.state.Learnt = netip.AddrPort{}
 		}
 	}
