@@ -41,11 +41,21 @@ func (t *tunnels) refuser(key string) func(netip.Addr) string {
 	}
 }
 
-// unfollowed is what is wrong with names of peers, by the keys of their tunnels.
+// unfollowed is what is wrong with names of peers, by the keys of their tunnels, of those through which nothing comes:
+// else another name or address does.
 func (t *tunnels) unfollowed() map[string][]string {
 	all := map[string][]string{}
 	for key, r := range t.all() {
-		if wrong := r.device.Problems(); len(wrong) > 0 {
+		t.mu.Lock()
+		prober := r.prober
+		t.mu.Unlock()
+		if prober == nil {
+			continue
+		}
+		if h := prober.Report(); !h.Known || h.Alive {
+			continue
+		}
+		if wrong := r.device.Problems(); len(wrong) > 0 { // not under the lock, which who asks refuser waits for
 			all[key] = wrong
 		}
 	}

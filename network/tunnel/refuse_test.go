@@ -100,6 +100,23 @@ func TestUnplaced(t *testing.T) {
 	await(t, "a handshake", patience, func() bool { return !milan.stats(milans).Handshake.IsZero() })
 }
 
+// TestRefusalsStay holds that the same is said of a name in whatever order its addresses come.
+func TestRefusalsStay(t *testing.T) {
+	addresses := []netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("10.0.0.1")}
+	d := &Device{options: Options{Refuse: (&refusals{all: []netip.Addr{addresses[0], addresses[2]}}).refuse}}
+	d.targets = targets([]string{"b.example.org:1", "a.example.org:1"}, []target{{host: "a.example.org", addresses: addresses}, {host: "b.example.org", addresses: addresses}})
+	for range addresses {
+		d.sift()
+		want := "its peer's endpoint a.example.org:1 leads to 10.0.0.1, which is here; its peer's endpoint b.example.org:1 leads to 10.0.0.1, which is here"
+		if got := strings.Join(d.Problems(), "; "); got != want {
+			t.Errorf("of %v is said: %s", addresses, got)
+		}
+		first := addresses[0]
+		copy(addresses, addresses[1:])
+		addresses[len(addresses)-1] = first
+	}
+}
+
 // TestCandidates holds that of a name's addresses those count that may be called, and that an address itself was
 // looked at before.
 func TestCandidates(t *testing.T) {

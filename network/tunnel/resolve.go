@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -127,6 +128,9 @@ func (d *Device) sift() {
 			d.problems = append(d.problems, fmt.Sprintf("its peer's endpoint %s cannot be resolved", t.text))
 		}
 	}
+	slices.SortFunc(refused, func(a, b refusal) int { // answers rotate, and what is said stays
+		return cmp.Or(cmp.Compare(a.endpoint, b.endpoint), a.at.Compare(b.at))
+	})
 	last := ""
 	for _, r := range refused {
 		if r.endpoint != last { // one of its addresses says enough
