@@ -6,10 +6,8 @@ import (
 	"slices"
 
 	"github.com/pelago-dev/pelago/network/plan"
+	"github.com/pelago-dev/pelago/network/tunnel"
 )
-
-// unplaced is why no name is followed by who has not seen the cluster yet: a name may lead anywhere.
-const unplaced = "is not called before it is known which addresses are this cluster's"
 
 // avoid takes where no peer is called.
 func (t *tunnels) avoid(places *plan.Places) {
@@ -25,25 +23,39 @@ func (t *tunnels) avoid(places *plan.Places) {
 	}
 }
 
-// refuser says, for a tunnel, why an address that a name of its peer's leads to is not called.
+// refuser says, for a tunnel, why an address that a name of its peer's leads to is not called. Who has not seen the
+// cluster yet follows no name but to where the peer of a peering was heard last: it may lead anywhere.
 func (t *tunnels) refuser(key string) func(netip.Addr) string {
 	path := isPath(key)
 	return func(a netip.Addr) string {
 		t.mu.Lock()
-		places := t.places
+		places, last := t.places, t.last[key].Addr()
 		t.mu.Unlock()
-		if places == nil {
-			return unplaced
+		switch {
+		case places != nil:
+			return places.Refuse(a, path)
+		case !path && a == last:
+			return ""
 		}
-		return places.Refuse(a, path)
+		return tunnel.Unplaced
 	}
 }
 
-// unfollowed is what is wrong with names of peers, by the keys of their tunnels.
+// unfollowed is what is wrong with names of peers, by the keys of their tunnels, of those through which nothing comes:
+// else another name or address does.
 func (t *tunnels) unfollowed() map[string][]string {
 	all := map[string][]string{}
 	for key, r := range t.all() {
-		if wrong := r.device.Problems(); len(wrong) > 0 {
+		t.mu.Lock()
+		prober := r.prober
+		t.mu.Unlock()
+		if prober == nil {
+			continue
+		}
+		if h := prober.Report(); !h.Known || h.Alive {
+			continue
+		}
+		if wrong := r.device.Problems(); len(wrong) > 0 { // not under the lock, which who asks refuser waits for
 			all[key] = wrong
 		}
 	}

@@ -1,18 +1,24 @@
 package agent
 
 import (
+	"context"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 
+	"github.com/pelago-dev/pelago/network/holder"
+	"github.com/pelago-dev/pelago/network/netnstest"
 	"github.com/pelago-dev/pelago/network/plan"
+	"github.com/pelago-dev/pelago/network/tunnel"
 )
 
-// TestRefuser holds that no name is followed before it is known where it must not lead, that peerings' names and
-// those of paths are looked at then, and that what is known later counts at once.
+// TestRefuser holds that no name is followed before it is known where it must not lead, but to where a peering's peer
+// was, that peerings' names and those of paths are looked at then, and that what is known later counts at once.
 func TestRefuser(t *testing.T) {
-	ts := newTunnels(Options{Log: logr.Discard()}, nil, nil, nil, nil)
+	was := netip.MustParseAddrPort("198.51.100.9:40000")
+	ts := newTunnels(Options{Log: logr.Discard(), Left: holder.Left{Last: map[string]netip.AddrPort{"tenant-turin": was, pathKey: was}}}, nil, nil, nil, nil)
 	peering, path := ts.refuser("tenant-turin"), ts.refuser(pathKey)
 	refuses := func(reason, address string, byPeering, byPath bool) {
 		t.Helper()
@@ -22,6 +28,7 @@ func TestRefuser(t *testing.T) {
 		}
 	}
 	refuses("nothing is known yet", "198.51.100.7", true, true)
+	refuses("nothing is known yet but where the peer was", "198.51.100.9", false, true)
 	f := pathFacts()
 	f.configs[2].Spec.External = []string{"10.43.0.0/24"}
 	f.nodes[1].Spec.PodCIDRs = []string{"10.44.2.0/24"}
@@ -43,4 +50,54 @@ func TestRefuser(t *testing.T) {
 	ts.avoid(plan.Compute(k.input).Places)
 	refuses("a view now", "10.99.0.1", true, true)
 	refuses("and none any more", "10.81.0.9", false, false)
+}
+
+// TestProblems holds that what is wrong with a peer's name is a problem while nothing comes through its tunnel, and
+// none of one that works.
+func TestProblems(t *testing.T) {
+	const key, here, nowhere = "tenant-turin", "127.0.0.1:7077", "127.0.0.1:7078"
+	space := netnstest.New(t)
+	netnstest.Up(t, space, "lo", true)
+	private, err := tunnel.NewSecret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	device, err := tunnel.New(tunnel.Options{
+		Namespace: space, Host: space, Userspace: true, Log: logr.Discard(), Refuse: func(netip.Addr) string { return "is here" },
+		Resolve: func(context.Context, string) ([]netip.Addr, error) {
+			return []netip.Addr{netip.MustParseAddr("10.0.0.1")}, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer device.Close()
+	if err := device.Set(tunnel.Config{Name: "pelago-x", MTU: 1420, PrivateKey: private, Peer: tunnel.PublicKey{1}, Endpoints: []string{"turin.example.org:5"}}); err != nil {
+		t.Fatal(err)
+	}
+	netnstest.Await(t, "the refusal", time.Minute, func() bool { return len(device.Problems()) > 0 })
+	ts := newTunnels(Options{Log: logr.Discard()}, nil, nil, func(string) {}, nil)
+	r := &running{space: space, device: device}
+	ts.running[key] = r
+	for _, c := range []struct {
+		reason, peer string
+		problems     int
+	}{{"it works", here, 0}, {"nothing comes", nowhere, 1}} {
+		if got := ts.problems(); len(got) > 0 {
+			t.Errorf("before anything is known of it: %v", got)
+		}
+		r.probing, err = ts.begin(t.Context(), r, plan.Probe{Peering: key, At: netip.MustParseAddrPort(here), Peer: netip.MustParseAddrPort(c.peer)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		netnstest.Await(t, c.reason, time.Minute, func() bool {
+			h := r.prober.Report()
+			return h.Known && h.Alive == (c.problems == 0)
+		})
+		got, said := ts.problems(), ts.reports()[key].Problem
+		if len(got) != c.problems || (said != "") != (c.problems > 0) {
+			t.Errorf("%s: problems are %v, reported is %q", c.reason, got, said)
+		}
+		ts.quiet(r)
+	}
 }

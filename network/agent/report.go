@@ -18,7 +18,7 @@ import (
 // reportEvery is how often numbers alone are told.
 const reportEvery = 30 * time.Second
 
-// reportOf says how a tunnel is, and of one through which nothing comes what is wrong with its peer's names.
+// reportOf says how a tunnel is, and what is wrong with its peer's names.
 func reportOf(h health.Report, s tunnel.Stats, config tunnel.Config, wrong []string) v1alpha1.TunnelReport {
 	r := v1alpha1.TunnelReport{
 		Alive: h.Known && h.Alive, LatencyMicros: h.Latency.P50.Microseconds(), Loss: float64(int(h.Loss*1000)) / 1000,
@@ -36,9 +36,7 @@ func reportOf(h health.Report, s tunnel.Stats, config tunnel.Config, wrong []str
 	if !config.NextPeer.IsZero() && config.NextPeer != config.Peer {
 		r.Knows = config.NextPeer.String()
 	}
-	if h.Known && !h.Alive {
-		r.Problem = cut(strings.Join(wrong, "; "), maxProblem)
-	}
+	r.Problem = cut(strings.Join(wrong, "; "), maxProblem)
 	return r
 }
 

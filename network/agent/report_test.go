@@ -22,14 +22,14 @@ func TestReportOf(t *testing.T) {
 		health.Report{Known: true, Alive: true, Since: at, Latency: health.Latency{P50: 1500 * time.Microsecond}, Loss: 1. / 3},
 		tunnel.Stats{Kernel: true, Handshake: at},
 		tunnel.Config{Peer: tunnel.PublicKey{1}, NextPeer: tunnel.PublicKey{2}},
-		[]string{"a name that is of no account, as another one's answer came"},
+		nil,
 	)
 	want := `{"pelago":{"alive":true,"since":"2026-11-22T10:00:00Z","latencyMicros":1500,"loss":0.333,"handshake":"2026-11-22T10:00:00Z","kernel":true,` +
 		`"knows":"AgAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}}`
 	if d := cmp.Diff(want, reportsText(map[string]v1alpha1.TunnelReport{"pelago": r})); d != "" {
 		t.Error(d)
 	}
-	if text := reportsText(map[string]v1alpha1.TunnelReport{"x": reportOf(health.Report{Alive: true}, tunnel.Stats{}, tunnel.Config{Peer: tunnel.PublicKey{1}, NextPeer: tunnel.PublicKey{1}}, []string{"too soon to say"})}); text != `{"x":{"alive":false}}` {
+	if text := reportsText(map[string]v1alpha1.TunnelReport{"x": reportOf(health.Report{Alive: true}, tunnel.Stats{}, tunnel.Config{Peer: tunnel.PublicKey{1}, NextPeer: tunnel.PublicKey{1}}, nil)}); text != `{"x":{"alive":false}}` {
 		t.Errorf("what is not known is %s", text)
 	}
 	if r := reportOf(health.Report{Known: true, Since: at}, tunnel.Stats{}, tunnel.Config{}, []string{"a name leads here", "another is not resolved"}); r.Problem != "a name leads here; another is not resolved" {

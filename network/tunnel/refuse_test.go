@@ -79,6 +79,44 @@ func TestRefusedNames(t *testing.T) {
 	silent("an address that may not be called any more")
 }
 
+// TestUnplaced holds that who goes on with a tunnel, and cannot know yet where names must not lead, calls the peer
+// where it was last though its name leads there, and nobody else.
+func TestUnplaced(t *testing.T) {
+	rome, milan := newSides(t)
+	last := netip.MustParseAddrPort(milan.endpoint())
+	resolve := func(context.Context, string) ([]netip.Addr, error) {
+		return []netip.Addr{netip.MustParseAddr("198.18.0.3"), last.Addr()}, nil
+	}
+	refuse := func(netip.Addr) string { return Unplaced }
+	romes := rome.open(Options{Last: last, Resolve: resolve, Refuse: refuse}, rome.config(milan, "milan.example.org:51820"))
+	await(t, "the name is resolved", patience, func() bool { return len(romes.Problems()) > 0 })
+	romes.mu.Lock()
+	ring := romes.state.ring()
+	romes.mu.Unlock()
+	if !slices.Equal(ring, []netip.AddrPort{last}) {
+		t.Errorf("called are %v", ring)
+	}
+	milans := milan.open(Options{}, milan.config(rome)) // which waits to be called
+	await(t, "a handshake", patience, func() bool { return !milan.stats(milans).Handshake.IsZero() })
+}
+
+// TestRefusalsStay holds that the same is said of a name in whatever order its addresses come.
+func TestRefusalsStay(t *testing.T) {
+	addresses := []netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("10.0.0.1")}
+	d := &Device{options: Options{Refuse: (&refusals{all: []netip.Addr{addresses[0], addresses[2]}}).refuse}}
+	d.targets = targets([]string{"b.example.org:1", "a.example.org:1"}, []target{{host: "a.example.org", addresses: addresses}, {host: "b.example.org", addresses: addresses}})
+	for range addresses {
+		d.sift()
+		want := "its peer's endpoint a.example.org:1 leads to 10.0.0.1, which is here; its peer's endpoint b.example.org:1 leads to 10.0.0.1, which is here"
+		if got := strings.Join(d.Problems(), "; "); got != want {
+			t.Errorf("of %v is said: %s", addresses, got)
+		}
+		first := addresses[0]
+		copy(addresses, addresses[1:])
+		addresses[len(addresses)-1] = first
+	}
+}
+
 // TestCandidates holds that of a name's addresses those count that may be called, and that an address itself was
 // looked at before.
 func TestCandidates(t *testing.T) {

@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -16,6 +17,10 @@ const (
 	perName   = 4
 	perAnswer = 64
 )
+
+// Unplaced is what Options.Refuse says of an address as long as it does not know which are this cluster's. Where the
+// peer was heard it is called meanwhile.
+const Unplaced = "is not called before it is known which addresses are this cluster's"
 
 // Resolver finds the addresses of a name.
 type Resolver func(ctx context.Context, host string) ([]netip.Addr, error)
@@ -123,6 +128,9 @@ func (d *Device) sift() {
 			d.problems = append(d.problems, fmt.Sprintf("its peer's endpoint %s cannot be resolved", t.text))
 		}
 	}
+	slices.SortFunc(refused, func(a, b refusal) int { // answers rotate, and what is said stays
+		return cmp.Or(cmp.Compare(a.endpoint, b.endpoint), a.at.Compare(b.at))
+	})
 	last := ""
 	for _, r := range refused {
 		if r.endpoint != last { // one of its addresses says enough
@@ -134,7 +142,7 @@ func (d *Device) sift() {
 			continue
 		}
 		d.leave = d.leave || is(d.place) && slices.ContainsFunc(d.state.Candidates, is)
-		if is(d.state.Learnt) {
+		if r.why != Unplaced && is(d.state.Learnt) {
 			d.state.Learnt = netip.AddrPort{}
 		}
 	}

@@ -31,9 +31,10 @@ const (
 	headerBytes = 256 << 10
 	endTime     = 3 * time.Second
 	mostOpen    = 1024
-	// perAddress is how many of them one address may have: an API server has all the logs and commands
-	// that somebody follows from one.
-	perAddress = 512
+	// perAddress is how many of them one address may have: an API server has all the logs and commands that
+	// somebody follows, of all virtual nodes, from one. Who waits there without a request makes room for these.
+	// The rest is for other addresses.
+	perAddress = 900
 )
 
 // Kubelets are the ports of all virtual nodes. It is a runnable of the manager.
