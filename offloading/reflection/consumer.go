@@ -253,7 +253,9 @@ func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind c
 		if n.unwanted.IsZero() || n.unwanted.After(f.now) {
 			n.unwanted = f.now
 		}
-		f.unwanted = n.unwanted
+		if f.unwanted = n.unwanted; n.sent == "" && kind.Name != kindSlice { // who planted it would learn by when it goes what is here
+			f.found = unread
+		}
 		return f, nil
 	}
 	n.unwanted = time.Time{}
