@@ -252,7 +252,7 @@ func TestTokensSpaced(t *testing.T) {
 		t.Error("minted at once when the ShadowPod was gone for a moment")
 	}
 	w.fail = nil
-	w.clock.Step(mintMost)
+	w.clock.Step(triesMost)
 	if w.both(name); w.made(name) == nil {
 		t.Errorf("not made when the provider takes it: %s", w.answer(name))
 	}
