@@ -156,7 +156,7 @@ func (r *reconciler) write(ctx context.Context, f *facts, next corev1.PodStatus)
 // that was said lately: a provider may find ever new reasons, or the same ones in turn.
 func (r *reconciler) tell(f *facts, p plan, before corev1.PodStatus) {
 	key := client.ObjectKeyFromObject(f.pod)
-	if p.refused != nil && before.Reason != p.refused.reason && !r.ledger.of(key, f.pod.UID).lately(p.refused.reason, f.now) && r.budget.take(f.peering, f.now) {
+	if p.refused != nil && before.Reason != p.refused.reason && !r.ledger.of(key, f.pod.UID).lately(p.refused.reason, f.now) && r.budget.Take(f.peering, f.now) {
 		r.ledger.refuses(key, f.pod.UID, p.refused.reason, f.now)
 		r.events.Eventf(f.pod, nil, corev1.EventTypeWarning, "OffloadingRefused", "Offload", "%s: %s: %s", f.peering, p.refused.reason, p.refused.message)
 	}

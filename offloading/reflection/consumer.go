@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/fleet"
 	"github.com/pelago-dev/pelago/offloading/content"
 )
 
@@ -48,6 +49,7 @@ type consumer struct {
 	// sooner is how many may be looked for soon that were not there, of all tenants and kinds.
 	sooner *rate.Limiter
 	events events.EventRecorder
+	budget *fleet.Budget // of events that providers cause
 	meter  *meter
 	notes  *notes[note]
 	waits  *waits
@@ -168,7 +170,7 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	if f.bereft != "" && p.told == "" && err == nil {
 		about.Kind, about.Name, p.verdict = kindService, f.bereft, verdict{told: toldBereft, reason: v1alpha1.ReasonEndpointsMissing}
 	}
-	r.tell(peering, about, f, p.verdict, want.pods, &n)
+	p.again = r.tell(peering, about, f, p.verdict, want.pods, &n, p.again)
 	n.settle(f, decided, p, err)
 	before := n.shown
 	n.shown = shownOf(about, p, f.stays())
@@ -196,6 +198,7 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 // left forgets what is remembered of a provider that there is no connection to any more.
 func (r *consumer) left(peering string) {
 	if _, ok := r.fleet.Peer(peering); !ok {
+		r.budget.Forget(peering)
 		r.notes.forgetAll(func(namespace string) bool { return strings.HasPrefix(namespace, peering+"/") })
 	}
 }
