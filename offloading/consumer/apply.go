@@ -128,7 +128,7 @@ func (r *reconciler) status(ctx context.Context, f *facts, p plan) error {
 
 // write writes the home pod's status. It says whether that pod is there.
 func (r *reconciler) write(ctx context.Context, f *facts, next corev1.PodStatus) (bool, error) {
-	patch, err := patchOf(f.pod, next)
+	patch, err := patchOf(f.pod, next, f.noted())
 	if err != nil {
 		return false, err
 	}
@@ -229,6 +229,7 @@ func (r *reconciler) create(ctx, remote context.Context, f *facts, peer Peer, p 
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err):
 		r.ledger.created(client.ObjectKeyFromObject(f.pod), f.pod.UID, f.peering, f.now)
+		r.ledger.change(client.ObjectKeyFromObject(f.pod), f.pod.UID, func(e *entry) { e.bare = err == nil && !f.at.Tokens })
 		return nil
 	case turnsDown(err):
 		return r.turnedDown(ctx, f, p, v1alpha1.ReasonNotAdmitted, err)

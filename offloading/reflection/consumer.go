@@ -23,6 +23,7 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/fleet"
 	"github.com/pelago-dev/pelago/offloading/content"
+	"github.com/pelago-dev/pelago/offloading/shadow"
 )
 
 const (
@@ -238,7 +239,7 @@ func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind c
 		if !known {
 			return nil, nil
 		}
-		f.wanted = want.is && expects
+		f.wanted = want.is && expects && !shadow.IsBare(want.pods[0])
 	}
 	s := &v1alpha1.ShadowObject{}
 	switch err := peer.Reader().Get(ctx, client.ObjectKey{Namespace: peer.TenantNamespace(), Name: v1alpha1.ShadowObjectName(home)}, s); {
