@@ -86,7 +86,8 @@ const (
 	AnnotationPlace = "pelago.dev/place"
 
 	// AnnotationTokens on ShadowPods is "true" if the pod expects tokens of home in the Secret
-	// TokenSecret.
+	// TokenSecret. On home pods it is "false" if the pod was sent without any, whatever its provider
+	// says later.
 	AnnotationTokens = "pelago.dev/tokens"
 	// AnnotationRenew on the ShadowObject of a TokenSecret is when its tokens are renewed, in
 	// RFC 3339.

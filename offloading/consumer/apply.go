@@ -128,7 +128,7 @@ func (r *reconciler) status(ctx context.Context, f *facts, p plan) error {
 
 // write writes the home pod's status. It says whether that pod is there.
 func (r *reconciler) write(ctx context.Context, f *facts, next corev1.PodStatus) (bool, error) {
-	patch, err := patchOf(f.pod, next)
+	patch, err := patchOf(f.pod, next, f.noted())
 	if err != nil {
 		return false, err
 	}
@@ -156,7 +156,7 @@ func (r *reconciler) write(ctx context.Context, f *facts, next corev1.PodStatus)
 // that was said lately: a provider may find ever new reasons, or the same ones in turn.
 func (r *reconciler) tell(f *facts, p plan, before corev1.PodStatus) {
 	key := client.ObjectKeyFromObject(f.pod)
-	if p.refused != nil && before.Reason != p.refused.reason && !r.ledger.of(key, f.pod.UID).lately(p.refused.reason, f.now) && r.budget.take(f.peering, f.now) {
+	if p.refused != nil && before.Reason != p.refused.reason && !r.ledger.of(key, f.pod.UID).lately(p.refused.reason, f.now) && r.budget.Take(f.peering, f.now) {
 		r.ledger.refuses(key, f.pod.UID, p.refused.reason, f.now)
 		r.events.Eventf(f.pod, nil, corev1.EventTypeWarning, "OffloadingRefused", "Offload", "%s: %s: %s", f.peering, p.refused.reason, p.refused.message)
 	}
@@ -229,6 +229,7 @@ func (r *reconciler) create(ctx, remote context.Context, f *facts, peer Peer, p 
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err):
 		r.ledger.created(client.ObjectKeyFromObject(f.pod), f.pod.UID, f.peering, f.now)
+		r.ledger.change(client.ObjectKeyFromObject(f.pod), f.pod.UID, func(e *entry) { e.bare = err == nil && !f.at.Tokens })
 		return nil
 	case turnsDown(err):
 		return r.turnedDown(ctx, f, p, v1alpha1.ReasonNotAdmitted, err)

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/fleet"
 	"github.com/pelago-dev/pelago/offloading/admission"
 )
 
@@ -99,7 +100,7 @@ func registerPods(mgr ctrl.Manager, o Options, w wakers, m *meter, choices choos
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), fleet: o.Fleet, views: o.Views, tunnels: o.Tunnels, needs: o.Needs, clock: o.Clock, meter: m,
 		events: mgr.GetEventRecorder(component), ledger: newLedger(m.pods),
 		refusals: &refusals{client: mgr.GetClient(), live: mgr.GetAPIReader()},
-		choices:  choices, budget: newBudget(),
+		choices:  choices, budget: fleet.NewBudget(),
 	}
 	state := func(peering string) []reconcile.Request {
 		r.left(peering)

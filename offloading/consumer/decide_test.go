@@ -409,7 +409,7 @@ func FuzzStatus(f *testing.F) {
 		if len(p.status.Conditions) > 64 || len(p.status.Message) > 4096 {
 			t.Errorf("%d conditions, a message of %d bytes", len(p.status.Conditions), len(p.status.Message))
 		}
-		if _, err := patchOf(g.pod, *p.status); err != nil {
+		if _, err := patchOf(g.pod, *p.status, nil); err != nil {
 			t.Error(err)
 		}
 	})

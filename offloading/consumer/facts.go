@@ -122,11 +122,14 @@ func (r *reconciler) gather(ctx context.Context, pod *corev1.Pod) (*facts, Peer,
 	return f, peer, nil
 }
 
-// tokens says whether tokens of home travel with the pod: as it was forged, else as its
-// namespace says now.
+// tokens says whether tokens of home travel with the pod: as it was forged, which home knows better than
+// its provider, else as its namespace says now.
 func (r *reconciler) tokens(ctx context.Context, f *facts) (bool, error) {
-	if f.shadow != nil {
-		return shadow.HasTokens(f.shadow), nil
+	switch {
+	case shadow.IsBare(f.pod):
+		return false, nil
+	case f.shadow != nil:
+		return shadow.HasTokens(f.shadow) && !f.memory.bare, nil
 	}
 	o := &v1alpha1.NamespaceOffloading{}
 	err := r.client.Get(ctx, client.ObjectKey{Namespace: f.pod.Namespace, Name: v1alpha1.OffloadingName}, o)

@@ -17,6 +17,8 @@ type entry struct {
 	peering string
 	// created is when its ShadowPod was written; zero if that is not known.
 	created time.Time
+	// bare: it was written without tokens.
+	bare bool
 	// seen: its ShadowPod has been in the mirror, so that its absence there means its end.
 	seen bool
 	// ended: a terminal phase was written, which the cache may not show yet.
@@ -186,6 +188,7 @@ func (l *ledger) put(key types.NamespacedName, e entry) {
 		if e.created.IsZero() {
 			e.created = old.created
 		}
+		e.bare = old.bare
 		if e.rejected == "" {
 			e.rejected = old.rejected
 		}

@@ -13,6 +13,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelago-dev/pelago/internal/fleet"
 	"github.com/pelago-dev/pelago/offloading/admission"
 )
 
@@ -33,7 +34,7 @@ type reconciler struct {
 	refusals *refusals
 	choices  chooser
 	meter    *meter
-	budget   *budget // of events that providers cause
+	budget   *fleet.Budget // of events that providers cause
 	waiters  waiters
 
 	once  sync.Once
@@ -81,7 +82,7 @@ func (r *reconciler) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Resu
 // left forgets what is remembered of a provider that there is no connection to any more.
 func (r *reconciler) left(peering string) {
 	if _, ok := r.fleet.Peer(peering); !ok {
-		r.budget.forget(peering)
+		r.budget.Forget(peering)
 	}
 }
 

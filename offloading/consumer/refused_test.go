@@ -140,7 +140,7 @@ func TestRefusedAgain(t *testing.T) {
 	if refuse(p, v1alpha1.ReasonDrained); said() != 1 {
 		t.Error("after an hour it is not said again")
 	}
-	for w.pods.budget.take(w.peering, w.clock.Now().Add(buryAgain)) {
+	for w.pods.budget.Take(w.peering, w.clock.Now().Add(buryAgain)) {
 	}
 	if refuse(other, v1alpha1.ReasonDrained); said() != 0 {
 		t.Error("a provider without a budget causes an event")

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/offloading/shadow"
 )
 
@@ -90,13 +91,22 @@ func clean(text string, limit int) string {
 	return text
 }
 
-// patchOf changes the status of exactly this pod; conditions of others are left alone.
-func patchOf(pod *corev1.Pod, next corev1.PodStatus) (client.Patch, error) {
+// noted are annotations that the pod is to have: that it was sent without the tokens it expects. They
+// come with its status.
+func (f facts) noted() map[string]string {
+	if f.shadow == nil || f.at.Tokens || shadow.IsBare(f.pod) || len(shadow.Tokens(&f.pod.Spec)) == 0 {
+		return nil
+	}
+	return map[string]string{v1alpha1.AnnotationTokens: "false"}
+}
+
+// patchOf changes the status of exactly this pod, and notes something on it; conditions of others are left alone.
+func patchOf(pod *corev1.Pod, next corev1.PodStatus, noted map[string]string) (client.Patch, error) {
 	before, err := json.Marshal(corev1.Pod{Status: pod.Status})
 	if err != nil {
 		return nil, fmt.Errorf("encoding the pod's status: %w", err)
 	}
-	after, err := json.Marshal(corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: pod.UID}, Status: next})
+	after, err := json.Marshal(corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: pod.UID, Annotations: noted}, Status: next})
 	if err != nil {
 		return nil, fmt.Errorf("encoding the pod's status: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -54,4 +55,46 @@ func TestTokensAsForged(t *testing.T) {
 	turn(v1alpha1.TokensDeny)
 	w.reconcile(allowed)
 	check("denied")
+}
+
+// TestTokensNoted: that a pod was sent without tokens is home's word, noted on its own pod by a write that is made
+// anyway, and no provider's.
+func TestTokensNoted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.pod("web", func(p *corev1.Pod) {
+		p.Spec.ServiceAccountName = "default"
+		p.Spec.Volumes = []corev1.Volume{{Name: "kube-api-access-x", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+			Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}}}}}}
+	})
+	w.reconcile(p)
+	s := w.shadow(p)
+	s.Annotations = map[string]string{v1alpha1.AnnotationTokens: "true"} // before home has written anything
+	if err := w.admin.Update(ctx, s); err != nil {
+		t.Fatal(err)
+	}
+	w.tell(p, &corev1.PodStatus{Phase: corev1.PodPending}, accepted(metav1.ConditionTrue, v1alpha1.ReasonRunning, ""))
+	before := w.sum()
+	w.reconcile(p)
+	if n := w.sum() - before; n != 1 {
+		t.Errorf("%d writes, want the one of the status", n)
+	}
+	for range 2 {
+		is := &corev1.Pod{}
+		if err := w.admin.Get(ctx, client.ObjectKeyFromObject(p), is); err != nil {
+			t.Fatal(err)
+		}
+		if !shadow.IsBare(is) || w.shadow(p).Generation != 1 {
+			t.Errorf("noted %q, and the ShadowPod is of generation %d", is.Annotations[v1alpha1.AnnotationTokens], w.shadow(p).Generation)
+		}
+		w.reconcile(p)
+	}
+}
+
+// sum is how many writes there were.
+func (w *world) sum() (n int) {
+	for _, times := range w.writes {
+		n += times
+	}
+	return n
 }

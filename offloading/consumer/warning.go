@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,9 +27,6 @@ const (
 	warnEvery = time.Minute
 	// warnWithin is how long a warning is news: as long as events are kept.
 	warnWithin = time.Hour
-	// warnBurst is how many events one provider may cause at once, and warnRate how many a
-	// second.
-	warnBurst, warnRate = 100, 1
 )
 
 // warning is what a provider warns of, fit to be shown.
@@ -96,7 +91,7 @@ func isReady(s *corev1.PodStatus) bool {
 // warn writes events of what a provider warns of. It returns when to look again.
 func (r *reconciler) warn(ctx context.Context, f *facts, p plan) (time.Duration, error) {
 	for _, w := range p.warnings {
-		if !r.budget.take(f.peering, f.now) {
+		if !r.budget.Take(f.peering, f.now) {
 			return soonest(p.again, spread(warnEvery)), nil
 		}
 		if err := r.writeEvent(ctx, warningEvent(f.pod, f.peering, w)); err != nil {
@@ -148,29 +143,4 @@ func (r *reconciler) writeEvent(ctx context.Context, e *corev1.Event) error {
 		return nil
 	}
 	return err
-}
-
-// budget bounds the events that each provider causes.
-type budget struct {
-	mu       sync.Mutex
-	peerings map[string]*rate.Limiter
-}
-
-func newBudget() *budget { return &budget{peerings: map[string]*rate.Limiter{}} }
-
-// take says whether a peering's provider may cause another event now.
-func (b *budget) take(peering string, now time.Time) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.peerings[peering] == nil {
-		b.peerings[peering] = rate.NewLimiter(warnRate, warnBurst)
-	}
-	return b.peerings[peering].AllowN(now, 1)
-}
-
-// forget drops a peering that is gone.
-func (b *budget) forget(peering string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.peerings, peering)
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/fleet"
 )
 
 func warns(reason, message string, count int32, last time.Duration) v1alpha1.PodWarning {
@@ -163,8 +164,8 @@ func TestWarningBudget(t *testing.T) {
 	p := w.pod("web")
 	w.reconcile(p)
 	w.tell(p, &corev1.PodStatus{Phase: corev1.PodPending}, accepted(metav1.ConditionTrue, v1alpha1.ReasonRunning, ""))
-	for range warnBurst {
-		w.pods.budget.take(w.peering, w.clock.Now())
+	for range fleet.EventBurst {
+		w.pods.budget.Take(w.peering, w.clock.Now())
 	}
 	w.warn(p, v1alpha1.PodWarning{Reason: "Failed", Message: "x", LastTime: metav1.NewTime(w.clock.Now())})
 	if again := w.reconcile(p).RequeueAfter; again <= 0 || again > 2*warnEvery || len(w.events(p)) != 0 {
@@ -189,13 +190,15 @@ func TestWarningBudget(t *testing.T) {
 // What is left of a provider's budget is remembered while there is a connection to it.
 func TestBudgetOfPeeringsThatAreGone(t *testing.T) {
 	links := &fakePeer{}
-	r := &reconciler{fleet: links, budget: newBudget()}
-	r.budget.take("milan", noon)
-	if r.left("milan"); len(r.budget.peerings) != 1 {
+	r := &reconciler{fleet: links, budget: fleet.NewBudget()}
+	for range fleet.EventBurst {
+		r.budget.Take("milan", noon)
+	}
+	if r.left("milan"); r.budget.Take("milan", noon) {
 		t.Error("a provider that is there begins anew")
 	}
 	links.missing = true
-	if r.left("milan"); len(r.budget.peerings) != 0 {
+	if r.left("milan"); !r.budget.Take("milan", noon) {
 		t.Error("a provider that is gone is remembered")
 	}
 }

@@ -174,7 +174,7 @@ func (w *world) restart() {
 	w.pods = &reconciler{
 		client: home, live: w.admin, fleet: w.peer, views: w.views, tunnels: w.tunnels, clock: w.clock, events: w.recorded, meter: m,
 		ledger: newLedger(m.pods), refusals: &refusals{client: home, live: w.admin},
-		choices: admission.NewChoices(w.admin, w.admin, w.clock), budget: newBudget(),
+		choices: admission.NewChoices(w.admin, w.admin, w.clock), budget: fleet.NewBudget(),
 	}
 	w.outdated = newOutdated(home, w.admin, w.pods.choices, w.clock, w.recorded, m)
 	w.orphans = &orphans{client: home, live: w.admin, fleet: w.peer, meter: m}

@@ -231,7 +231,8 @@ func (r *lister) warn(o *v1alpha1.NamespaceOffloading, kind string) {
 			continue
 		}
 		if _, err := metav1.LabelSelectorAsSelector(rule.Selector); err != nil {
-			r.events.Eventf(o, nil, corev1.EventTypeWarning, "NotReflected", "Reflect", "spec.reflection[%d].selector cannot be read, so no %s travels by it or by a rule after it; correct it", i, kind)
+			rule := &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NamespaceOffloading", Namespace: o.Namespace, Name: o.Name, FieldPath: fmt.Sprintf("spec.reflection[%d].selector", i)}
+			r.events.Eventf(o, rule, corev1.EventTypeWarning, "NotReflected", "Reflect", "spec.reflection[%d].selector cannot be read, so no %s travels by it or by a rule after it; correct it", i, kind)
 			return
 		}
 	}

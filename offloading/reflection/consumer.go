@@ -3,7 +3,6 @@ package reflection
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -22,8 +21,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
-	"github.com/pelago-dev/pelago/internal/kube"
+	"github.com/pelago-dev/pelago/internal/fleet"
 	"github.com/pelago-dev/pelago/offloading/content"
+	"github.com/pelago-dev/pelago/offloading/shadow"
 )
 
 const (
@@ -50,6 +50,7 @@ type consumer struct {
 	// sooner is how many may be looked for soon that were not there, of all tenants and kinds.
 	sooner *rate.Limiter
 	events events.EventRecorder
+	budget *fleet.Budget // of events that providers cause
 	meter  *meter
 	notes  *notes[note]
 	waits  *waits
@@ -66,7 +67,9 @@ type note struct {
 	missing  time.Time
 	barred   time.Time // since when this cluster does not let us read it, or mint it
 	renew    time.Time // of tokens that were sent
-	minted   minted
+	minted   tries
+	behind   tries  // while the provider's side is another one than what it shows
+	seen     string // what it showed then
 	told     string
 	toldAt   time.Time
 	tellings map[types.UID]bool
@@ -147,6 +150,14 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	} else {
 		p, err = r.apply(ctx, peer, home, f, p)
 	}
+	switch {
+	case err != nil:
+	case p.behind:
+		n.behind, n.seen = n.behind.again(now), f.seen()
+		p.again = n.behind.early(now)
+	default:
+		n.behind = tries{}
+	}
 	if err == nil && p.told == "" && (p.create || p.change) {
 		n.renew = f.renew
 	}
@@ -160,7 +171,7 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	if f.bereft != "" && p.told == "" && err == nil {
 		about.Kind, about.Name, p.verdict = kindService, f.bereft, verdict{told: toldBereft, reason: v1alpha1.ReasonEndpointsMissing}
 	}
-	r.tell(peering, about, f, p.verdict, want.pods, &n)
+	p.again = r.tell(peering, about, f, p.verdict, want.pods, &n, p.again)
 	n.settle(f, decided, p, err)
 	before := n.shown
 	n.shown = shownOf(about, p, f.stays())
@@ -188,6 +199,7 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 // left forgets what is remembered of a provider that there is no connection to any more.
 func (r *consumer) left(peering string) {
 	if _, ok := r.fleet.Peer(peering); !ok {
+		r.budget.Forget(peering)
 		r.notes.forgetAll(func(namespace string) bool { return strings.HasPrefix(namespace, peering+"/") })
 	}
 }
@@ -227,7 +239,7 @@ func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind c
 		if !known {
 			return nil, nil
 		}
-		f.wanted = want.is && expects
+		f.wanted = want.is && expects && !shadow.IsBare(want.pods[0])
 	}
 	s := &v1alpha1.ShadowObject{}
 	switch err := peer.Reader().Get(ctx, client.ObjectKey{Namespace: peer.TenantNamespace(), Name: v1alpha1.ShadowObjectName(home)}, s); {
@@ -253,12 +265,19 @@ func (r *consumer) gather(ctx context.Context, peer Peer, peering string, kind c
 		if n.unwanted.IsZero() || n.unwanted.After(f.now) {
 			n.unwanted = f.now
 		}
-		f.unwanted = n.unwanted
+		if f.unwanted = n.unwanted; n.sent == "" && kind.Name != kindSlice { // who planted it would learn by when it goes what is here
+			f.found = unread
+		}
 		return f, nil
 	}
 	n.unwanted = time.Time{}
 	if !f.offloaded {
 		return f, nil
+	}
+	if f.seen() == n.seen { // it is not read for what cannot be written yet
+		if f.early = n.behind.early(f.now); f.early > 0 {
+			return f, nil
+		}
 	}
 	if f.tokens {
 		n.read = f.now
@@ -389,94 +408,6 @@ func (r *consumer) encode(ctx context.Context, f *facts, peering string, there v
 	}
 	f.cut = kind.Cut(sent)
 	return nil
-}
-
-// apply does what was decided at the provider, and returns the plan as it turned out.
-func (r *consumer) apply(ctx context.Context, peer Peer, home v1alpha1.HomeObject, f *facts, p plan) (plan, error) {
-	ctx, cancel := context.WithTimeout(ctx, remoteLimit)
-	defer cancel()
-	s := &v1alpha1.ShadowObject{ObjectMeta: objectMeta(peer.TenantNamespace(), v1alpha1.ShadowObjectName(home))}
-	var err error
-	var made []*v1alpha1.ShadowObject
-	if p.create || p.change {
-		made, err = r.writeParts(ctx, peer, home, f)
-	}
-	switch {
-	case err != nil:
-	case p.create:
-		r.meter.calls.WithLabelValues("create").Inc()
-		s.Labels = map[string]string{v1alpha1.LabelManagedBy: manager}
-		s.Annotations = f.annotations()
-		s.Spec = f.spec(home)
-		err = peer.Client().Create(ctx, s)
-	case p.change:
-		r.meter.calls.WithLabelValues("patch").Inc()
-		err = peer.Client().Patch(ctx, s, change(f))
-	case p.remove:
-		r.meter.calls.WithLabelValues("delete").Inc()
-		err = client.IgnoreNotFound(peer.Client().Delete(ctx, s, client.Preconditions{UID: &f.there.UID}))
-	}
-	if err == nil && (p.change || p.remove) {
-		err = r.dropParts(ctx, peer, f, p.remove)
-	}
-	switch {
-	case err == nil:
-		return p, nil
-	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), apierrors.IsNotFound(err) && p.change:
-		p.create, p.change, p.remove, p.again = false, false, false, soon // the mirror is behind
-		return p, nil
-	case kube.Uncounted(err): // its quota is new there; parts that are made already are found by the next try
-		p.create, p.change, p.remove, p.again = false, false, false, soon
-		return p, nil
-	case takesNot(err):
-		r.takeBack(ctx, peer, home, f, made)
-	}
-	switch {
-	case outgrown(err):
-		p.reason, p.refused = v1alpha1.ReasonUnsupported, true
-		p.told, p.again = "the provider's build does not know all that this one sends of it; ask its owner to upgrade: pelago install", rereadEvery
-		return p, nil
-	case takesNot(err):
-		p.reason, p.refused = v1alpha1.ReasonForbidden, true
-		p.told, p.again, p.remove = fmt.Sprintf("the provider's API server does not take the ShadowObject (%s); ask the provider's owner", code(err)), rereadEvery, false
-		return p, nil
-	}
-	return p, plain("writing the shadow object", err)
-}
-
-// takesNot says that an API server does not take a write, whenever it is tried.
-func takesNot(err error) bool {
-	return outgrown(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) ||
-		apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
-}
-
-// change is the patch that gives a ShadowObject another text.
-func change(f *facts) client.Patch {
-	spec := map[string]any{"object": f.text}
-	switch {
-	case len(f.pieces) > 1:
-		spec["object"], spec["parts"], spec["hash"] = f.pieces[0], len(f.pieces), hash(f.text)
-	case content.Kinds[f.kind].Long: // the mirror may not show yet that it has some
-		spec["parts"], spec["hash"] = nil, nil
-	}
-	return patchOf(f.annotations(), spec)
-}
-
-// patchOf is the patch that sets annotations and fields of the spec.
-func patchOf(annotations map[string]string, spec map[string]any) client.Patch {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}, "spec": spec})
-	if err != nil {
-		panic(err) // maps of strings and numbers
-	}
-	return client.RawPatch(types.MergePatchType, body)
-}
-
-// spec is that of a new ShadowObject.
-func (f facts) spec(home v1alpha1.HomeObject) v1alpha1.ShadowObjectSpec {
-	if len(f.pieces) > 1 {
-		return v1alpha1.ShadowObjectSpec{Home: home, Object: f.pieces[0], Parts: int32(len(f.pieces)), Hash: hash(f.text)}
-	}
-	return v1alpha1.ShadowObjectSpec{Home: home, Object: f.text}
 }
 
 // nameOf is what an event about an object needs of it.

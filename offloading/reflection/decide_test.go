@@ -51,7 +51,7 @@ func TestDecide(t *testing.T) {
 		{reason: "a new one", facts: facts{wanted: true, offloaded: true, found: present, text: "new"}, want: plan{create: true, again: rereadEvery}},
 		{reason: "all is well", facts: facts{wanted: true, offloaded: true, found: present, text: "new", there: there}, want: plan{again: rereadEvery}},
 		{reason: "the content has changed", facts: facts{wanted: true, offloaded: true, found: present, text: "new", there: older}, want: plan{change: true, again: rereadEvery}},
-		{reason: "the earlier one is going", facts: facts{wanted: true, offloaded: true, found: present, text: "new", there: older, going: true}, want: plan{again: soon}},
+		{reason: "the earlier one is going", facts: facts{wanted: true, offloaded: true, found: present, text: "new", there: older, going: true}, want: plan{behind: true}},
 		{reason: "not offloaded: nothing travels", facts: facts{wanted: true, found: present, text: "new"}, want: plan{again: rightsRetry}},
 		{reason: "not offloaded any more: what is there stays for the pods", facts: facts{wanted: true, there: there}, want: plan{again: rightsRetry}},
 		{reason: "not to be read", facts: facts{wanted: true, offloaded: true, there: there}, want: plan{again: rightsRetry}},

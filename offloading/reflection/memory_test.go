@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/fleet"
 )
 
 // links is a fleet with one connection.
@@ -17,7 +18,7 @@ func (l links) Peer(peering string) (Peer, bool) { return nil, peering == l.peer
 // What is remembered of a provider goes with the connection to it, whether it answers or
 // not.
 func TestNotesOfPeeringsThatAreGone(t *testing.T) {
-	r := &consumer{fleet: links{peering: "milan-2"}, notes: newNotes[note]()}
+	r := &consumer{fleet: links{peering: "milan-2"}, budget: fleet.NewBudget(), notes: newNotes[note]()}
 	for _, peering := range []string{"milan", "milan-2"} {
 		for _, namespace := range []string{"shop", "bank"} {
 			r.notes.set(at(peering, v1alpha1.HomeObject{Kind: kindSecret, Namespace: namespace, Name: "key"}).NamespacedName, note{told: "x"})

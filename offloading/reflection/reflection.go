@@ -43,6 +43,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/fleet"
 )
 
 const (
@@ -110,7 +111,7 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 	}
 	r := &consumer{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), fleet: o.Fleet, clock: o.Clock,
-		pods: indexedPods(mgr.GetClient()), spaces: indexedSpaces(mgr.GetClient()), addresses: o.Addresses, tunnels: o.Tunnels, share: maxOnward, sooner: rate.NewLimiter(soonerRate, soonerBurst), events: mgr.GetEventRecorder(component), meter: m, notes: o.Guards.memory(), waits: o.Guards.waiting(o.Clock), domain: o.Domain,
+		pods: indexedPods(mgr.GetClient()), spaces: indexedSpaces(mgr.GetClient()), addresses: o.Addresses, tunnels: o.Tunnels, share: maxOnward, sooner: rate.NewLimiter(soonerRate, soonerBurst), events: mgr.GetEventRecorder(component), budget: fleet.NewBudget(), meter: m, notes: o.Guards.memory(), waits: o.Guards.waiting(o.Clock), domain: o.Domain,
 	}
 	w := wakers{cache: mgr.GetClient(), fleet: o.Fleet, spaces: r.spaces, waits: r.waits, addresses: o.Addresses != nil}
 	chosen := make(chan event.TypedGenericEvent[reconcile.Request])

@@ -73,7 +73,7 @@ type facts struct {
 	// barred is what this cluster does not let us do, if so, that long.
 	barred    string
 	barredFor time.Duration
-	early     time.Duration // until they may be minted again; nothing is decided before
+	early     time.Duration // until it is tried again; nothing is decided before
 }
 
 // plan is what to do at the provider, and what to tell the owner of the object and the pods.
@@ -81,6 +81,8 @@ type plan struct {
 	create, change, remove bool
 	verdict
 	again time.Duration
+	// behind: what the provider shows is about to change, so that it is tried again.
+	behind bool
 }
 
 // verdict is what a provider makes of an object, in our words.
@@ -116,7 +118,7 @@ func decide(f facts) plan {
 	case f.there == nil:
 		return plan{create: true, verdict: verdict{told: f.cut}, again: f.again()}
 	case f.going:
-		return plan{again: soon}
+		return plan{behind: true}
 	}
 	change := !f.fresh && (f.there.Annotations[v1alpha1.AnnotationApplied] != hash(f.text) || f.shown() != shownBy(f.text, f.pieces))
 	verdict := answer(f.kind, f.there)

@@ -10,13 +10,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/fleet"
 )
 
 // showing is the home of a world with a NamespaceMap of its own.
@@ -166,21 +166,20 @@ func TestAddressesComeHome(t *testing.T) {
 type recorder struct{ related []string }
 
 func (r *recorder) Eventf(_, related runtime.Object, _, _, _, _ string, _ ...any) {
-	gvk := related.GetObjectKind().GroupVersionKind()
 	name := ""
-	if m, err := apimeta.Accessor(related); err == nil {
-		name = m.GetName()
+	if to, ok := related.(*corev1.ObjectReference); ok {
+		name = to.Name
 	}
-	r.related = append(r.related, gvk.Kind+"/"+name)
+	r.related = append(r.related, related.GetObjectKind().GroupVersionKind().Kind+"/"+name)
 }
 
 // TestToldOfEach: what two providers say of one object are two events, not one repeated.
 func TestToldOfEach(t *testing.T) {
 	r := &recorder{}
-	c := &consumer{events: r}
-	f := &facts{now: time.Now(), found: present, home: ofPeering("any")}
+	c := &consumer{events: r, budget: fleet.NewBudget()}
+	f := &facts{now: time.Now(), found: present, home: &metav1.PartialObjectMetadata{}}
 	for _, peering := range []string{"milan", "oslo"} {
-		c.tell(peering, v1alpha1.HomeObject{Kind: kindService, Name: "web"}, f, verdict{told: "no"}, nil, &note{})
+		c.tell(peering, v1alpha1.HomeObject{Kind: kindService, Name: "web"}, f, verdict{told: "no"}, nil, &note{}, soon)
 	}
 	if diff := cmp.Diff([]string{"Peering/milan", "Peering/oslo"}, r.related); diff != "" {
 		t.Error(diff)
@@ -190,7 +189,7 @@ func TestToldOfEach(t *testing.T) {
 // TestTellsNewPods: when it is told again, a pod that was not told yet is, however many were.
 func TestTellsNewPods(t *testing.T) {
 	r, n := &recorder{}, &note{}
-	c := &consumer{events: r}
+	c := &consumer{events: r, budget: fleet.NewBudget()}
 	f := &facts{now: time.Now(), found: present}
 	var pods []*corev1.Pod
 	tell := func(more, want int) {
@@ -199,7 +198,7 @@ func TestTellsNewPods(t *testing.T) {
 			pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uuid.NewUUID()}})
 		}
 		r.related = nil
-		if c.tell("milan", v1alpha1.HomeObject{Kind: kindService, Name: "web"}, f, verdict{told: "no"}, pods, n); len(r.related) != want {
+		if c.tell("milan", v1alpha1.HomeObject{Kind: kindService, Name: "web"}, f, verdict{told: "no"}, pods, n, soon); len(r.related) != want {
 			t.Errorf("%d events, want %d", len(r.related), want)
 		}
 	}

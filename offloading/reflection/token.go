@@ -26,34 +26,7 @@ const (
 	maxTokenAge = 24 * time.Hour
 	// minTokenAge is how long tokens are left alone, however soon they expire.
 	minTokenAge = 10 * time.Second
-	// mintMost is the longest that a pod waits for its next tokens to be minted.
-	mintMost = time.Minute
 )
-
-// minted is how often the tokens of a pod were minted lately, and until when they are not
-// minted again. That they are not there is known from the provider only, which has no say
-// in how often this cluster works.
-type minted struct {
-	times int
-	until time.Time
-}
-
-// again notes that tokens were minted now. Each time it is twice as long until the next;
-// after a time without any it begins anew.
-func (m minted) again(now time.Time) minted {
-	if now.Sub(m.until) >= mintMost {
-		m.times = 0
-	}
-	return minted{m.times + 1, now.Add(min(soon<<min(m.times, 10), mintMost))}
-}
-
-// early is for how long nothing is minted yet.
-func (m minted) early(now time.Time) time.Duration {
-	if wait := m.until.Sub(now); wait <= mintMost { // longer only if the clock was set
-		return max(wait, 0)
-	}
-	return 0
-}
 
 // In namespaces whose NamespaceOffloading allows it, by a RoleBinding of its own:
 //

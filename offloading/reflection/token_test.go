@@ -194,6 +194,19 @@ func TestTokensDenied(t *testing.T) {
 	none("not offloaded any more")
 }
 
+// TestTokensOfBare: what home has sent without tokens gets none, whatever its provider says it expects.
+func TestTokensOfBare(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	pod, name := w.podWithTokens(v1alpha1.TokensAllow)
+	w.shadowPod(pod, true)
+	pod.Annotations = map[string]string{v1alpha1.AnnotationTokens: "false"}
+	w.update(pod)
+	if w.both(name); w.minted > 0 || w.shadow(name) != nil {
+		t.Errorf("%d tokens are minted for a pod that was sent without", w.minted)
+	}
+}
+
 // TestTokensNotWritten: a renewal that the provider did not take is not one.
 func TestTokensNotWritten(t *testing.T) {
 	t.Parallel()
@@ -252,7 +265,7 @@ func TestTokensSpaced(t *testing.T) {
 		t.Error("minted at once when the ShadowPod was gone for a moment")
 	}
 	w.fail = nil
-	w.clock.Step(mintMost)
+	w.clock.Step(triesMost)
 	if w.both(name); w.made(name) == nil {
 		t.Errorf("not made when the provider takes it: %s", w.answer(name))
 	}

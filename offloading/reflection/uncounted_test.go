@@ -26,7 +26,7 @@ func TestUncounted(t *testing.T) {
 			return nil
 		}
 		for range 3 {
-			if res := w.send("new"); res.RequeueAfter > 2*soon || res.RequeueAfter == 0 || w.told("403")+w.told("does not take") > 0 {
+			if res := w.send("new"); res.RequeueAfter > 4*soon || res.RequeueAfter == 0 || w.told("403")+w.told("does not take") > 0 {
 				t.Errorf("%d bytes: again in %s, or somebody is told", size, res.RequeueAfter)
 			}
 			w.clock.Step(soon)
@@ -34,6 +34,7 @@ func TestUncounted(t *testing.T) {
 		if got := w.parts("new"); got != "" {
 			t.Errorf("%d bytes: the parts %s are there", size, got)
 		}
+		w.clock.Step(4 * soon)
 		w.fail = nil
 		w.carry("new")
 		if made := w.madeMap("new"); made == nil || w.answer("new") != "True/Ready" {

@@ -283,7 +283,7 @@ func (w *world) restart() {
 		err := w.raw.List(ctx, all, client.InNamespace(namespace))
 		return slices.ContainsFunc(all.Items, func(p corev1.Pod) bool { return p.Spec.NodeName == w.name && !over(&p) }), err
 	}
-	w.consumer = &consumer{client: w.client, live: w.client, fleet: w, clock: w.clock, pods: list, spaces: spaces, addresses: w.addresses, tunnels: w.tunnels, share: maxOnward, sooner: rate.NewLimiter(soonerRate, soonerBurst), events: w.recorded, meter: m, notes: newNotes[note]()}
+	w.consumer = &consumer{client: w.client, live: w.client, fleet: w, clock: w.clock, pods: list, spaces: spaces, addresses: w.addresses, tunnels: w.tunnels, share: maxOnward, sooner: rate.NewLimiter(soonerRate, soonerBurst), events: w.recorded, budget: fleet.NewBudget(), meter: m, notes: newNotes[note]()}
 	w.consumer.show = func(context.Context, reconcile.Request) { w.shows++ }
 	w.shower = newShower(w.consumer)
 	w.provider = &provider{client: w.client, live: w.client, clock: w.clock, allowed: w.allowed, tunnels: w.tunnels, meter: m, notes: newNotes[made](), pace: newPacer(w.clock)}

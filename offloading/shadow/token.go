@@ -58,6 +58,9 @@ func Tokens(spec *corev1.PodSpec) []Token {
 // HasTokens says whether a ShadowPod was forged with tokens of home.
 func HasTokens(s *v1alpha1.ShadowPod) bool { return s.Annotations[v1alpha1.AnnotationTokens] == "true" }
 
+// IsBare says whether home has noted on a pod that it was sent without tokens.
+func IsBare(pod *corev1.Pod) bool { return pod.Annotations[v1alpha1.AnnotationTokens] == "false" }
+
 func tokenKey(i int) string { return fmt.Sprintf("token-%d", i) }
 
 // noTokensOf refuses a pod that runs here for a tenant with tokens of its home: these are for
