@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 	"github.com/pelago-dev/pelago/offloading/admission"
 	"github.com/pelago-dev/pelago/offloading/shadow"
 )
@@ -83,18 +84,17 @@ func decide(f facts) plan {
 
 // absent is a pod that the provider does not have.
 func absent(f facts) plan {
-	owner := metav1.GetControllerOf(f.pod)
 	switch {
+	case kube.Idle(f.pod, f.offloaded):
+		return plan{} // the room of virtual nodes answers for these
 	case f.memory.seen || started(f.pod):
 		// The provider removed it for good. It is not made again: it may have done its work.
 		// Nor is it if it was ended here, because its namespace has no place there any more.
 		return plan{gone: true, status: removed(f)}
-	case !f.offloaded && owner != nil && owner.Kind == "DaemonSet":
-		return plan{} // the room of virtual nodes answers for these
 	case !f.offloaded:
 		return stays(f, v1alpha1.ReasonRefused, fmt.Sprintf("namespace %s is not offloaded: label it %s=true, or keep the pod off node %s",
 			f.pod.Namespace, v1alpha1.LabelOffload, f.at.Node))
-	case !tolerates(f.pod):
+	case !kube.Tolerates(f.pod):
 		return stays(f, v1alpha1.ReasonRefused, fmt.Sprintf("spec.tolerations: none for %s, so this pod was not admitted to virtual nodes; delete it so that it is made anew",
 			v1alpha1.TaintVirtualNode))
 	case !f.mapped:
@@ -231,7 +231,7 @@ var waiting = []string{
 // change is the ShadowPod as it should be, nil if it is so, or if the pod was changed
 // into one that the provider cannot run: then what runs goes on.
 func change(f facts, want *v1alpha1.ShadowPod, err error) *v1alpha1.ShadowPod {
-	if !f.shadow.DeletionTimestamp.IsZero() || !tolerates(f.pod) || err != nil || f.asked(want) {
+	if !f.shadow.DeletionTimestamp.IsZero() || !kube.Tolerates(f.pod) || err != nil || f.asked(want) {
 		return nil
 	}
 	return want
@@ -318,7 +318,7 @@ func ending(f facts) plan {
 
 // never says that there cannot have been a ShadowPod: nothing like the pod is forged.
 func never(f facts) bool {
-	if started(f.pod) || !f.memory.created.IsZero() || !tolerates(f.pod) {
+	if started(f.pod) || !f.memory.created.IsZero() || !kube.Tolerates(f.pod) {
 		return false
 	}
 	_, err := shadow.Forge(f.pod, f.at)
@@ -409,9 +409,4 @@ func started(pod *corev1.Pod) bool {
 
 func terminal(phase corev1.PodPhase) bool {
 	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
-}
-
-// tolerates says whether a pod names our taint. The cache keeps only such pods whole.
-func tolerates(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == v1alpha1.TaintVirtualNode })
 }

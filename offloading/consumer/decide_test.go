@@ -104,6 +104,7 @@ func outside(f *facts)                { f.offloaded = false }
 func unplaced(f *facts)               { f.mapped = false }
 func unfollowed(f *facts)             { f.shadow.Status.Conditions[0].Message = "resources: no" }
 func intolerant(f *facts)             { f.pod.Spec.Tolerations = nil }
+func everything(f *facts)             { tolerant(f.pod) }
 func finished(p corev1.PodPhase) func(*facts) {
 	return func(f *facts) { f.pod.Status = *ended(p, 0) }
 }
@@ -156,6 +157,8 @@ func TestDecide(t *testing.T) {
 		{"refusing in something", given(linked(refusing)), "create again 10s"},
 		{"not offloaded", given(outside), "status=Pending/Refused tell"},
 		{"not offloaded, of a DaemonSet", given(outside, of("DaemonSet")), ""},
+		{"offloaded, of a DaemonSet that tolerates everything", given(everything, of("DaemonSet")), ""},
+		{"offloaded, of a DaemonSet that tolerates everything, answered already", given(everything, alive, of("DaemonSet")), ""},
 		{"offloaded, of a DaemonSet", given(of("DaemonSet")), "create again 10s"},
 		{"not admitted", given(intolerant), "status=Pending/Refused tell"},
 		{"new, and its namespace has no place there yet", given(unplaced, of("ReplicaSet"), func(f *facts) {

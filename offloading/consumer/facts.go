@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 	"github.com/pelago-dev/pelago/offloading/shadow"
 )
 
@@ -81,7 +82,7 @@ func (r *reconciler) gather(ctx context.Context, pod *corev1.Pod) (*facts, Peer,
 		behind: r.knownTo(peering, node.Name), waits: r.waiters.since(key),
 		viewed: r.views == nil || r.views.Known(), // before any is asked for
 	}
-	if owner := metav1.GetControllerOf(pod); !f.offloaded && owner != nil && owner.Kind == "DaemonSet" {
+	if kube.Idle(pod, f.offloaded) {
 		return nil, nil, nil // the room of virtual nodes answers for these, and nobody else
 	}
 	var err error

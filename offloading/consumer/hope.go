@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 	"github.com/pelago-dev/pelago/offloading/admission"
 )
 
@@ -38,7 +39,7 @@ func indexHoping(obj client.Object) []string {
 	case unscheduled(pod):
 		return []string{hopingUnbound}
 	case pod.Spec.NodeName != "" && pod.DeletionTimestamp.IsZero() && pod.Status.Reason != "" && !terminal(pod.Status.Phase) &&
-		tolerates(pod) && replaceable(pod, pod.Labels[v1alpha1.LabelTenant]): // whose it is, is asked when it is looked at
+		kube.Tolerates(pod) && replaceable(pod, pod.Labels[v1alpha1.LabelTenant]): // whose it is, is asked when it is looked at
 		return []string{hopingBound}
 	}
 	return nil

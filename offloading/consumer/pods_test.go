@@ -97,10 +97,13 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
+func tolerant(p *corev1.Pod) {
+	p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+}
+
 // TestNotForged holds which pods on a virtual node are not carried.
 func TestNotForged(t *testing.T) {
 	w := newWorld(t)
-	tolerant := func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} }
 	bare := w.pod("everything", tolerant)
 	w.reconcile(bare)
 	if got := w.now(bare); got.Status.Reason != v1alpha1.ReasonRefused || w.shadow(bare) != nil || !strings.Contains(got.Status.Message, v1alpha1.TaintVirtualNode) {

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 	"github.com/pelago-dev/pelago/offloading/shadow"
 )
 
@@ -24,7 +25,7 @@ type rejection struct {
 func rejected(f facts, want *v1alpha1.ShadowPod, err error) (no *rejection, known bool) {
 	var refusal *shadow.Refusal
 	switch {
-	case !f.shadow.DeletionTimestamp.IsZero() || !tolerates(f.pod):
+	case !f.shadow.DeletionTimestamp.IsZero() || !kube.Tolerates(f.pod):
 		return nil, false
 	case errors.As(err, &refusal):
 		return reject("", err.Error()), true

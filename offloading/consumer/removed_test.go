@@ -297,13 +297,18 @@ func TestCacheBehind(t *testing.T) {
 	}
 }
 
-// TestDaemonsAreOthers holds that pods of DaemonSets in namespaces that are not
-// offloaded, which the room of virtual nodes answers for, are never written here: the
-// two would undo each other's answers without end.
+// TestDaemonsAreOthers holds that pods of DaemonSets which the room of virtual nodes answers
+// for, in namespaces that are not offloaded and those that tolerate everything, are never
+// written here: the two would undo each other's answers without end.
 func TestDaemonsAreOthers(t *testing.T) {
+	t.Run("not offloaded", func(t *testing.T) { daemonIsOthers(t, false) })
+	t.Run("tolerates everything", func(t *testing.T) { daemonIsOthers(t, true, tolerant) })
+}
+
+func daemonIsOthers(t *testing.T, offloaded bool, edit ...func(*corev1.Pod)) {
 	w := newWorld(t)
-	w.label(false)
-	p := w.pod("daemon", owned("DaemonSet"))
+	w.label(offloaded)
+	p := w.pod("daemon", append(edit, owned("DaemonSet"))...)
 	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{
 		{Type: corev1.PodReady, Status: corev1.ConditionTrue, Reason: v1alpha1.ReasonVirtualNode, LastTransitionTime: metav1.Now()},
 	}}

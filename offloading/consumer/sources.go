@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 )
 
 // onNode is the index of pods by the node they are bound to. The name is our own: other
@@ -79,7 +80,7 @@ func (w wakers) pods() handler.EventHandler {
 		}
 	}
 	forget := func(obj client.Object, q queue) { // its node may have gone first
-		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" && tolerates(pod) {
+		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" && kube.Tolerates(pod) {
 			q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)})
 			return
 		}
@@ -200,7 +201,7 @@ func (w wakers) gone() handler.EventHandler {
 			q.Add(shadowAt(peering, string(pod.UID)))
 			return
 		}
-		if !tolerates(pod) {
+		if !kube.Tolerates(pod) {
 			return
 		}
 		peerings := &v1alpha1.PeeringList{}

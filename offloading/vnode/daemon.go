@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 )
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;delete
@@ -24,7 +25,7 @@ const answer = "a virtual node runs no pods of DaemonSets; to have none made, gi
 
 // daemons answers pods of DaemonSets that are bound to virtual nodes: they are Running
 // and Ready, without containers or an address, so that a rollout completes though nothing
-// runs. Pods of offloaded namespaces are another room's.
+// runs. Those that may go to the provider are another room's; see kube.Idle.
 type daemons struct {
 	client client.Client
 	clock  clock.PassiveClock
@@ -51,7 +52,7 @@ func (d *daemons) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Result,
 	case !isVirtual(node):
 		return ctrl.Result{}, nil
 	}
-	if offloaded, err := isOffloaded(ctx, d.client, pod.Namespace); err != nil || offloaded {
+	if offloaded, err := isOffloaded(ctx, d.client, pod.Namespace); err != nil || !kube.Idle(pod, offloaded) {
 		return ctrl.Result{}, err
 	}
 	if !pod.DeletionTimestamp.IsZero() {

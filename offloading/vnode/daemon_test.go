@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -150,6 +151,52 @@ func TestDaemonSets(t *testing.T) {
 	}
 }
 
+// TestEverywhere holds that pods of DaemonSets that tolerate everything are answered and ended
+// whether their namespace is offloaded or not, and stay so when it becomes so.
+func TestEverywhere(t *testing.T) {
+	w := newWorld(t)
+	w.offer(w.key("default"))
+	w.settle("default")
+	for _, offloaded := range []bool{false, true} {
+		w.offloaded(offloaded)
+		pod := w.pod(w.options.Namespace, w.name, ownedBy("DaemonSet", "d", "u"), func(p *corev1.Pod) {
+			p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+		})
+		look := func() bool {
+			t.Helper()
+			if _, err := w.daemons.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(pod)}); err != nil {
+				t.Fatal(err)
+			}
+			return w.exists(client.ObjectKeyFromObject(pod), pod)
+		}
+		if !look() || !answered(pod) {
+			t.Errorf("offloaded %v: %+v", offloaded, pod.Status)
+		}
+		w.offloaded(true)
+		if err := w.client.Delete(ctx, pod); err != nil {
+			t.Fatal(err)
+		}
+		if look() {
+			t.Errorf("offloaded %v: a deleted pod stays", offloaded)
+		}
+	}
+}
+
+// named lets a pod onto virtual nodes as admission does.
+func named(p *corev1.Pod) {
+	p.Spec.Tolerations = []corev1.Toleration{{Key: v1alpha1.TaintVirtualNode, Operator: corev1.TolerationOpExists}}
+}
+
+// offloaded labels the namespace of the options.
+func (w *world) offloaded(is bool) {
+	w.t.Helper()
+	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:"%t"}}}`, v1alpha1.LabelOffloaded, is)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.options.Namespace}}
+	if err := w.client.Patch(ctx, namespace, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // TestLeftAlone holds whose pods are not answered.
 func TestLeftAlone(t *testing.T) {
 	w := newWorld(t)
@@ -167,7 +214,7 @@ func TestLeftAlone(t *testing.T) {
 	}{
 		{"on a real node", w.pod(w.options.Namespace, real, daemon), ""},
 		{"an ordinary pod", w.pod(w.options.Namespace, w.name), ""},
-		{"of an offloaded namespace", w.pod(w.options.Namespace, w.name, daemon), "true"},
+		{"of an offloaded namespace, and let through by name", w.pod(w.options.Namespace, w.name, daemon, named), "true"},
 	} {
 		namespace.Labels[v1alpha1.LabelOffloaded] = c.label
 		if err := w.client.Update(ctx, namespace); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -30,6 +32,7 @@ type leases struct {
 	client client.Client
 	live   client.Reader
 	clock  clock.PassiveClock
+	times  sync.Map // what was last written, a time.Time by the name of the node
 }
 
 // Reconcile renews one Lease and comes again.
@@ -37,22 +40,29 @@ func (l *leases) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Result, 
 	ctx, cancel := context.WithTimeout(ctx, renewLimit)
 	defer cancel()
 	node := &corev1.Node{}
-	if err := l.client.Get(ctx, key.NamespacedName, node); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+	if err := l.client.Get(ctx, key.NamespacedName, node); apierrors.IsNotFound(err) {
+		l.times.Delete(key.Name)
+		return ctrl.Result{}, nil
+	} else if err != nil {
+		return ctrl.Result{}, err
 	}
 	if !isVirtual(node) {
 		return ctrl.Result{}, nil
 	}
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: node.Name}}
+	now, err := l.next(ctx, lease)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{
-		"holderIdentity": node.Name, "leaseDurationSeconds": leaseSeconds, "renewTime": metav1.NewMicroTime(l.clock.Now()),
+		"holderIdentity": node.Name, "leaseDurationSeconds": leaseSeconds, "renewTime": now,
 	}})
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("writing a patch: %w", err)
 	}
 	err = l.client.Patch(ctx, lease, client.RawPatch(types.MergePatchType, patch))
 	if apierrors.IsNotFound(err) {
-		err = l.make(ctx, node)
+		err = l.make(ctx, node, now)
 	}
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("renewing the lease of a virtual node: %w", err)
@@ -60,12 +70,32 @@ func (l *leases) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Result, 
 	return ctrl.Result{RequeueAfter: renewEvery}, nil
 }
 
+// next is when a Lease is renewed: now, but later than ever before. Kubernetes takes a node for
+// lost whose renewTime does not grow, however it reads: when this clock is set back, and when
+// another replica's, who wrote it before, was ahead, by whatever that was, it grows by the least.
+func (l *leases) next(ctx context.Context, lease *coordinationv1.Lease) (metav1.MicroTime, error) {
+	now := l.clock.Now().Truncate(time.Microsecond) // by the clock on the wall alone, as it is written
+	last, known := l.times.Load(lease.Name)
+	if !known {
+		there := &coordinationv1.Lease{}
+		if err := l.live.Get(ctx, client.ObjectKeyFromObject(lease), there); client.IgnoreNotFound(err) != nil {
+			return metav1.MicroTime{}, fmt.Errorf("reading the lease of a virtual node: %w", err)
+		}
+		last = ptr.Deref(there.Spec.RenewTime, metav1.MicroTime{}).Time
+	}
+	if least := last.(time.Time).Add(time.Microsecond); now.Before(least) {
+		now = least
+	}
+	l.times.Store(lease.Name, now)
+	return metav1.NewMicroTime(now), nil
+}
+
 // make makes the Lease of a node that is really there; it goes with the node.
-func (l *leases) make(ctx context.Context, node *corev1.Node) error {
+func (l *leases) make(ctx context.Context, node *corev1.Node, now metav1.MicroTime) error {
 	if err := l.live.Get(ctx, client.ObjectKeyFromObject(node), node); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	now, seconds := metav1.NewMicroTime(l.clock.Now()), leaseSeconds
+	seconds := leaseSeconds
 	return l.client.Create(ctx, &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: corev1.NamespaceNodeLease, Name: node.Name, Labels: ownLabels(),

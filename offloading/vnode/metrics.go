@@ -8,7 +8,7 @@ type gauge struct{ *prometheus.GaugeVec }
 func newGauge() *gauge {
 	return &gauge{prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "pelago_virtual_node_ready",
-		Help: "1 if the virtual node of a request is Ready, 0 if it is there and is not.",
+		Help: "1 if the virtual node of a request is Ready, 0 if it is not, or not there yet.",
 	}, []string{"peering", "request"})}
 }
 

@@ -147,11 +147,15 @@ func (r *reconciler) gather(ctx context.Context, from client.Reader, key client.
 
 // keep makes the node or keeps it true.
 func (r *reconciler) keep(ctx context.Context, f facts) (ctrl.Result, error) {
+	wait := func(again time.Duration, node, reason, message string) (ctrl.Result, error) {
+		r.gauge.set(f.peeringName(), f.request.Name, false)
+		return ctrl.Result{RequeueAfter: again}, r.say(ctx, f, node, metav1.ConditionFalse, reason, message)
+	}
 	if f.node != nil && !f.ours() {
-		return ctrl.Result{RequeueAfter: nameRetry}, r.say(ctx, f, "", metav1.ConditionFalse, v1alpha1.ReasonNameTaken, nameTaken(f))
+		return wait(nameRetry, "", v1alpha1.ReasonNameTaken, nameTaken(f))
 	}
 	if f.node != nil && !f.node.DeletionTimestamp.IsZero() {
-		return ctrl.Result{RequeueAfter: soon}, r.say(ctx, f, f.name(), metav1.ConditionFalse, v1alpha1.ReasonTerminating, "somebody has deleted the node; it is made again when it is gone")
+		return wait(soon, f.name(), v1alpha1.ReasonTerminating, "somebody has deleted the node; it is made again when it is gone")
 	}
 	if !held(f.request) {
 		if err := r.hold(ctx, f.request, controllerutil.AddFinalizer); err != nil {
@@ -162,7 +166,7 @@ func (r *reconciler) keep(ctx context.Context, f facts) (ctrl.Result, error) {
 		if listed, err := r.listed(ctx, f.name()); err != nil {
 			return ctrl.Result{}, err
 		} else if !listed {
-			return ctrl.Result{RequeueAfter: soon}, r.say(ctx, f, "", metav1.ConditionFalse, v1alpha1.ReasonWaiting, "waiting until admission knows the node")
+			return wait(soon, "", v1alpha1.ReasonWaiting, "waiting until admission knows the node")
 		}
 	}
 	node, err := r.write(ctx, f)

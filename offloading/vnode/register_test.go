@@ -65,6 +65,18 @@ func TestRegister(t *testing.T) {
 		eventually(t, "the node follows its peer", is(want))
 		t.Logf("peer reachable %v: shown in %s", up, time.Since(start).Round(time.Millisecond))
 	}
+	w.offloaded(true)
+	daemon := w.pod(w.options.Namespace, w.name, ownedBy("DaemonSet", "d", "u"), named)
+	canary := w.pod(w.options.Namespace, w.name, ownedBy("DaemonSet", "d", "u"))
+	says := func(p *corev1.Pod) func() bool {
+		return func() bool { return w.exists(client.ObjectKeyFromObject(p), p) && answered(p) }
+	}
+	eventually(t, "a later pod of a DaemonSet is answered", says(canary))
+	if says(daemon)() {
+		t.Error("a pod of a DaemonSet that may go to its provider is answered here")
+	}
+	w.offloaded(false)
+	eventually(t, "it is answered when its namespace comes home", says(daemon))
 	pod := w.pod(w.options.Namespace, w.name)
 	w.run(pod)
 	w.drop("default")

@@ -147,6 +147,7 @@ func registerDaemons(mgr ctrl.Manager, o Options) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("virtual-node-daemon").
 		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: retries()}).
 		For(&corev1.Pod{}, builder.WithPredicates(predicate.NewPredicateFuncs(needsAnswer))).
+		Watches(&corev1.Namespace{}, unanswered(mgr.GetClient()), builder.WithPredicates(comesHome())).
 		Complete(r)
 }
 

@@ -121,6 +121,32 @@ func peeringMatters() predicate.Predicate {
 	}}
 }
 
+// unanswered maps a namespace to its pods that may lack their answer.
+func unanswered(c client.Reader) handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, obj client.Object) (out []reconcile.Request) {
+		list := &corev1.PodList{}
+		if err := c.List(ctx, list, client.InNamespace(obj.GetName()), client.UnsafeDisableDeepCopy); err != nil {
+			return nil // from the cache: it fails only while the program ends
+		}
+		for i := range list.Items {
+			if needsAnswer(&list.Items[i]) {
+				out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+			}
+		}
+		return out
+	})
+}
+
+// comesHome passes namespaces that are not offloaded any more.
+func comesHome() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false }, DeleteFunc: func(event.DeleteEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return e.ObjectOld.GetLabels()[v1alpha1.LabelOffloaded] == "true" && e.ObjectNew.GetLabels()[v1alpha1.LabelOffloaded] != "true"
+		},
+	}
+}
+
 // isList passes the list for admission.
 func isList(namespace string) predicate.Predicate {
 	return predicate.NewPredicateFuncs(func(obj client.Object) bool {

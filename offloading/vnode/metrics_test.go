@@ -1,0 +1,62 @@
+package vnode
+
+import (
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// TestGauge holds that the metric follows a node that somebody deletes, or whose name
+// somebody else takes.
+func TestGauge(t *testing.T) {
+	w := newWorld(t)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(w.nodes.gauge)
+	w.offer(w.key("default"))
+	shows := func(reason string, want ...float64) {
+		t.Helper()
+		w.settle("default")
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []float64
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				got = append(got, m.GetGauge().GetValue())
+			}
+		}
+		if len(got) != len(want) || len(got) > 0 && got[0] != want[0] {
+			t.Errorf("%s: it shows %v, want %v", reason, got, want)
+		}
+	}
+	finalizers := func(list string) {
+		t.Helper()
+		patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":`+list+`}}`))
+		if err := w.client.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.name}}, patch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove := func() {
+		t.Helper()
+		if err := w.client.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.name}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shows("made", 1)
+	finalizers(`["example.org/keep"]`)
+	remove()
+	shows("hanging in its deletion", 0)
+	finalizers("null")
+	shows("made again", 1)
+	remove()
+	w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.name}})
+	shows("its name is taken", 0)
+	remove()
+	shows("its name is free", 1)
+	w.drop("default")
+	shows("its request is gone")
+}
