@@ -320,6 +320,7 @@ func (s *stage) asks() {
 		{"admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", "pelago-of-a-test", map[string]any{"spec": policy}},
 		{"admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", "pelago-of-a-test", map[string]any{"spec": map[string]any{"policyName": "pelago-of-a-test", "validationActions": []any{"Deny"}}}},
 		{"node.k8s.io/v1", "RuntimeClass", "pelago-of-a-test", map[string]any{"handler": "pelago"}},
+		{"scheduling.k8s.io/v1", "PriorityClass", "pelago-of-a-test", map[string]any{"value": int64(1)}},
 		{"apiregistration.k8s.io/v1", "APIService", "v1alpha1.test.pelago.dev", map[string]any{"spec": map[string]any{"group": "test.pelago.dev", "version": "v1alpha1",
 			"groupPriorityMinimum": int64(100), "versionPriority": int64(100), "service": map[string]any{"name": "nobody", "namespace": v1alpha1.SystemNamespace}}}},
 	} {
@@ -354,6 +355,7 @@ func (s *stage) leftovers(t *testing.T) []string {
 		{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingAdmissionPolicy"},
 		{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingAdmissionPolicyBinding"},
 		{Group: "node.k8s.io", Version: "v1", Kind: "RuntimeClass"},
+		{Group: "scheduling.k8s.io", Version: "v1", Kind: "PriorityClass"},
 		{Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"},
 	} {
 		list := &unstructured.UnstructuredList{}

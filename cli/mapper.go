@@ -13,6 +13,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	nodev1 "k8s.io/api/node/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -36,6 +37,7 @@ var kinds = map[schema.GroupVersion]struct{ clustered, namespaced []string }{
 	certificatesv1.SchemeGroupVersion:                {[]string{"CertificateSigningRequest"}, nil},
 	admissionregistrationv1.SchemeGroupVersion:       {[]string{"MutatingWebhookConfiguration", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}, nil},
 	nodev1.SchemeGroupVersion:                        {[]string{"RuntimeClass"}, nil},
+	schedulingv1.SchemeGroupVersion:                  {[]string{"PriorityClass"}, nil},
 	{Group: "apiextensions.k8s.io", Version: "v1"}:   {[]string{"CustomResourceDefinition"}, nil},
 	{Group: "apiregistration.k8s.io", Version: "v1"}: {[]string{"APIService"}, nil},
 }

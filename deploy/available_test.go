@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -52,15 +53,24 @@ func TestPriorities(t *testing.T) {
 	read := func(values map[string]any) map[string]string {
 		found := map[string]string{}
 		for _, o := range render(t, values, Release{}) {
+			if o.GetKind() == "PriorityClass" {
+				value, _, _ := unstructured.NestedInt64(o.Object, "value")
+				found["class "+o.GetName()] = fmt.Sprint(value)
+			}
 			if class, there, _ := unstructured.NestedString(o.Object, "spec", "template", "spec", "priorityClassName"); there {
 				found[o.GetName()] = class
 			}
 		}
 		return found
 	}
-	want := map[string]string{"pelago-manager": "system-cluster-critical", "pelago-agent": "system-node-critical"}
+	want := map[string]string{"class pelago-manager": "1000000000", "pelago-manager": "pelago-manager", "pelago-agent": "system-node-critical"}
 	if diff := cmp.Diff(want, read(minimal())); diff != "" {
 		t.Errorf("classes (-want +got)\n%s", diff)
+	}
+	want = map[string]string{"pelago-manager": "theirs", "pelago-agent": "system-node-critical"}
+	theirs := map[string]any{"manager": map[string]any{"priorityClassName": "theirs"}}
+	if diff := cmp.Diff(want, read(merge(minimal(), theirs))); diff != "" {
+		t.Errorf("with a class of the owner's (-want +got)\n%s", diff)
 	}
 	none := map[string]any{"priorityClassName": ""}
 	if got := read(merge(minimal(), map[string]any{"manager": none, "agent": none})); len(got) > 0 {

@@ -75,7 +75,7 @@ func plain(err error) error {
 // order is the kinds in the order in which to apply them; others follow, and last those
 // by which the API server asks our programs or refuses what others do.
 var order = []string{
-	"Namespace", "CustomResourceDefinition", "PriorityLevelConfiguration", "FlowSchema", "ServiceAccount",
+	"Namespace", "CustomResourceDefinition", "PriorityLevelConfiguration", "FlowSchema", "PriorityClass", "ServiceAccount",
 	"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ConfigMap", "Secret",
 	"NetworkPolicy", "PodDisruptionBudget", "Service", "Deployment", "DaemonSet",
 }

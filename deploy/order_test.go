@@ -13,7 +13,7 @@ import (
 func TestOrder(t *testing.T) {
 	var objects []*unstructured.Unstructured
 	for _, kind := range []string{"MutatingWebhookConfiguration", "LimitRange", "ValidatingAdmissionPolicyBinding", "DaemonSet", "Deployment", "ValidatingAdmissionPolicy",
-		"APIService", "Secret", "RuntimeClass", "CustomResourceDefinition", "Namespace"} {
+		"APIService", "Secret", "RuntimeClass", "PriorityClass", "CustomResourceDefinition", "Namespace"} {
 		o := &unstructured.Unstructured{}
 		o.SetKind(kind)
 		objects = append(objects, o)
@@ -23,7 +23,7 @@ func TestOrder(t *testing.T) {
 	for _, o := range objects {
 		got = append(got, o.GetKind())
 	}
-	want := []string{"Namespace", "CustomResourceDefinition", "Secret", "Deployment", "DaemonSet", "LimitRange", "RuntimeClass", "APIService", "ValidatingAdmissionPolicy",
+	want := []string{"Namespace", "CustomResourceDefinition", "PriorityClass", "Secret", "Deployment", "DaemonSet", "LimitRange", "RuntimeClass", "APIService", "ValidatingAdmissionPolicy",
 		"ValidatingAdmissionPolicyBinding", "MutatingWebhookConfiguration"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("the order (-want +got):\n%s", d)

@@ -185,6 +185,7 @@ var pruned = []schema.GroupVersionKind{
 	{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Kind: "FlowSchema"},
 	{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Kind: "PriorityLevelConfiguration"},
 	{Group: "node.k8s.io", Version: "v1", Kind: "RuntimeClass"},
+	{Group: "scheduling.k8s.io", Version: "v1", Kind: "PriorityClass"},
 	{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"},
 	{Group: "certificates.k8s.io", Version: "v1", Kind: "CertificateSigningRequest"},
 }

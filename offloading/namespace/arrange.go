@@ -21,7 +21,8 @@ const (
 	maxNamespaces = 512
 	// creations bounds how many namespaces are made in one look.
 	creations = 32
-	// keptEvery is how often a namespace with volumes that is not wanted is looked at.
+	// keptEvery is how often a namespace is looked at that is not wanted and has volumes, or
+	// keeps a level of Pod Security that is not the tenant's.
 	keptEvery = 5 * time.Minute
 )
 
@@ -94,6 +95,7 @@ type step struct {
 	entry                                         v1alpha1.NamespaceMapping // what create and relabel go by
 	create, relabel, bind, rebind, unbind, remove bool
 	arm, rearm                                    bool // the manager's own rights
+	keepLevel                                     bool // relabel leaves the level of Pod Security
 }
 
 // arrangement is what to do, and what to say.
@@ -115,6 +117,14 @@ func (d *arrangement) pending(home, name, message string) {
 	if d.said[home].Phase == v1alpha1.MappingReady || d.said[home].Phase == v1alpha1.MappingPending {
 		d.said[home] = v1alpha1.MappedNamespace{Name: name, Phase: v1alpha1.MappingPending, Reason: v1alpha1.ReasonPending, Message: message}
 	}
+}
+
+// keepsLevel says of a namespace that it is not at the level of Pod Security that it is to have.
+func (d *arrangement) keepsLevel(home string) {
+	said := d.said[home]
+	said.Message = "it keeps its level of Pod Security: " + errUnnamed.Error()
+	d.said[home] = said
+	d.in(keptEvery)
 }
 
 // arrange decides about all namespaces of a tenant.
@@ -233,7 +243,7 @@ func (d *arrangement) retire(f *estate, claimed map[string]string) {
 		said := v1alpha1.MappedNamespace{Name: n.Name, Phase: v1alpha1.MappingTerminating, Reason: v1alpha1.ReasonTerminating}
 		s := step{home: home, name: n.Name, unbind: f.bindings[n.Name] != nil}
 		if _, consent := n.Labels[v1alpha1.LabelOnward]; consent && n.DeletionTimestamp == nil {
-			s.relabel, s.entry = true, without(n)
+			s.relabel, s.keepLevel, s.entry = true, true, without(n)
 		}
 		switch {
 		case n.DeletionTimestamp != nil:

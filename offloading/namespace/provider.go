@@ -197,12 +197,15 @@ func (r *provider) gatherLeaving(ctx context.Context, f *estate) error {
 func (r *provider) carryOut(ctx context.Context, f *estate, d *arrangement) (bool, error) {
 	var failed []error
 	for _, s := range d.steps {
-		err := r.step(ctx, f, s)
+		err := r.step(ctx, f, d, s)
 		switch {
 		case err == nil:
 		case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), leaving(err):
 			d.pending(s.home, s.name, "the namespace is changing")
 			d.in(soon)
+		case errors.Is(err, errUnnamed):
+			d.pending(s.home, s.name, errUnnamed.Error())
+			failed = append(failed, err)
 		default:
 			d.pending(s.home, s.name, "the provider's cluster did not take it; it is tried again")
 			failed = append(failed, err)
@@ -214,21 +217,34 @@ func (r *provider) carryOut(ctx context.Context, f *estate, d *arrangement) (boo
 	return len(d.steps) > 0, errors.Join(failed...)
 }
 
-// step makes one namespace as it should be.
-func (r *provider) step(ctx context.Context, f *estate, s step) error {
+// errUnnamed says why a tenant has no namespace at the level that it is to have.
+var errUnnamed = errors.New("the Tenant's podSecurity is privileged, and tenants.privileged of the values of the provider's Pelago does not name it; ask its owner")
+
+// unnamed says whether a namespace was refused for its level of Pod Security.
+func (f *estate) unnamed(err error) bool {
+	return f.tenant.Spec.PodSecurity == v1alpha1.PodSecurityPrivileged && apierrors.IsForbidden(err)
+}
+
+// step makes one namespace as it should be. One whose level is refused keeps what it has.
+func (r *provider) step(ctx context.Context, f *estate, d *arrangement, s step) error {
 	n := f.existing[s.name]
 	switch {
 	case s.create:
-		if err := r.client.Create(ctx, mappedNamespace(s.name, s.home, s.entry, f.tenant)); err != nil {
+		err := r.client.Create(ctx, mappedNamespace(s.name, s.home, s.entry, f.tenant))
+		if f.unnamed(err) {
+			err = fmt.Errorf("%w: %w", errUnnamed, err)
+		}
+		if err != nil {
 			return fmt.Errorf("creating namespace "+s.name+": %w", err)
 		}
 	case s.relabel:
-		after := n.DeepCopy()
-		for _, key := range entryLabels {
-			delete(after.Labels, key)
+		err := r.relabel(ctx, f, s)
+		if f.unnamed(err) && !s.keepLevel {
+			s.keepLevel = true
+			d.keepsLevel(s.home)
+			err = r.relabel(ctx, f, s)
 		}
-		maps.Copy(after.Labels, mappedNamespace(s.name, s.home, s.entry, f.tenant).Labels)
-		if err := r.client.Patch(ctx, after, client.MergeFromWithOptions(n, client.MergeFromWithOptimisticLock{})); err != nil {
+		if err != nil {
 			return fmt.Errorf("labelling namespace "+s.name+": %w", err)
 		}
 	}
@@ -253,6 +269,22 @@ func (r *provider) step(ctx context.Context, f *estate, s step) error {
 		}
 	}
 	return nil
+}
+
+// relabel gives a namespace the labels that it should have.
+func (r *provider) relabel(ctx context.Context, f *estate, s step) error {
+	n := f.existing[s.name]
+	after, want := n.DeepCopy(), mappedNamespace(s.name, s.home, s.entry, f.tenant).Labels
+	for _, key := range entryLabels {
+		delete(after.Labels, key)
+	}
+	if s.keepLevel {
+		maps.DeleteFunc(want, func(key, _ string) bool { return strings.HasPrefix(key, "pod-security.kubernetes.io/") })
+	}
+	if maps.Copy(after.Labels, want); maps.Equal(after.Labels, n.Labels) {
+		return nil
+	}
+	return r.client.Patch(ctx, after, client.MergeFromWithOptions(n, client.MergeFromWithOptimisticLock{}))
 }
 
 // arm gives the manager its own rights in a mapped namespace. They end with the namespace.

@@ -49,6 +49,9 @@ const (
 	nodesAtOnce    = 100
 	// nodeLimit bounds one reconcile.
 	nodeLimit = 15 * time.Second
+	// addressLimit is how long a new request waits for the status of a pod that has its address.
+	// That is less than the manager waits, so that it is said what was missing.
+	addressLimit = 50 * time.Second
 )
 
 // Cache is what the manager's cache may be limited to for this room.
@@ -110,7 +113,7 @@ func (n *nodes) concerns(csr *certificatesv1.CertificateSigningRequest) bool {
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list,roleName=pelago-auth,namespace=pelago-system
 
 // Reconcile approves one signing request if it is right. One that is not stays as it
-// is: whoever made it removes it.
+// is: whoever made it removes it. A pod can ask before the API has its address.
 func (n *nodes) Reconcile(ctx context.Context, req reconcile.Request) (ctrl.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, nodeLimit)
 	defer cancel()
@@ -129,6 +132,8 @@ func (n *nodes) Reconcile(ctx context.Context, req reconcile.Request) (ctrl.Resu
 	}
 	refused := refusedRequest{}
 	switch {
+	case errors.As(err, &refused) && refused.early && now.Sub(csr.CreationTimestamp.Time) < addressLimit:
+		return ctrl.Result{RequeueAfter: time.Second}, nil
 	case errors.As(err, &refused):
 		log.FromContext(ctx).Info("signing request of a virtual node not approved", "request", csr.Name, "cause", refused.Error())
 		return none, nil
@@ -151,12 +156,17 @@ func (n *nodes) Reconcile(ctx context.Context, req reconcile.Request) (ctrl.Resu
 }
 
 // refusedRequest is what is wrong with a signing request.
-type refusedRequest struct{ text string }
+type refusedRequest struct {
+	text  string
+	early bool // it may be right in a moment
+}
 
 // Error is the text.
 func (r refusedRequest) Error() string { return r.text }
 
-func wrong(format string, args ...any) error { return refusedRequest{fmt.Sprintf(format, args...)} }
+func wrong(format string, args ...any) error {
+	return refusedRequest{text: fmt.Sprintf(format, args...)}
+}
 
 // approvable reads the node that a request is for and where the manager is, and judges the
 // request by them. What the node says of itself the manager has written: alone it would make
@@ -281,7 +291,7 @@ func checkNode(spec *certificatesv1.CertificateSigningRequestSpec, asked *nodeRe
 func checkAddresses(asked *nodeRequest, managers []corev1.Pod) error {
 	for _, ip := range asked.ips {
 		if !slices.ContainsFunc(managers, func(p corev1.Pod) bool { return servesAt(&p, ip) }) {
-			return wrong("names: %s is not the address of a pod of %s", ip, managerAccount)
+			return refusedRequest{fmt.Sprintf("names: %s is not the address of a pod of %s", ip, managerAccount), true}
 		}
 	}
 	return nil

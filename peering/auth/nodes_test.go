@@ -14,12 +14,14 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -169,7 +171,7 @@ func TestNodesApproval(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = c.Delete(t.Context(), node) })
 	node.Status = virtualNode(node.Name).Status
-	for _, address := range []string{"10.96.0.1", "192.0.2.8", "192.0.2.9"} {
+	for _, address := range []string{"10.96.0.1", "192.0.2.8", "192.0.2.9", "192.0.2.10"} {
 		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address})
 	}
 	if err := c.Status().Update(t.Context(), node); err != nil {
@@ -232,8 +234,29 @@ func TestNodesApproval(t *testing.T) {
 			t.Errorf("%s: approved %t, conditions %v", k.reason, got, csr.Status.Conditions)
 		}
 	}
+	csr := ask(account, at("192.0.2.10"))
+	look := func() (time.Duration, bool) {
+		t.Helper()
+		res, err := n.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(csr)})
+		if err = errors.Join(err, c.Get(t.Context(), client.ObjectKeyFromObject(csr), csr)); err != nil {
+			t.Fatal(err)
+		}
+		return res.RequeueAfter, hasApproval(csr)
+	}
+	if again, approved := look(); again != time.Second || approved {
+		t.Errorf("before the pod has its address: again in %v, approved %t", again, approved)
+	}
+	n.clock = testingclock.NewFakePassiveClock(time.Now().Add(time.Minute))
+	if again, approved := look(); again != 0 || approved {
+		t.Errorf("a minute later: again in %v, approved %t", again, approved)
+	}
+	n.clock = clock.RealClock{}
+	managerPod(t, c, system, "late", managerAccount, corev1.PodRunning, "192.0.2.10")
+	if _, approved := look(); !approved {
+		t.Error("not approved when the pod has its address")
+	}
 	n.pace.SetBurst(0)
-	csr := ask(account, nodeTemplate(node.Name))
+	csr = ask(account, nodeTemplate(node.Name))
 	if res, err := n.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(csr)}); err != nil || res.RequeueAfter == 0 {
 		t.Errorf("beyond the rate: %v, %v", res, err)
 	}
