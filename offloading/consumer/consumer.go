@@ -102,7 +102,7 @@ func registerPods(mgr ctrl.Manager, o Options, w wakers, m *meter, choices choos
 		choices:  choices, budget: newBudget(),
 	}
 	state := func(peering string) []reconcile.Request {
-		r.left(peering)
+		r.linked(peering)
 		return w.ofPeer(context.Background(), peering)
 	}
 	b := ctrl.NewControllerManagedBy(mgr).Named("offloaded-pods").
