@@ -14,6 +14,7 @@ type meter struct {
 	reachable  *prometheus.GaugeVec
 	contact    *prometheus.GaugeVec
 	notAfter   *prometheus.GaugeVec
+	renew      *prometheus.GaugeVec
 	handshake  prometheus.Histogram
 	tombstones prometheus.Gauge
 }
@@ -27,6 +28,7 @@ func newMeter() *meter {
 		reachable: gauge("pelago_peering_reachable", "1 if the provider of a peering answers, 0 if not."),
 		contact:   gauge("pelago_peering_last_contact_timestamp_seconds", "When the remote cluster of a peering was last heard of."),
 		notAfter:  gauge("pelago_credential_not_after_timestamp_seconds", "When the credential of a peering stops to be accepted."),
+		renew:     gauge("pelago_credential_renew_timestamp_seconds", "When the credential of a peering is due to be renewed."),
 		handshake: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "pelago_handshake_seconds", Help: "From the consumer's key to its credential, retries included.",
 			Buckets: []float64{.1, .25, .5, 1, 2, 4, 8, 15, 30, 60, 300},
@@ -38,7 +40,7 @@ func newMeter() *meter {
 }
 
 func (m *meter) register(to prometheus.Registerer) {
-	to.MustRegister(m.ready, m.reachable, m.contact, m.notAfter, m.handshake, m.tombstones)
+	to.MustRegister(m.ready, m.reachable, m.contact, m.notAfter, m.renew, m.handshake, m.tombstones)
 }
 
 // show takes over what a Peering's status says.
@@ -60,15 +62,17 @@ func (m *meter) show(p *v1alpha1.Peering, ready map[v1alpha1.Role]bool, contact 
 	}
 	if c := p.Status.Credential; c != nil {
 		m.notAfter.WithLabelValues(p.Name).Set(float64(c.NotAfter.Unix()))
+		m.renew.WithLabelValues(p.Name).Set(float64(c.RenewAfter.Unix()))
 	} else {
 		m.notAfter.DeleteLabelValues(p.Name)
+		m.renew.DeleteLabelValues(p.Name)
 	}
 }
 
 // forget removes what was shown of a Peering.
 func (m *meter) forget(peering string) {
 	labels := prometheus.Labels{"peering": peering}
-	for _, v := range []*prometheus.GaugeVec{m.ready, m.reachable, m.contact, m.notAfter} {
+	for _, v := range []*prometheus.GaugeVec{m.ready, m.reachable, m.contact, m.notAfter, m.renew} {
 		v.DeletePartialMatch(labels)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/fleet"
@@ -185,6 +186,9 @@ func TestRun(t *testing.T) {
 	if get(leaseName, lease); lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
 		t.Errorf("nobody leads: %+v", lease.Spec)
 	}
+	if got := leading(t); got != 1 { // the alert PelagoManagerAway goes by it
+		t.Errorf("the metric of who leads is %v", got)
+	}
 	cancel()
 	if err := <-done; err != nil {
 		t.Errorf("ended with %v", err)
@@ -192,6 +196,23 @@ func TestRun(t *testing.T) {
 	if get(leaseName, lease); lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" {
 		t.Errorf("%s still leads", *lease.Spec.HolderIdentity)
 	}
+}
+
+// leading is what the program's metrics say of its lead.
+func leading(t *testing.T) float64 {
+	t.Helper()
+	families, err := metrics.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "leader_election_master_status" && m.GetLabel()[0].GetValue() == "pelago-manager" {
+				return m.GetGauge().GetValue()
+			}
+		}
+	}
+	return -1
 }
 
 // work is what a leader does.

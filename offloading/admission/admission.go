@@ -78,6 +78,9 @@ func Handler(o Options) (http.Handler, error) {
 	counted := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "pelago_admission_pods_total", Help: "Pods that were asked about, by outcome.",
 	}, []string{"outcome"})
+	for _, o := range outcomes {
+		counted.WithLabelValues(string(o)) // a series that begins with the trouble shows no increase
+	}
 	took := prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "pelago_admission_seconds", Help: "How long the answer to a pod took.",
 		Buckets: []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1, 5},

@@ -33,8 +33,10 @@ func managerWithin(t *testing.T, g *guarded, plain, offloaded string) {
 	_, err = g.namespace(t, g.manager, "kube-rome", rome)
 	want(t, "making one of the cluster", err, "only namespaces of peerings and tenants")
 	want(t, "removing any namespace", g.manager.Delete(t.Context(), on(plain), client.DryRunAll), "only namespaces of peerings and tenants")
-	want(t, "another label of any namespace", relabel(t, g.manager, on(plain), "pod-security.kubernetes.io/enforce", "privileged", ""), "only namespaces of peerings")
-	want(t, "taking any namespace", relabel(t, g.manager, on(plain), v1alpha1.LabelTenant, "rome", ""), "only namespaces of peerings")
+	want(t, "another label of any namespace", relabel(t, g.manager, on(plain), "pod-security.kubernetes.io/warn", "privileged", ""), "only namespaces of peerings")
+	// With the level that another policy asks for.
+	taken := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"pelago.dev/tenant":"rome","pod-security.kubernetes.io/enforce":"baseline","pod-security.kubernetes.io/enforce-version":"latest"}}}`))
+	want(t, "taking any namespace", g.manager.Patch(t.Context(), on(plain), taken), "only namespaces of peerings")
 	orphan := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"nobody","uid":"u"}]}}`))
 	want(t, "an owner of any namespace, with whom it would go", g.manager.Patch(t.Context(), on(plain), orphan), "only namespaces of peerings")
 	for kind, parts := range map[corev1.SecretType][]string{corev1.SecretTypeOpaque: nil, corev1.SecretTypeServiceAccountToken: {"token of a service account"}} {

@@ -52,7 +52,14 @@ const (
 	outcomeIgnored outcome = "ignored"
 	outcomeRefused outcome = "refused"
 	outcomeFailed  outcome = "failed"
+	// outcomeMalformed is of requests that are none.
+	outcomeMalformed outcome = "malformed"
 )
+
+// outcomes are all there are.
+var outcomes = []outcome{
+	outcomeLocal, outcomeEither, outcomeRemote, outcomeKept, outcomeIgnored, outcomeRefused, outcomeFailed, outcomeMalformed,
+}
 
 // terms are what a pod gets. They change nothing else of it.
 type terms struct {

@@ -59,7 +59,7 @@ func (h *webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer h.room.Release(weight)
 	review, problem := readReview(w, r)
 	if problem != nil {
-		h.counted.WithLabelValues("malformed").Inc()
+		h.counted.WithLabelValues(string(outcomeMalformed)).Inc()
 		http.Error(w, problem.message, problem.code)
 		return
 	}

@@ -273,10 +273,35 @@ func TestRequests(t *testing.T) {
 	}
 	counted := 0
 	for _, f := range families {
-		counted += len(f.GetMetric())
+		for _, m := range f.GetMetric() {
+			if m.GetCounter().GetValue() > 0 || m.GetHistogram() != nil {
+				counted++
+			}
+		}
 	}
 	if counted != 4 {
 		t.Errorf("%d metrics; want malformed, ignored, refused and the time", counted)
+	}
+}
+
+// Every outcome is counted from the beginning: an alert looks for an increase, which a series
+// that begins with the trouble does not show.
+func TestOutcomesAreThere(t *testing.T) {
+	_, registry := handlerOf(t, newShelf())
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[outcome]bool{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "pelago_admission_pods_total" && m.GetCounter().GetValue() == 0 {
+				found[outcome(m.GetLabel()[0].GetValue())] = true
+			}
+		}
+	}
+	if !found[outcomeFailed] || len(found) != 8 {
+		t.Errorf("a new program counts %v", found)
 	}
 }
 

@@ -103,7 +103,7 @@ func registerPods(mgr ctrl.Manager, o Options, w wakers, m *meter, choices choos
 		choices:  choices, budget: fleet.NewBudget(),
 	}
 	state := func(peering string) []reconcile.Request {
-		r.left(peering)
+		r.linked(peering)
 		return w.ofPeer(context.Background(), peering)
 	}
 	b := ctrl.NewControllerManagedBy(mgr).Named("offloaded-pods").

@@ -3,6 +3,7 @@ package consumer
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -45,13 +46,32 @@ func (m *meter) register(to prometheus.Registerer) error {
 	return nil
 }
 
-// sentHome counts a pod; a provider chooses the reason, but not new values of a label.
+// otherReason stands for what only a provider can explain.
+const otherReason = "Other"
+
+// sentReasons are why pods are sent home. A provider chooses the reason, but not new values of a label.
+var sentReasons = []string{
+	v1alpha1.ReasonRefused, v1alpha1.ReasonNotAdmitted, v1alpha1.ReasonUnschedulable, v1alpha1.ReasonLimitExceeded,
+	v1alpha1.ReasonDrained, v1alpha1.ReasonCordoned, v1alpha1.ReasonNameForbidden, reasonRemoved, reasonUnmapped, v1alpha1.ReasonNamespaceMissing, otherReason,
+}
+
+// sentHome counts a pod.
 func (m *meter) sentHome(peering, reason string) {
-	switch reason {
-	case v1alpha1.ReasonRefused, v1alpha1.ReasonNotAdmitted, v1alpha1.ReasonUnschedulable, v1alpha1.ReasonLimitExceeded,
-		v1alpha1.ReasonDrained, v1alpha1.ReasonCordoned, v1alpha1.ReasonNameForbidden, reasonRemoved, reasonUnmapped, v1alpha1.ReasonNamespaceMissing:
-	default:
-		reason = "Other"
+	if !slices.Contains(sentReasons, reason) {
+		reason = otherReason
 	}
 	m.sent.WithLabelValues(peering, reason).Inc()
+}
+
+// knows counts from zero what a provider will send home: a series that begins with the trouble
+// shows no increase.
+func (m *meter) knows(peering string) {
+	for _, reason := range sentReasons {
+		m.sent.WithLabelValues(peering, reason)
+	}
+}
+
+// forget removes what was counted of a provider.
+func (m *meter) forget(peering string) {
+	m.sent.DeletePartialMatch(prometheus.Labels{"peering": peering})
 }

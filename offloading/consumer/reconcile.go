@@ -79,11 +79,15 @@ func (r *reconciler) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Resu
 	return after(again), nil
 }
 
-// left forgets what is remembered of a provider that there is no connection to any more.
-func (r *reconciler) left(peering string) {
-	if _, ok := r.fleet.Peer(peering); !ok {
-		r.budget.Forget(peering)
+// linked begins to count for a provider that there is a connection to, and forgets what is remembered
+// of one that there is none to any more.
+func (r *reconciler) linked(peering string) {
+	if _, ok := r.fleet.Peer(peering); ok {
+		r.meter.knows(peering)
+		return
 	}
+	r.budget.Forget(peering)
+	r.meter.forget(peering)
 }
 
 // chooser says where a pod could go that is made now; see admission.Choices.

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -187,19 +188,46 @@ func TestWarningBudget(t *testing.T) {
 	}
 }
 
-// What is left of a provider's budget is remembered while there is a connection to it.
-func TestBudgetOfPeeringsThatAreGone(t *testing.T) {
+// What is left of a provider's budget is remembered while there is a connection to it, and why it sends
+// pods home is counted so long, from zero.
+func TestPeeringsThatComeAndGo(t *testing.T) {
 	links := &fakePeer{}
-	r := &reconciler{fleet: links, budget: fleet.NewBudget()}
+	r := &reconciler{fleet: links, budget: fleet.NewBudget(), meter: newMeter()}
+	series := func() (all, pods int) {
+		t.Helper()
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(r.meter.sent)
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				all, pods = all+1, pods+int(m.GetCounter().GetValue())
+			}
+		}
+		return all, pods
+	}
 	for range fleet.EventBurst {
 		r.budget.Take("milan", noon)
 	}
-	if r.left("milan"); r.budget.Take("milan", noon) {
+	if r.linked("milan"); r.budget.Take("milan", noon) {
 		t.Error("a provider that is there begins anew")
 	}
+	if all, pods := series(); all != len(sentReasons) || pods != 0 {
+		t.Errorf("of a new provider there are %d series with %d pods", all, pods)
+	}
+	r.meter.sentHome("milan", v1alpha1.ReasonUnschedulable)
+	r.meter.sentHome("milan", "a reason of its own")
+	if all, pods := series(); all != len(sentReasons) || pods != 2 {
+		t.Errorf("a provider has made %d series with %d pods", all, pods)
+	}
 	links.missing = true
-	if r.left("milan"); !r.budget.Take("milan", noon) {
+	if r.linked("milan"); !r.budget.Take("milan", noon) {
 		t.Error("a provider that is gone is remembered")
+	}
+	if all, _ := series(); all != 0 {
+		t.Errorf("a provider that is gone has %d series", all)
 	}
 }
 

@@ -166,7 +166,8 @@ func saying(reason, message string) (string, string) {
 	return reason, message
 }
 
-// refusals are the reasons for which a pod that went onward does not run there.
+// refusals are the reasons for which a pod is refused, here or where it went onward, but for those that are
+// only waited for.
 var refusals = []string{
 	v1alpha1.ReasonRefused, v1alpha1.ReasonNotAdmitted, v1alpha1.ReasonLimitExceeded, v1alpha1.ReasonUnschedulable,
 	v1alpha1.ReasonCordoned, v1alpha1.ReasonDrained,

@@ -21,7 +21,7 @@ type measures struct {
 }
 
 func newMeasures() *measures {
-	return &measures{
+	m := &measures{
 		created: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "pelago_pods_created_total", Help: "Pods made for tenants, replacements included."}),
 		replaced: prometheus.NewCounter(prometheus.CounterOpts{
@@ -29,6 +29,10 @@ func newMeasures() *measures {
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "pelago_pods_refused_total", Help: "Pods of tenants that were refused, by reason."}, []string{"reason"}),
 	}
+	for _, reason := range refusals {
+		m.refused.WithLabelValues(reason) // a series that begins with the trouble shows no increase
+	}
+	return m
 }
 
 // all are the collectors to register.

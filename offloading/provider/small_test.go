@@ -121,9 +121,14 @@ func TestBudgetOfEvents(t *testing.T) {
 	if err := all.Register(r.metrics.refused); err != nil {
 		t.Fatal(err)
 	}
-	counted, err := all.Gather()
-	if err != nil || len(counted) != 1 || int(counted[0].Metric[0].Counter.GetValue()) != refusals {
-		t.Errorf("%v, %v: want %d refusals counted", counted, err, refusals)
+	families, err := all.Gather()
+	if err != nil || len(families) != 1 || len(families[0].Metric) != 6 {
+		t.Fatalf("%v, %v: want each reason counted from the beginning", families, err)
+	}
+	for _, m := range families[0].Metric {
+		if reason := m.Label[0].GetValue(); (m.Counter.GetValue() == float64(refusals)) != (reason == v1alpha1.ReasonLimitExceeded) {
+			t.Errorf("%v refused as %s, and there were %d as %s", m.Counter.GetValue(), reason, refusals, v1alpha1.ReasonLimitExceeded)
+		}
 	}
 
 	w := &watcher{client: nowhere{}, pace: newPace(clock), budget: r.budget}

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,6 +28,8 @@ const (
 	settleFor = 5 * time.Minute
 	// usageEvery is how often the sums of a tenant are written at most.
 	usageEvery = 5 * time.Second
+	// maxUsed is how many resources a v1alpha1.ResourceList may hold.
+	maxUsed = 64
 )
 
 // observe sets what is known of the consumer's life, and says whether it has been
@@ -80,12 +85,16 @@ func (r *reconciler) hear(t *v1alpha1.Tenant, i *v1alpha1.Identity) {
 }
 
 // count sets what the tenant uses, not more often than every few seconds.
-func (r *reconciler) count(t *v1alpha1.Tenant, f *facts, next *timer) {
+func (r *reconciler) count(ctx context.Context, t *v1alpha1.Tenant, f *facts, next *timer) {
 	if n := int32(len(f.others)); n != t.Status.Namespaces {
 		t.Status.Namespaces = n
 	}
 	used, complete := r.usage.Used(t.Name)
-	if !complete || sameList(t.Status.Used, used) {
+	if !complete {
+		return
+	}
+	used = shown(used, t.Spec.Limits, func() []string { return r.ofNodes(ctx) })
+	if sameList(t.Status.Used, used) {
 		return
 	}
 	now := r.clock.Now()
@@ -95,6 +104,48 @@ func (r *reconciler) count(t *v1alpha1.Tenant, f *facts, next *timer) {
 	}
 	r.memory.setUsageWritten(t.Name, now)
 	t.Status.Used = used
+}
+
+// shown is what of a tenant's sum is told: resources with a limit, those that every cluster has,
+// and of the rest what nodes have, as much as a list may hold. Other names the tenant has made up:
+// a pod may ask for what there is nowhere, and each would be told for ever after.
+func shown(used v1alpha1.ResourceList, limits *v1alpha1.TenantLimits, ofNodes func() []string) v1alpha1.ResourceList {
+	told := v1alpha1.ResourceList{}
+	tell := func(names []string) {
+		for _, name := range names {
+			if amount, there := used[name]; there && len(told) < maxUsed {
+				told[name] = amount
+			}
+		}
+	}
+	if limits != nil {
+		tell(slices.Sorted(maps.Keys(limits.Resources))) // first: what is offered goes by these
+	}
+	tell([]string{string(corev1.ResourceCPU), string(corev1.ResourceMemory), string(corev1.ResourcePods), string(corev1.ResourceEphemeralStorage)})
+	if len(told) < len(used) {
+		tell(ofNodes())
+	}
+	return told
+}
+
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
+
+// ofNodes are the names of the resources that this cluster's own nodes have.
+func (r *reconciler) ofNodes(ctx context.Context) []string {
+	var nodes corev1.NodeList
+	if err := r.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return nil // they are told the next time
+	}
+	names := map[string]bool{}
+	for i := range nodes.Items {
+		if nodes.Items[i].Labels[v1alpha1.LabelType] == v1alpha1.TypeVirtualNode {
+			continue
+		}
+		for name := range nodes.Items[i].Status.Capacity {
+			names[string(name)] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
 }
 
 // consumerLeft deletes a tenant whose consumer has said goodbye: by deleting its

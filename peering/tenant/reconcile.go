@@ -92,7 +92,7 @@ func (r *reconciler) keep(ctx context.Context, t *v1alpha1.Tenant, f *facts) (ct
 	}
 	// What follows only reads, and must not wait until the above has succeeded.
 	abandoned := r.observe(t, f, next)
-	r.count(t, f, next)
+	r.count(ctx, t, f, next)
 	conclude(t)
 	r.gauges.set(t)
 	if err != nil {
