@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
 // Causes of a credential, in the metrics.
@@ -44,6 +46,10 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("registering metrics: %w", err)
 		}
+	}
+	for _, reason := range []string{v1alpha1.ReasonInvitationRefused, reasonTooManyFailures, v1alpha1.ReasonInvalid, v1alpha1.ReasonDuplicate,
+		v1alpha1.ReasonNameRefused, v1alpha1.ReasonUnsupported, v1alpha1.ReasonWaiting, v1alpha1.ReasonSigningFailed} {
+		m.refused.WithLabelValues(reason) // a series that begins with its first refusal shows no increase
 	}
 	return m, nil
 }
