@@ -224,12 +224,17 @@ func (r *reconciler) create(ctx, remote context.Context, f *facts, peer Peer, p 
 	}
 	s := p.create.DeepCopy()
 	s.Namespace = peer.TenantNamespace()
+	if !f.at.Tokens {
+		r.ledger.asksBare(client.ObjectKeyFromObject(f.pod), f.pod.UID, f.peering)
+	}
 	r.meter.calls.WithLabelValues("create").Inc()
 	err := peer.Client().Create(remote, s)
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err):
 		r.ledger.created(client.ObjectKeyFromObject(f.pod), f.pod.UID, f.peering, f.now)
-		r.ledger.change(client.ObjectKeyFromObject(f.pod), f.pod.UID, func(e *entry) { e.bare = err == nil && !f.at.Tokens })
+		if err == nil && f.at.Tokens {
+			r.ledger.change(client.ObjectKeyFromObject(f.pod), f.pod.UID, func(e *entry) { e.bare = false })
+		}
 		return nil
 	case turnsDown(err):
 		return r.turnedDown(ctx, f, p, v1alpha1.ReasonNotAdmitted, err)

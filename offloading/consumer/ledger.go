@@ -17,7 +17,7 @@ type entry struct {
 	peering string
 	// created is when its ShadowPod was written; zero if that is not known.
 	created time.Time
-	// bare: it was written without tokens.
+	// bare: it was asked for without tokens, and since then not made with them.
 	bare bool
 	// seen: its ShadowPod has been in the mirror, so that its absence there means its end.
 	seen bool
@@ -91,6 +91,13 @@ func (l *ledger) ended(key types.NamespacedName, uid types.UID, peering string) 
 // created remembers that a pod's ShadowPod was written.
 func (l *ledger) created(key types.NamespacedName, uid types.UID, peering string, now time.Time) {
 	l.put(key, entry{uid: uid, peering: peering, created: now})
+}
+
+// asksBare remembers that a ShadowPod without tokens is asked for, whatever is answered: it may be there, and
+// then it is for home to know.
+func (l *ledger) asksBare(key types.NamespacedName, uid types.UID, peering string) {
+	l.put(key, entry{uid: uid, peering: peering})
+	l.change(key, uid, func(e *entry) { e.bare = true })
 }
 
 // buries remembers that the removal of a pod was asked for.

@@ -1,10 +1,13 @@
 package consumer
 
 import (
+	"errors"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -61,13 +64,36 @@ func TestTokensAsForged(t *testing.T) {
 // anyway, and no provider's.
 func TestTokensNoted(t *testing.T) {
 	t.Parallel()
+	for name, answer := range map[string]error{
+		"made": nil, "made, and called a failure": apierrors.NewInternalError(errors.New("no")),
+		"made, and refused": apierrors.NewForbidden(schema.GroupResource{Resource: "shadowpods"}, "x", errors.New("no")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testTokensNoted(t, answer)
+		})
+	}
+}
+
+func testTokensNoted(t *testing.T, answer error) {
 	w := newWorld(t)
 	p := w.pod("web", func(p *corev1.Pod) {
 		p.Spec.ServiceAccountName = "default"
 		p.Spec.Volumes = []corev1.Volume{{Name: "kube-api-access-x", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 			Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}}}}}}
 	})
-	w.reconcile(p)
+	if answer == nil {
+		w.reconcile(p)
+	} else {
+		w.fail = func(_ int, call string) (before, after error) {
+			if call == "there create" {
+				after = answer
+			}
+			return nil, after
+		}
+		_, _ = w.pods.Reconcile(ctx, request(p))
+		w.fail = nil
+	}
 	s := w.shadow(p)
 	s.Annotations = map[string]string{v1alpha1.AnnotationTokens: "true"} // before home has written anything
 	if err := w.admin.Update(ctx, s); err != nil {
