@@ -192,9 +192,15 @@ func (w *world) traces(t *testing.T, here, there *side, v4 bool) {
 			if !one {
 				want[2] = "-"
 			}
-			got := trace(t, n.Pod, to, one)
-			if i != here.gateway(t) && len(got) > 1 && w.ofNode(here, here.gateway(t), got[1]) {
-				got[1] = "the gateway's node"
+			var got []string
+			for range 3 { // on a busy machine all answers of a hop may come too late once
+				got = trace(t, n.Pod, to, one)
+				if i != here.gateway(t) && len(got) > 1 && w.ofNode(here, here.gateway(t), got[1]) {
+					got[1] = "the gateway's node"
+				}
+				if slices.Equal(got, want) {
+					break
+				}
 			}
 			if !slices.Equal(got, want) {
 				t.Errorf("from %s to %s: %q, want %q", n.Pod.Name, to, got, want)
