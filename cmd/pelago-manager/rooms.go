@@ -71,7 +71,7 @@ var rooms = []room{
 // registerPeering runs both sides of peerings: what this cluster provides and what it
 // consumes.
 func registerPeering(mgr ctrl.Manager, d deps) error {
-	tenants := tenant.Options{Namespace: d.namespace, Usage: d.usage, Drainers: drainers(mgr.GetClient(), mgr.GetAPIReader())}
+	tenants := tenantOptions(d, mgr.GetClient(), mgr.GetAPIReader())
 	peerings := peering.Options{Home: d.home, Fleet: d.fleet, Namespace: d.namespace}
 	if d.network != nil {
 		tenants.Tunnels, peerings.Tunnels = d.network, d.network
@@ -92,9 +92,10 @@ func registerPeering(mgr ctrl.Manager, d deps) error {
 	return mgr.Add(d.fleet)
 }
 
-// drainers remove what tenants have: first what runs, then what it needs.
-func drainers(cached client.Client, live client.Reader) []tenant.Drainer {
-	return []tenant.Drainer{provider.Drainer{Client: cached}, reflection.Drainer{Client: cached, Live: live}}
+// tenantOptions are those of what this cluster provides: who ends loses first what runs, then what it needs.
+func tenantOptions(d deps, cached client.Client, live client.Reader) tenant.Options {
+	return tenant.Options{Namespace: d.namespace, Usage: d.usage,
+		Drainers: []tenant.Drainer{provider.Drainer{Client: cached}}, Empty: reflection.Drainer{Client: cached, Live: live}.Empty}
 }
 
 // externalReader connects to the owner's own resource reader, nil if he has none.

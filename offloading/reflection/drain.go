@@ -16,7 +16,7 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
-// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims;pods,verbs=list
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=rolebindings,verbs=list
 
 // mappedRole is what the manager is bound to in mapped namespaces.
@@ -34,33 +34,11 @@ type Drainer struct {
 	Live   client.Reader
 }
 
-// Drain asks for the end of everything that was made for a tenant that is being deleted; one that is only
-// drained loses its namespaces, and what is in them by that.
-func (d Drainer) Drain(ctx context.Context, tenant *v1alpha1.Tenant) error {
-	if tenant.DeletionTimestamp == nil {
-		return nil
-	}
-	list := &corev1.NamespaceList{}
-	if err := d.Live.List(ctx, list, client.MatchingLabels{v1alpha1.LabelTenant: tenant.Name}); err != nil {
-		return fmt.Errorf("listing the namespaces of the tenant: %w", err)
-	}
-	var failed []error
-	for i := range list.Items {
-		if n := &list.Items[i]; mappedFor(n) == tenant.Name && n.DeletionTimestamp == nil {
-			failed = append(failed, d.namespace(ctx, n.Name, tenant.Name))
-		}
-	}
-	return errors.Join(failed...)
-}
-
-// namespace removes what was made for a tenant in one of its namespaces, if that is kept. What does not go holds up
+// Empty asks for the end of everything that was made in a mapped namespace for its tenant. What does not go holds up
 // nothing else.
-func (d Drainer) namespace(ctx context.Context, namespace, tenant string) error {
-	claims := &corev1.PersistentVolumeClaimList{}
-	if err := d.Live.List(ctx, claims, client.InNamespace(namespace), client.Limit(1)); err != nil {
-		return fmt.Errorf("listing volume claims: %w", err)
-	}
-	if len(claims.Items) == 0 {
+func (d Drainer) Empty(ctx context.Context, n *corev1.Namespace) error {
+	namespace, tenant := n.Name, mappedFor(n)
+	if tenant == "" {
 		return nil
 	}
 	var failed []error

@@ -12,7 +12,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,23 +35,14 @@ func oneOfEach(namespace, name string) []client.Object {
 	}
 }
 
-// keep makes a volume claim, for which the namespace at the provider is kept.
-func (w *world) keep() {
+// empty does what the end of a tenant does in its namespace.
+func (w *world) empty() error {
 	w.t.Helper()
-	w.create(&corev1.PersistentVolumeClaim{ObjectMeta: objectMeta(w.remote, "data"), Spec: corev1.PersistentVolumeClaimSpec{
-		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-		Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}})
+	return Drainer{Client: w.client, Live: w.client}.Empty(ctx, get(w, "", w.remote, &corev1.Namespace{}))
 }
 
-// drainer is what ends a tenant's objects.
-func (w *world) drainer() (Drainer, *v1alpha1.Tenant) {
-	ending := get(w, "", w.name, &v1alpha1.Tenant{}).DeepCopy()
-	ending.DeletionTimestamp = &metav1.Time{Time: w.clock.Now()}
-	return Drainer{Client: w.client, Live: w.client}, ending
-}
-
-// TestDrain: nothing that was made for a tenant outlives it in a namespace that is kept, and nothing else goes.
-func TestDrain(t *testing.T) {
+// TestEmpty: nothing that was made for a tenant outlives it in a namespace that is kept, and nothing else goes.
+func TestEmpty(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	theirs, stay := oneOfEach(w.remote, "theirs"), oneOfEach(w.remote, "stays")
@@ -71,24 +61,14 @@ func TestDrain(t *testing.T) {
 		}
 		w.create(stay[i])
 	}
-	d, ending := w.drainer()
-	if err := d.Drain(ctx, ending); err != nil || w.made("theirs") == nil {
-		t.Fatalf("%v: what goes with its namespace goes before", err)
-	}
-	w.keep()
-	drained := get(w, "", w.name, &v1alpha1.Tenant{})
-	drained.Spec.State = v1alpha1.TenantDrained
-	if err := d.Drain(ctx, drained); err != nil || w.made("theirs") == nil {
-		t.Fatalf("%v: a tenant that is drained loses its objects", err)
-	}
 	namespace := get(w, "", w.remote, &corev1.Namespace{}).Labels
 	w.label(w.remote, map[string]string{v1alpha1.LabelTenant: w.name}) // not a mapped one
-	if err := d.Drain(ctx, ending); err != nil || w.made("theirs") == nil {
+	if err := w.empty(); err != nil || w.made("theirs") == nil {
 		t.Fatalf("%v: a namespace that is not the tenant's is emptied", err)
 	}
 	w.label(w.remote, namespace)
 	for range 2 {
-		if err := d.Drain(ctx, ending); err != nil {
+		if err := w.empty(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -103,12 +83,10 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestDrainIsolated: pods that end are isolated until they have gone, and what isolates them goes then.
-func TestDrainIsolated(t *testing.T) {
+// TestEmptyIsolated: pods that end are isolated until they have gone, and what isolates them goes then.
+func TestEmptyIsolated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.keep()
-	d, ending := w.drainer()
 	for _, o := range oneOfEach(w.remote, "theirs") {
 		mark(o, w.name, w.home)
 		w.create(o)
@@ -118,7 +96,7 @@ func TestDrainIsolated(t *testing.T) {
 	w.create(&corev1.ServiceAccount{ObjectMeta: objectMeta(w.remote, "default")})
 	w.create(pod)
 	for range 2 {
-		if err := d.Drain(ctx, ending); err != nil {
+		if err := w.empty(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -129,18 +107,16 @@ func TestDrainIsolated(t *testing.T) {
 	if err := w.raw.Delete(ctx, pod, client.GracePeriodSeconds(0)); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Drain(ctx, ending); err != nil || get(w, w.remote, "theirs", &networkingv1.NetworkPolicy{}) != nil {
+	if err := w.empty(); err != nil || get(w, w.remote, "theirs", &networkingv1.NetworkPolicy{}) != nil {
 		t.Errorf("%v: it outlives the pods", err)
 	}
 }
 
-// TestDrainFaults: one object that does not go holds up no other, one that is another one by now is left, and what
+// TestEmptyFaults: one object that does not go holds up no other, one that is another one by now is left, and what
 // an API server says of a Secret is not repeated.
-func TestDrainFaults(t *testing.T) {
+func TestEmptyFaults(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.keep()
-	d, ending := w.drainer()
 	for _, o := range append(oneOfEach(w.remote, "a"), oneOfEach(w.remote, "b")...) {
 		mark(o, w.name, w.home)
 		w.create(o)
@@ -151,7 +127,7 @@ func TestDrainFaults(t *testing.T) {
 		}
 		return nil
 	}
-	if err := d.Drain(ctx, ending); err == nil || strings.Contains(err.Error(), "s3cret") || w.made("b") != nil || w.made("a") == nil {
+	if err := w.empty(); err == nil || strings.Contains(err.Error(), "s3cret") || w.made("b") != nil || w.made("a") == nil {
 		t.Errorf("%v; b is there: %t", err, w.made("b") != nil)
 	}
 	w.fail = func(_ string, obj client.Object) error {
@@ -165,24 +141,23 @@ func TestDrainFaults(t *testing.T) {
 		w.create(again) // by the owner
 		return nil
 	}
-	if err := d.Drain(ctx, ending); err == nil {
+	if err := w.empty(); err == nil {
 		t.Error("it is not looked at again what became of one that has changed")
 	}
 	if w.made("a") == nil {
 		t.Error("another object of the name is deleted")
 	}
-	if err := d.Drain(ctx, ending); err != nil || w.made("a") == nil {
+	if err := w.empty(); err != nil || w.made("a") == nil {
 		t.Errorf("%v; a is there: %t", err, w.made("a") != nil)
 	}
 }
 
-// TestDrainUnarmed: a namespace in which the manager was never given its rights holds up no end, one where it will
+// TestEmptyUnarmed: a namespace in which the manager was never given its rights holds up no end, one where it will
 // have them in a moment does.
-func TestDrainUnarmed(t *testing.T) {
+func TestEmptyUnarmed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.keep()
-	d, ending := w.drainer()
+	d := Drainer{Client: w.client}
 	d.Live = interceptor.NewClient(w.raw, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
 			if _, content := list.(*metav1.PartialObjectMetadataList); content {
@@ -191,12 +166,12 @@ func TestDrainUnarmed(t *testing.T) {
 			return c.List(ctx, list, o...)
 		},
 	})
-	if err := d.Drain(ctx, ending); err != nil {
+	if err := d.Empty(ctx, get(w, "", w.remote, &corev1.Namespace{})); err != nil {
 		t.Errorf("without rights: %v", err)
 	}
 	w.create(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: w.remote, Name: "pelago-manager", Labels: map[string]string{v1alpha1.LabelTenant: w.name}},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: mappedRole}})
-	if err := d.Drain(ctx, ending); !errors.Is(err, errForbidden) {
+	if err := d.Empty(ctx, get(w, "", w.remote, &corev1.Namespace{})); !errors.Is(err, errForbidden) {
 		t.Errorf("with rights that are to come: %v", err)
 	}
 }

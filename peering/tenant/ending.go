@@ -48,7 +48,7 @@ const (
 	// pageSize and maxPages bound how many objects are read at once, and in one look.
 	pageSize = 50
 	maxPages = 200
-	// drainLimit bounds one call of a Drainer.
+	// drainLimit bounds one call of a Drainer, and emptying one namespace.
 	drainLimit = 5 * time.Second
 )
 
@@ -79,6 +79,8 @@ func (r *reconciler) end(whole context.Context, t *v1alpha1.Tenant) (ctrl.Result
 		err := r.try(whole, ctx, step, t, f)
 		switch {
 		case err == nil:
+		case errors.Is(err, errFurther):
+			return ctrl.Result{RequeueAfter: conflictDelay}, nil
 		case (ctx.Err() != nil || errors.Is(err, errUnfinished)) && !r.slow(t):
 			return ctrl.Result{}, err // that says nothing of this step, and nothing of the next ones
 		case errors.Is(err, errUnheard):

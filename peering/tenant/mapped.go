@@ -2,7 +2,9 @@ package tenant
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,10 +16,14 @@ import (
 
 // What becomes of the namespaces that were mapped for a tenant when it ends.
 
-// endNamespaces removes the namespaces mapped for the tenant. One that holds volume
-// claims is never deleted: it is handed over to the cluster's owner, so that no later
-// tenant of this name gets it.
+// errFurther says that a look has ended some namespaces of the tenant and others not: it was not in vain.
+var errFurther = errors.New("there are more namespaces to end")
+
+// endNamespaces removes the namespaces mapped for the tenant, each by itself: what is done is not done again, and one
+// that does not end holds up no other.
 func (r *reconciler) endNamespaces(ctx context.Context, t *v1alpha1.Tenant, f *facts) error {
+	var failed []error
+	further := false
 	for i := range f.others {
 		n := &f.others[i]
 		// A label is easily written; these are never a tenant's.
@@ -27,21 +33,63 @@ func (r *reconciler) endNamespaces(ctx context.Context, t *v1alpha1.Tenant, f *f
 		if n.DeletionTimestamp != nil {
 			continue
 		}
-		claims := &corev1.PersistentVolumeClaimList{}
-		if err := r.live.List(ctx, claims, client.InNamespace(n.Name), client.Limit(1)); err != nil {
-			return fmt.Errorf("listing volume claims in %s: %w", n.Name, err)
-		}
-		if len(claims.Items) == 0 {
-			if err := remove(ctx, r.client, n); err != nil {
-				return err
-			}
+		err := r.endNamespace(ctx, t, n)
+		if err == nil {
+			further = true
 			continue
 		}
-		if err := r.handOver(ctx, t, n); err != nil {
-			return err
+		failed = append(failed, err)
+		if ctx.Err() != nil {
+			break
 		}
 	}
-	return r.disarm(ctx, t)
+	switch err := errors.Join(failed...); {
+	case err == nil:
+		return r.disarm(ctx, t)
+	case further:
+		return errFurther
+	default:
+		return err
+	}
+}
+
+// endNamespace removes one. If it holds volume claims it is never deleted: it is emptied and handed over to the
+// cluster's owner, so that no later tenant of this name gets it.
+func (r *reconciler) endNamespace(ctx context.Context, t *v1alpha1.Tenant, n *corev1.Namespace) error {
+	claims := &corev1.PersistentVolumeClaimList{}
+	if err := r.live.List(ctx, claims, client.InNamespace(n.Name), client.Limit(1)); err != nil {
+		return fmt.Errorf("listing volume claims in %s: %w", n.Name, err)
+	}
+	if len(claims.Items) == 0 {
+		return remove(ctx, r.client, n)
+	}
+	if err := r.emptied(ctx, t, n); err != nil {
+		return err
+	}
+	return r.handOver(ctx, t, n)
+}
+
+// emptied removes what was made for the tenant in a namespace that is kept: nobody would find it there once that is
+// handed over. It is given up like a step of the end.
+func (r *reconciler) emptied(ctx context.Context, t *v1alpha1.Tenant, n *corev1.Namespace) error {
+	if r.empty == nil {
+		return nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, drainLimit)
+	defer cancel()
+	err := r.empty(bounded, n)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return err
+	case bounded.Err() != nil && !r.slow(t):
+		return fmt.Errorf("%w: %w", errUnfinished, err)
+	case !r.giveUp(ctx, t, "what was made for it in namespace "+n.Name, err):
+		return err
+	}
+	r.warn(t, "LeftBehind", "Remove", "could not remove all that was made for the tenant in namespace "+n.Name+", which is kept; look there for objects labelled "+v1alpha1.LabelTenant+"="+t.Name)
+	return nil
 }
 
 // handOver makes a namespace nobody's. Pods that are still ending in it are let go of
@@ -92,17 +140,14 @@ func (r *reconciler) disarm(ctx context.Context, t *v1alpha1.Tenant) error {
 	if err := r.live.List(ctx, list, client.MatchingLabels(childLabels(t))); err != nil {
 		return fmt.Errorf("listing role bindings: %w", err)
 	}
+	going, err := ourNamespaces(ctx, r.live, t)
+	if err != nil {
+		return err
+	}
 	for i := range list.Items {
 		b := &list.Items[i]
-		if b.Name != managerBinding {
-			continue
-		}
-		n, err := read(ctx, r.live, "", b.Namespace, &corev1.Namespace{})
-		if err != nil {
-			return err
-		}
-		if n == nil || n.DeletionTimestamp != nil {
-			continue // it goes with its namespace
+		if b.Name != managerBinding || slices.ContainsFunc(going, func(n corev1.Namespace) bool { return n.Name == b.Namespace && n.DeletionTimestamp != nil }) {
+			continue // another one, or it goes with its namespace
 		}
 		if err := remove(ctx, r.client, b); err != nil {
 			return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -31,7 +32,8 @@ type reconciler struct {
 	clock      clock.PassiveClock
 	usage      *Usage
 	drainers   []Drainer
-	tunnels    Tunnels // nil if there are none
+	empty      func(context.Context, *corev1.Namespace) error // nil if nothing is made in mapped namespaces
+	tunnels    Tunnels                                        // nil if there are none
 	quotaGrace time.Duration
 	limit      time.Duration // of one look
 	gauges     *gauges

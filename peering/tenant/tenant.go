@@ -45,6 +45,9 @@ type Options struct {
 	Tunnels Tunnels
 	// Drainers remove what a tenant has, when it is drained and when it ends.
 	Drainers []Drainer
+	// Empty removes what was made for a tenant that ends in one of its namespaces that is kept, with the same duties
+	// as Drain. There is nothing to remove if nil.
+	Empty func(ctx context.Context, namespace *corev1.Namespace) error
 	// Usage counts what tenants use; a new one if nil. It is for those who need the
 	// sums at once, as Tenant.status.used is a few seconds late.
 	Usage *Usage
@@ -133,6 +136,7 @@ func newReconciler(c client.Client, live client.Reader, o Options) *reconciler {
 		clock:      o.Clock,
 		usage:      o.Usage,
 		drainers:   o.Drainers,
+		empty:      o.Empty,
 		tunnels:    o.Tunnels,
 		quotaGrace: cmp.Or(o.QuotaGrace, time.Second),
 		limit:      reconcileLimit,
