@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -21,6 +22,10 @@ import (
 
 // mappedRole is what the manager is bound to in mapped namespaces.
 const mappedRole = "pelago-manager-mapped"
+
+// mostOwners bounds how many pods a NetworkPolicy is left to: those that end last. A reference is some 170 bytes with what
+// Kubernetes notes of it, and a tenant may have more pods than an object has room for.
+const mostOwners = 100
 
 // drainPages bounds how many lists one kind in one namespace may take: a tenant never has so many objects.
 const drainPages = 1000
@@ -84,6 +89,10 @@ func (d Drainer) remove(ctx context.Context, made *metav1.PartialObjectMetadata)
 // leaveTo lets a NetworkPolicy go when the last of the pods has gone that it isolates while they end: Kubernetes
 // collects what has no owner any more.
 func (d Drainer) leaveTo(ctx context.Context, made *metav1.PartialObjectMetadata, pods []metav1.OwnerReference) error {
+	left := func(o metav1.OwnerReference) bool { return slices.Contains(pods, o) }
+	if slices.ContainsFunc(made.OwnerReferences, left) {
+		return nil // as a look before this one did
+	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": made.UID, "ownerReferences": pods}})
 	if err != nil {
 		return err
@@ -91,9 +100,9 @@ func (d Drainer) leaveTo(ctx context.Context, made *metav1.PartialObjectMetadata
 	return d.Client.Patch(ctx, made, client.RawPatch(types.MergePatchType, patch))
 }
 
-// pods are those of a tenant in a namespace, as owners.
-func (d Drainer) pods(ctx context.Context, namespace, tenant string) ([]metav1.OwnerReference, error) {
-	var owners []metav1.OwnerReference
+// pods are those of a tenant in a namespace that end last, as owners.
+func (d Drainer) pods(ctx context.Context, namespace, tenant string) (owners []metav1.OwnerReference, err error) {
+	var last []metav1.PartialObjectMetadata
 	for next, more := "", true; more; more = next != "" {
 		list := metadataList(corev1.SchemeGroupVersion.WithKind("PodList"))
 		err := d.Live.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelTenant: tenant},
@@ -101,12 +110,29 @@ func (d Drainer) pods(ctx context.Context, namespace, tenant string) ([]metav1.O
 		if err != nil {
 			return nil, fmt.Errorf("listing the tenant's pods: %w", err)
 		}
-		for i := range list.Items {
-			owners = append(owners, metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: list.Items[i].Name, UID: list.Items[i].UID})
-		}
+		last = append(last, list.Items...)
+		slices.SortStableFunc(last, endsLater)
+		last = last[:min(len(last), mostOwners)]
 		next = list.Continue
 	}
+	for i := range last {
+		owners = append(owners, metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: last[i].Name, UID: last[i].UID})
+	}
 	return owners, nil
+}
+
+// endsLater puts what nobody has deleted yet first, and then what has the most time.
+func endsLater(a, b metav1.PartialObjectMetadata) int {
+	switch x, y := a.DeletionTimestamp, b.DeletionTimestamp; {
+	case x == nil && y == nil:
+		return 0
+	case x == nil:
+		return -1
+	case y == nil:
+		return 1
+	default:
+		return y.Compare(x.Time)
+	}
 }
 
 // errForbidden says that the manager may not do yet, or not any more, what it has been given the right to.

@@ -3,8 +3,10 @@ package reflection
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -14,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -173,5 +176,48 @@ func TestEmptyUnarmed(t *testing.T) {
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: mappedRole}})
 	if err := d.Empty(ctx, get(w, "", w.remote, &corev1.Namespace{})); !errors.Is(err, errForbidden) {
 		t.Errorf("with rights that are to come: %v", err)
+	}
+}
+
+// manyPods lists pods that end one second after the other.
+type manyPods struct {
+	client.Reader
+	n int
+}
+
+func (m manyPods) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	pods := list.(*metav1.PartialObjectMetadataList)
+	for i := range m.n {
+		at := metav1.NewTime(time.Unix(int64(1000+i), 0))
+		pods.Items = append(pods.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprint("p", i), UID: types.UID(fmt.Sprint("u", i)), DeletionTimestamp: &at}})
+	}
+	pods.Items[m.n/2].DeletionTimestamp = nil
+	return nil
+}
+
+// TestEmptyManyPods: a policy is left to as many pods as an object has room for, those that end last, and once.
+func TestEmptyManyPods(t *testing.T) {
+	t.Parallel()
+	const n = 10_000
+	patches := 0
+	c := interceptor.NewClient(nil, interceptor.Funcs{Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+		patches++
+		return nil
+	}})
+	d := Drainer{Client: c, Live: manyPods{n: n}}
+	owners, err := d.pods(ctx, "shop", "rome")
+	if err != nil || len(owners) != mostOwners || owners[0].Name != fmt.Sprint("p", n/2) || owners[1].Name != fmt.Sprint("p", n-1) || owners[mostOwners-1].Name != fmt.Sprint("p", n-mostOwners+1) {
+		t.Fatalf("%v, %d owners, from %+v on", err, len(owners), owners[:min(len(owners), 3)])
+	}
+	policy := &metav1.PartialObjectMetadata{}
+	for range 2 {
+		if err := d.leaveTo(ctx, policy, owners); err != nil {
+			t.Fatal(err)
+		}
+		policy.OwnerReferences = owners
+	}
+	if patches != 1 {
+		t.Errorf("%d patches of one policy", patches)
 	}
 }
