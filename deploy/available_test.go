@@ -16,8 +16,9 @@ func selects(o map[string]any, given map[string]string, path ...string) bool {
 }
 
 // A drain takes the replicas of a program one by one, which are not all on one node, and of
-// a single replica it is not held up.
+// a single replica it is not held up, nor of one that is not ready.
 func TestDrains(t *testing.T) {
+	want := map[string]any{"maxUnavailable": int64(1), "unhealthyPodEvictionPolicy": "AlwaysAllow"}
 	for name, values := range map[string]map[string]any{"default": minimal(), "everything": everything(), "without": withoutNetwork(everything())} {
 		objects := render(t, values, Release{})
 		for _, o := range objects {
@@ -32,7 +33,7 @@ func TestDrains(t *testing.T) {
 				}
 				budgets++
 				spec, _, _ := unstructured.NestedMap(b.Object, "spec")
-				if delete(spec, "selector"); cmp.Diff(map[string]any{"maxUnavailable": int64(1)}, spec) != "" {
+				if delete(spec, "selector"); cmp.Diff(want, spec) != "" {
 					t.Errorf("%s: the budget of %s says %v", name, o.GetName(), spec)
 				}
 			}

@@ -99,12 +99,16 @@ func readyOf(o *v1alpha1.NamespaceOffloading) map[string]string {
 }
 
 // steady returns what the status is to say of a cluster, which is what it has said for a while more if the provider
-// changes its mind all the time. What home itself wants is said at once.
+// changes its mind all the time. What home itself wants is said at once, and so is what the provider answers to that.
 func (k *known) steady(f *facts, p *plan) func(old, now v1alpha1.ClusterOffloading) v1alpha1.ClusterOffloading {
 	return func(old, now v1alpha1.ClusterOffloading) v1alpha1.ClusterOffloading {
 		is := meta.FindStatusCondition(now.Conditions, v1alpha1.ConditionOffloadingRequired)
 		was := meta.FindStatusCondition(old.Conditions, v1alpha1.ConditionOffloadingRequired)
-		if f.ending != nil || was == nil || !equality.Semantic.DeepEqual(was, is) || equality.Semantic.DeepEqual(old, now) {
+		if f.ending != nil || equality.Semantic.DeepEqual(old, now) {
+			return now
+		}
+		if was == nil || !equality.Semantic.DeepEqual(was, is) { // the generation in it too
+			k.changes.earn(now.Name, answersEarned)
 			return now
 		}
 		if wait := k.changes.wait(now.Name, f.now); wait > 0 {

@@ -210,6 +210,41 @@ func TestToldOnce(t *testing.T) {
 	}
 }
 
+// TestEditIsAnswered: what a provider answers to a change at home is stored at once, also of one that had changed its
+// mind all the time, which it cannot go on with for that.
+func TestEditIsAnswered(t *testing.T) {
+	now := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	k := (&memory{}).get(&v1alpha1.NamespaceOffloading{})
+	var stored v1alpha1.ClusterOffloading
+	say := func(generation int64, reason string) bool {
+		is := v1alpha1.ClusterOffloading{Name: "milan"}
+		for _, c := range []metav1.Condition{{Type: v1alpha1.ConditionOffloadingRequired, Reason: "Selected"}, {Type: v1alpha1.ConditionReady, Reason: reason}} {
+			c.Status, c.ObservedGeneration = metav1.ConditionTrue, generation
+			setAt(&is.Conditions, now, c)
+		}
+		stored = k.steady(&facts{now: now}, &plan{})(stored, is)
+		return meta.FindStatusCondition(stored.Conditions, v1alpha1.ConditionReady).Reason == reason
+	}
+	flips := func(generation int64) (n int) {
+		for n < 100 && say(generation, fmt.Sprint("attempt", n)) {
+			n++
+		}
+		return n
+	}
+	say(1, "Ready")
+	if n := flips(1); n != changeBurst {
+		t.Errorf("%d changes of the provider's are stored", n)
+	}
+	for _, reason := range []string{"Pending", "Refused", "Ready"} {
+		if !say(2, reason) {
+			t.Errorf("%s is not stored when its owner has changed it", reason)
+		}
+	}
+	if n := flips(2); n >= answersEarned {
+		t.Errorf("%d changes more are stored for that", n)
+	}
+}
+
 func condition(reason string) metav1.Condition {
 	return metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason}
 }

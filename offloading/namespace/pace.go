@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -17,7 +18,7 @@ const (
 
 // answerEvery bounds the same in the long run, when answerBurst writes of the answers of one provider have followed each
 // other: who changes its mind all the time is heard, but not each time. answersEarned is how many writes more each
-// namespace is good for that home itself asks for, or not any more.
+// namespace is good for that home itself asks for, asks for in another way, or not any more.
 const (
 	answerEvery   = 5 * time.Second
 	answerBurst   = 60
@@ -91,29 +92,29 @@ func (p *pace) forget(name string) {
 // ration is the pace of what a provider answers to what home asks for, in the long run: by the names of peerings.
 type ration struct {
 	pace
-	asked map[string]map[string]bool
+	asked map[string]map[string]v1alpha1.NamespaceMapping
 }
 
 func newRation() *ration {
-	return &ration{pace: pace{every: answerEvery, burst: answerBurst}, asked: map[string]map[string]bool{}}
+	return &ration{pace: pace{every: answerEvery, burst: answerBurst}, asked: map[string]map[string]v1alpha1.NamespaceMapping{}}
 }
 
-// asks notes which namespaces are asked for. What home changes by that is answered at once.
+// asks notes which namespaces are asked for, and how. What home changes by that is answered at once.
 func (r *ration) asks(name string, entries map[string]v1alpha1.NamespaceMapping) {
 	r.mu.Lock()
 	before, known := r.asked[name]
-	now, changed := make(map[string]bool, len(entries)), 0
-	for namespace := range entries {
-		if now[namespace] = true; !before[namespace] {
+	changed := 0
+	for namespace, entry := range entries {
+		if was, there := before[namespace]; !there || was != entry {
 			changed++
 		}
 	}
 	for namespace := range before {
-		if !now[namespace] {
+		if _, there := entries[namespace]; !there {
 			changed++
 		}
 	}
-	r.asked[name] = now
+	r.asked[name] = maps.Clone(entries)
 	r.mu.Unlock()
 	if known && changed > 0 {
 		r.earn(name, changed*answersEarned)

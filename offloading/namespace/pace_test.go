@@ -73,6 +73,13 @@ func TestRation(t *testing.T) {
 	if wait := write(); wait != answerEvery {
 		t.Errorf("one that changes its mind waits %s", wait)
 	}
+	asked["old"] = v1alpha1.NamespaceMapping{RemoteName: "new"}
+	r.asks("milan", asked)
+	for i := range answersEarned {
+		if wait := write(); wait != 0 {
+			t.Errorf("what home asks for in another way is answered %s late, write %d", wait, i)
+		}
+	}
 	delete(asked, "old")
 	if r.asks("milan", asked); write() != 0 {
 		t.Error("what home does not ask for any more is answered late")

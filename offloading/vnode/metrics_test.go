@@ -7,10 +7,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
 // TestGauge holds that the metric follows a node that somebody deletes, or whose name
-// somebody else takes.
+// somebody else takes, and ends where no node is expected.
 func TestGauge(t *testing.T) {
 	w := newWorld(t)
 	registry := prometheus.NewRegistry()
@@ -59,4 +61,18 @@ func TestGauge(t *testing.T) {
 	shows("its name is free", 1)
 	w.drop("default")
 	shows("its request is gone")
+
+	// A request that never had a node has no finalizer.
+	w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.name}})
+	if err := w.client.DeleteAllOf(ctx, &v1alpha1.ResourceOffer{}, client.InNamespace(w.key("").Namespace)); err != nil {
+		t.Fatal(err)
+	}
+	w.offer(w.key("default"))
+	shows("its name was taken before", 0)
+	w.decide(w.key("default"), false, v1alpha1.ReasonWaiting)
+	shows("its offer is not accepted any more")
+	w.decide(w.key("default"), true, v1alpha1.ReasonAccepted)
+	shows("its offer is accepted again", 0)
+	w.drop("default")
+	shows("its request is gone at once")
 }

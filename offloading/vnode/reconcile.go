@@ -75,7 +75,8 @@ func (r *reconciler) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Resu
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	f, err := r.gather(ctx, r.client, key.NamespacedName)
-	if apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) { // of one without a node there was no end to see
+		r.gauge.forget(strings.TrimPrefix(key.Namespace, v1alpha1.PeeringNamespacePrefix), key.Name)
 		return ctrl.Result{}, nil
 	} else if err != nil {
 		return ctrl.Result{}, err
@@ -95,6 +96,7 @@ func (r *reconciler) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Resu
 	case keepUp:
 		res, err = r.keep(ctx, f)
 	default:
+		r.gauge.forget(f.peeringName(), f.request.Name)
 		err = r.say(ctx, f, "", metav1.ConditionFalse, o.reason, o.message)
 	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {

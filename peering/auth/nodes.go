@@ -14,6 +14,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -75,6 +76,9 @@ type nodes struct {
 	// namespace is that of the manager.
 	namespace string
 	pace      *rate.Limiter
+	// waiting is since when requests wait for the address of a pod, by this clock alone: a
+	// time.Time by the name of the request, which no other has again.
+	waiting sync.Map
 }
 
 func registerNodes(mgr ctrl.Manager, o Options) error {
@@ -118,6 +122,12 @@ func (n *nodes) Reconcile(ctx context.Context, req reconcile.Request) (ctrl.Resu
 	ctx, cancel := context.WithTimeout(ctx, nodeLimit)
 	defer cancel()
 	var none ctrl.Result
+	waits := false
+	defer func() {
+		if !waits {
+			n.waiting.Delete(req.Name)
+		}
+	}()
 	csr := &certificatesv1.CertificateSigningRequest{}
 	if err := n.cached.Get(ctx, req.NamespacedName, csr); err != nil {
 		return none, client.IgnoreNotFound(err)
@@ -131,8 +141,12 @@ func (n *nodes) Reconcile(ctx context.Context, req reconcile.Request) (ctrl.Resu
 		err = n.approvable(ctx, csr, asked)
 	}
 	refused := refusedRequest{}
+	if errors.As(err, &refused) && refused.early {
+		since, _ := n.waiting.LoadOrStore(req.Name, now)
+		waits = now.Sub(since.(time.Time)) < addressLimit
+	}
 	switch {
-	case errors.As(err, &refused) && refused.early && now.Sub(csr.CreationTimestamp.Time) < addressLimit:
+	case waits:
 		return ctrl.Result{RequeueAfter: time.Second}, nil
 	case errors.As(err, &refused):
 		log.FromContext(ctx).Info("signing request of a virtual node not approved", "request", csr.Name, "cause", refused.Error())

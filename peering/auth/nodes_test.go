@@ -243,17 +243,21 @@ func TestNodesApproval(t *testing.T) {
 		}
 		return res.RequeueAfter, hasApproval(csr)
 	}
-	if again, approved := look(); again != time.Second || approved {
-		t.Errorf("before the pod has its address: again in %v, approved %t", again, approved)
+	ahead := testingclock.NewFakePassiveClock(time.Now().Add(2 * time.Minute)) // of the API server's
+	n.clock = ahead
+	for _, k := range []struct{ after, again time.Duration }{{0, time.Second}, {3 * time.Second, time.Second}, {time.Minute, 0}, {time.Hour, time.Second}} {
+		ahead.SetTime(ahead.Now().Add(k.after))
+		if again, approved := look(); again != k.again || approved {
+			t.Errorf("without the pod's address, after %v more: again in %v, want %v; approved %t", k.after, again, k.again, approved)
+		}
 	}
-	n.clock = testingclock.NewFakePassiveClock(time.Now().Add(time.Minute))
-	if again, approved := look(); again != 0 || approved {
-		t.Errorf("a minute later: again in %v, approved %t", again, approved)
-	}
-	n.clock = clock.RealClock{}
+	ahead.SetTime(ahead.Now().Add(3 * time.Second))
 	managerPod(t, c, system, "late", managerAccount, corev1.PodRunning, "192.0.2.10")
 	if _, approved := look(); !approved {
 		t.Error("not approved when the pod has its address")
+	}
+	if _, there := n.waiting.Load(csr.Name); there {
+		t.Error("remembered when it is approved")
 	}
 	n.pace.SetBurst(0)
 	csr = ask(account, nodeTemplate(node.Name))
