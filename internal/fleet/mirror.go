@@ -29,6 +29,7 @@ const (
 	up
 	unknown   // the peer does not have this kind
 	forbidden // the peer answers, and refuses
+	over      // the peer shows more than is taken
 	down
 )
 
@@ -113,7 +114,7 @@ func (m *mirror) apply(kind string, u *unstructured.Unstructured) (bool, error) 
 	kept := m.kept - weightOf(old) + weight
 	err := m.fits(count, kept)
 	if err == nil {
-		err = m.share.swap(old, u, weight, !m.bounds.Beyond)
+		err = m.share.swap(old, u, weight, 0, !m.bounds.Beyond)
 	}
 	switch {
 	case err != nil && !m.bounds.Beyond:
