@@ -212,10 +212,10 @@ func TestTurns(t *testing.T) {
 		return r, err
 	}
 	first, err := read(smallText + 1)
-	if err != nil || !first.inside {
+	if err != nil || first.limit == nil {
 		t.Fatalf("the first large one: %v", err)
 	}
-	if small, err := read(smallText - 1); err != nil || small.inside {
+	if small, err := read(smallText - 1); err != nil || small.limit != nil {
 		t.Errorf("a small one: %v", err)
 	}
 	time.AfterFunc(20*time.Millisecond, cancel)
