@@ -154,7 +154,7 @@ func (m *mirror) adopt(old *mirror) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.before = nil
-	if !m.synced {
+	if !m.synced && !m.released {
 		m.objects, m.kept, m.synced, m.beyond = objects, kept, synced, beyond
 		for _, u := range objects {
 			m.share.keep(u, weigh(u.Object), !m.bounds.Beyond)
