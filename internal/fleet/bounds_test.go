@@ -117,7 +117,7 @@ func TestTooLargeStaysDown(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); s.follow(ctx, m) }()
-	await(t, "it is down", func() bool { h, _, err := m.getHealth(); return h == down && errors.Is(err, ErrTooLarge) })
+	await(t, "it is down", func() bool { h, _, err := m.getHealth(); return h == over && errors.Is(err, ErrTooLarge) })
 	await(t, "it is listed again", func() bool { return lists.Load() > 1 })
 	cancel()
 	<-ended

@@ -26,7 +26,7 @@ const asMetadata = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 // protobufMark begins what an API server writes in protobuf.
 var protobufMark = []byte("k8s\x00")
 
-// brief makes and removes objects of Pelago's own kinds with short answers.
+// brief makes, changes and removes objects of Pelago's own kinds with short answers.
 type brief struct {
 	rest   rest.Interface
 	params runtime.ParameterCodec
@@ -48,9 +48,6 @@ func (b *brief) resource(c client.Client, obj client.Object) string {
 	gvk, err := c.GroupVersionKindFor(obj)
 	if err != nil || gvk.GroupVersion() != v1alpha1.GroupVersion {
 		return ""
-	}
-	if _, typed := obj.(runtime.Unstructured); typed {
-		return "" // may hold more than its type knows
 	}
 	mapping, err := c.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
 	if err != nil {
@@ -94,6 +91,20 @@ func readMetadata(answer []byte) (made metav1.PartialObjectMetadata, err error) 
 		return made, err
 	}
 	return made, made.Unmarshal(inner.Raw)
+}
+
+// patch reads nothing of the answer, which may cost more than a call may if it is the whole object: JSON, as
+// who wrote what of many entries would cost more in protobuf.
+func (b *brief) patch(ctx context.Context, resource string, obj client.Object, patch client.Patch, opts []client.PatchOption) error {
+	data, err := patch.Data(obj)
+	if err != nil {
+		return fmt.Errorf("making a patch: %w", err)
+	}
+	options := client.PatchOptions{FieldValidation: metav1.FieldValidationStrict}
+	options.ApplyOptions(opts)
+	return b.rest.Patch(patch.Type()).Namespace(obj.GetNamespace()).Resource(resource).Name(obj.GetName()).
+		SetHeader("Accept", "application/json"+asMetadata+",application/json").
+		VersionedParams(options.AsPatchOptions(), b.params).Body(data).Do(ctx).Error()
 }
 
 func (b *brief) delete(ctx context.Context, resource string, obj client.Object, opts []client.DeleteOption) error {

@@ -80,7 +80,8 @@ func (b bounded) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts
 func (b bounded) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
 	ctx, cancel := within(ctx)
 	defer cancel()
-	if resource := b.brief.resource(b.Client, obj); resource != "" {
+	_, untyped := obj.(runtime.Unstructured) // may hold more than its type knows
+	if resource := b.brief.resource(b.Client, obj); resource != "" && !untyped {
 		return older(b.brief.create(ctx, resource, obj, opts))
 	}
 	return older(b.Client.Create(ctx, obj, opts...))
@@ -103,10 +104,14 @@ func (b bounded) Update(ctx context.Context, obj client.Object, opts ...client.U
 	return b.Client.Update(ctx, obj, opts...)
 }
 
-// Patch changes an object.
+// Patch changes an object. One of Pelago's own kinds stays here as it was given: the watch
+// tells what became of it.
 func (b bounded) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 	ctx, cancel := within(ctx)
 	defer cancel()
+	if resource := b.brief.resource(b.Client, obj); resource != "" {
+		return older(b.brief.patch(ctx, resource, obj, patch, opts))
+	}
 	return older(b.Client.Patch(ctx, obj, patch, opts...))
 }
 

@@ -128,12 +128,12 @@ func TestFlood(t *testing.T) {
 				var running sync.WaitGroup
 				s.start(ctx, &running)
 				for _, m := range s.reader.mirrors {
-					await(t, m.gvk.Kind+" is too large", func() bool { h, _, err := m.getHealth(); return h == down && errors.Is(err, ErrTooLarge) })
+					await(t, m.gvk.Kind+" is too large", func() bool { h, _, err := m.getHealth(); return h == over && errors.Is(err, ErrTooLarge) })
 				}
 				cancel()
 				running.Wait()
 			})
-			if state := s.state(); state.Reachable || !errors.Is(state.Err, ErrTooLarge) {
+			if state := s.state(); state.Reachable || state.Reason != v1alpha1.ReasonTooMany || !errors.Is(state.Err, ErrTooLarge) {
 				t.Errorf("the state is %+v", state)
 			}
 			t.Logf("%d MiB at most", most>>20)
@@ -212,10 +212,10 @@ func TestTurns(t *testing.T) {
 		return r, err
 	}
 	first, err := read(smallText + 1)
-	if err != nil || !first.inside {
+	if err != nil || first.limit == nil {
 		t.Fatalf("the first large one: %v", err)
 	}
-	if small, err := read(smallText - 1); err != nil || small.inside {
+	if small, err := read(smallText - 1); err != nil || small.limit != nil {
 		t.Errorf("a small one: %v", err)
 	}
 	time.AfterFunc(20*time.Millisecond, cancel)

@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"io"
+	"time"
 )
 
 // gate lets as many through at a time as it has room for, in the order in which they came.
@@ -50,36 +51,47 @@ func decode(ctx context.Context, cost int, work func() error) error {
 // send and does not end takes maxAnswer, and smallText for each kind.
 const smallText = 64 << 10
 
-// turn reads an answer, and waits at the gate before what is more than smallText.
+// turn reads an answer, and waits at the gate before what is more than smallText. Who is
+// inside for callTimeout is read no more, so that who sends half an answer keeps no other out.
 type turn struct {
-	ctx    context.Context
-	r      io.Reader
-	gate   gate
-	used   int
-	inside bool
+	ctx   context.Context
+	r     io.Reader
+	gate  gate
+	used  int
+	limit *time.Timer // of who is inside, else nil
 }
 
-// Read reads what is there when it is its turn.
+// Read reads what is there when it is its turn. It never reads more than smallText at once:
+// that is more than what can be left of it when an event is over.
 func (t *turn) Read(p []byte) (int, error) {
-	if t.used >= smallText && !t.inside {
+	p = p[:min(len(p), smallText)]
+	if t.limit == nil && t.used >= smallText {
 		if err := t.gate.enter(t.ctx); err != nil {
 			return 0, err
 		}
-		t.inside = true
+		t.limit = time.AfterFunc(callTimeout, func() {
+			if c, ok := t.r.(io.Closer); ok {
+				c.Close()
+			}
+		})
 	}
-	if !t.inside {
+	if t.limit == nil {
 		p = p[:min(len(p), smallText-t.used)]
 	}
 	n, err := t.r.Read(p)
 	t.used += n
+	if err != nil && t.limit != nil && !t.limit.Stop() {
+		err = errNoAnswer
+	}
 	return n, err
 }
 
 // end is called when what was read is needed no more but for so many bytes.
 func (t *turn) end(left int) {
 	t.used = left
-	if t.inside && left < smallText {
-		t.inside = false
+	if t.limit != nil {
+		t.limit.Stop()
+		t.limit = nil
 		t.gate.leave()
 	}
 }

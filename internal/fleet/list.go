@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/url"
 	"strconv"
 
@@ -18,6 +19,7 @@ type listing struct {
 	mirror *mirror
 	items  []*unstructured.Unstructured
 	kept   int
+	same   int    // of that, what the mirror has already
 	next   string // where the next page begins, empty after the last
 	whose  string // the version of the list
 	beyond error  // why no more of it is kept
@@ -102,13 +104,26 @@ func (l *listing) take(text []byte) error {
 		if l.beyond = l.mirror.fits(len(l.items)+1, l.kept+more); l.beyond != nil {
 			break
 		}
-		if l.beyond = l.mirror.share.swap(nil, u, more, !l.mirror.bounds.Beyond); l.beyond != nil {
+		had, same := l.mirror.has(u)
+		if same {
+			l.same += more
+		}
+		if l.beyond = l.mirror.share.swap(nil, u, more, l.spare(had, more), !l.mirror.bounds.Beyond); l.beyond != nil {
 			break
 		}
 		l.items = append(l.items, u)
 		l.kept += more
 	}
 	return nil
+}
+
+// spare is how much is dropped when the list replaces what the mirror has. As much as that
+// has may be kept again, whatever others keep meanwhile.
+func (l *listing) spare(had, more int) int {
+	if l.kept+more <= had {
+		return math.MaxInt
+	}
+	return had - l.same
 }
 
 // drop keeps nothing of a list that came to nothing.

@@ -29,6 +29,7 @@ const (
 	up
 	unknown   // the peer does not have this kind
 	forbidden // the peer answers, and refuses
+	over      // the peer shows more than is taken
 	down
 )
 
@@ -113,7 +114,7 @@ func (m *mirror) apply(kind string, u *unstructured.Unstructured) (bool, error) 
 	kept := m.kept - weightOf(old) + weight
 	err := m.fits(count, kept)
 	if err == nil {
-		err = m.share.swap(old, u, weight, !m.bounds.Beyond)
+		err = m.share.swap(old, u, weight, 0, !m.bounds.Beyond)
 	}
 	switch {
 	case err != nil && !m.bounds.Beyond:
@@ -153,7 +154,7 @@ func (m *mirror) adopt(old *mirror) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.before = nil
-	if !m.synced {
+	if !m.synced && !m.released {
 		m.objects, m.kept, m.synced, m.beyond = objects, kept, synced, beyond
 		for _, u := range objects {
 			m.share.keep(u, weigh(u.Object), !m.bounds.Beyond)

@@ -17,8 +17,8 @@ type State struct {
 	// Reachable: the peer answers, be it with a refusal.
 	Reachable bool
 	// Reason is one of v1alpha1.ReasonPeerReachable, ReasonForbidden (it answers and
-	// refuses this identity something), ReasonPeerUnreachable and ReasonPending (the
-	// first attempt is not over).
+	// refuses this identity something), ReasonPeerUnreachable, ReasonTooMany (it shows more than
+	// is taken, and counts as away) and ReasonPending (the first attempt is not over).
 	Reason string
 	// Since when Reachable and Reason are so.
 	Since time.Time

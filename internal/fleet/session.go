@@ -123,7 +123,7 @@ func (s *session) synced() bool {
 // state sums up the watches: the worst of them counts.
 func (s *session) state() State {
 	worst, state := up, State{Reachable: true, Reason: v1alpha1.ReasonPeerReachable}
-	rank := map[health]int{up: 0, unknown: 0, forbidden: 1, connecting: 2, down: 3}
+	rank := map[health]int{up: 0, unknown: 0, forbidden: 1, connecting: 2, over: 3, down: 4}
 	var beyond error
 	for _, m := range s.reader.mirrors {
 		if more := m.leftOut(); more != nil && (beyond == nil || more.Error() < beyond.Error()) {
@@ -142,6 +142,8 @@ func (s *session) state() State {
 			state = State{Reachable: true, Reason: v1alpha1.ReasonForbidden, Err: err}
 		case connecting:
 			state = State{Reason: v1alpha1.ReasonPending, Err: ErrNotSynced}
+		case over:
+			state = State{Reason: v1alpha1.ReasonTooMany, Err: err}
 		case down:
 			state = State{Reason: v1alpha1.ReasonPeerUnreachable, Err: err}
 		}

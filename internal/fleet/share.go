@@ -74,7 +74,8 @@ func (s *share) leave() {
 }
 
 // swap keeps an object in place of another, which may be nil, or refuses and keeps that one.
-func (s *share) swap(old, fresh *unstructured.Unstructured, weight int, few bool) error {
+// Of what is kept, spare bytes are about to be dropped.
+func (s *share) swap(old, fresh *unstructured.Unstructured, weight, spare int, few bool) error {
 	if s == nil {
 		return nil
 	}
@@ -85,7 +86,7 @@ func (s *share) swap(old, fresh *unstructured.Unstructured, weight int, few bool
 		if h := s.held[old]; h != nil && h.times == 1 {
 			more -= h.weight
 		}
-		if more > 0 && !s.fits(more, few) {
+		if more > 0 && !s.fits(more, spare, few) {
 			return fmt.Errorf("more than %d MiB in all, its part of what is kept of %d providers: %w",
 				s.budget.most/max(1, s.budget.peers)>>20, s.budget.peers, ErrTooLarge)
 		}
@@ -95,11 +96,15 @@ func (s *share) swap(old, fresh *unstructured.Unstructured, weight int, few bool
 	return nil
 }
 
-// fits says whether there is room. The caller holds the lock.
-func (s *share) fits(more int, few bool) bool {
+// fits says whether there will be room without what is spare, and is enough memory until then.
+// The caller holds the lock.
+func (s *share) fits(more, spare int, few bool) bool {
 	b := s.budget
-	all := b.kept + more
-	return all <= b.most || all <= 2*b.most && (s.kept+more <= b.most/max(1, b.peers) || few && s.few+more <= fewKept)
+	if b.kept+more > 2*b.most {
+		return false
+	}
+	more -= spare
+	return b.kept+more <= b.most || s.kept+more <= b.most/max(1, b.peers) || few && s.few+more <= fewKept
 }
 
 // keep keeps one more time what is kept, or was a moment ago.
@@ -168,6 +173,13 @@ func (m *mirror) known(u *unstructured.Unstructured) *unstructured.Unstructured 
 		}
 	}
 	return u
+}
+
+// has says how much the mirror keeps, and whether an object is of that.
+func (m *mirror) has(u *unstructured.Unstructured) (int, bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.kept, m.objects[u.GetName()] == u
 }
 
 // equal says whether an object is as it was.

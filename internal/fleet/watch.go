@@ -47,7 +47,7 @@ func (s *session) follow(ctx context.Context, m *mirror) {
 			m.forget()
 		case errors.Is(err, ErrTooLarge):
 			m.forget() // what was passed over is read again
-			s.setHealth(m, down, err)
+			s.setHealth(m, over, err)
 			wait *= slowPace
 		case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 			s.setHealth(m, forbidden, err)

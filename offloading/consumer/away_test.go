@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/fleet"
 	"github.com/pelago-dev/pelago/internal/kubetest"
 )
 
@@ -22,10 +23,11 @@ func TestAway(t *testing.T) {
 	w := newWorld(t)
 	p, q := w.runs("web"), w.pod("late")
 	before := w.now(p).Status
-	w.peer.state = silent
+	w.peer.state = fleet.State{Reason: v1alpha1.ReasonTooMany, Err: fleet.ErrTooLarge} // as good as away
 	w.reconcile(p)
 	w.reconcile(q)
 	got := w.now(p)
+	w.peer.state = silent
 	if c := condition(got, corev1.PodReady); c.Status != corev1.ConditionFalse || c.Reason != v1alpha1.ReasonPeerUnreachable || got.Status.Phase != corev1.PodRunning {
 		t.Errorf("away: %+v", got.Status)
 	}

@@ -159,7 +159,7 @@ func (f *facts) look(ctx context.Context, peer Peer) {
 	state := peer.State()
 	f.since = state.Since
 	switch {
-	case !state.Reachable && state.Reason == v1alpha1.ReasonPeerUnreachable:
+	case !state.Reachable && state.Reason != v1alpha1.ReasonPending:
 		f.link = away
 	case !state.Reachable:
 		return

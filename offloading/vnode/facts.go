@@ -134,6 +134,8 @@ func readiness(f facts) *corev1.NodeCondition {
 		return c(false, v1alpha1.ReasonPeerUnreachable, "there is no connection to the provider")
 	case f.state.Reason == v1alpha1.ReasonForbidden:
 		return c(false, v1alpha1.ReasonForbidden, "the provider refuses this cluster's identity")
+	case f.state.Reason == v1alpha1.ReasonTooMany:
+		return c(false, v1alpha1.ReasonTooMany, "the provider shows more than this cluster takes")
 	case f.state.Reachable:
 		return c(true, v1alpha1.ReasonReady, "the provider answers")
 	case f.state.Reason == v1alpha1.ReasonPending && f.now.Sub(f.state.Since) < connectingFor:

@@ -129,6 +129,7 @@ func TestReadiness(t *testing.T) {
 	}{
 		{"the provider answers", usual(), "True Ready"},
 		{"it does not", usual(made, connection(false, away, 0)), "False " + away},
+		{"it shows too much", usual(made, connection(false, v1alpha1.ReasonTooMany, 0)), "False " + v1alpha1.ReasonTooMany},
 		{"it refuses us", usual(made, connection(true, v1alpha1.ReasonForbidden, 0)), "False " + v1alpha1.ReasonForbidden},
 		{"connecting after a restart: as before", usual(made, connection(false, v1alpha1.ReasonPending, time.Second)), "as before"},
 		{"connecting for too long", usual(made, connection(false, v1alpha1.ReasonPending, connectingFor)), "False " + away},
