@@ -64,6 +64,14 @@ func (b *inBand) closed(t *testing.T) {
 		t.Errorf("peering out of band: exit %d, %q; want a timeout that names %s", r.Code, r.Errs, v1alpha1.ReasonAuthUnreachable)
 	}
 	b.Pelago(t, "rome", "unpeer", "milan")
+	// Its invitation was left to Pelago, which went on, and nobody can use it any more.
+	var open v1alpha1.InvitationList
+	if err := b.Clients["milan"].List(t.Context(), &open); err != nil || len(open.Items) != 1 || open.Items[0].Status.BoundTo != nil {
+		t.Fatalf("%v: milan has the invitations %+v, want one that nobody has used", err, open.Items)
+	}
+	if err := b.Clients["milan"].Delete(t.Context(), &open.Items[0]); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // devicesOf are Pelago's network devices on a node.
