@@ -147,33 +147,37 @@ func TestFlood(t *testing.T) {
 // TestDecodeFew holds that few large pages are decoded at a time, and that small ones wait
 // for none of them.
 func TestDecodeFew(t *testing.T) {
-	var now, most atomic.Int64
+	entered, release := make(chan struct{}), make(chan struct{})
 	large := func() error {
-		most.Store(max(most.Load(), now.Add(1)))
-		defer now.Add(-1)
-		return decode(t.Context(), 1, func() error { time.Sleep(5 * time.Millisecond); return nil })
+		entered <- struct{}{}
+		<-release
+		return nil
 	}
+	const many = 10
 	var all sync.WaitGroup
-	for range 10 {
+	for range many {
 		all.Go(func() {
 			if err := decode(t.Context(), smallCost+1, large); err != nil {
 				t.Error(err)
 			}
 		})
 	}
-	all.Wait()
-	if most.Load() != int64(cap(decoding)) {
-		t.Errorf("%d were decoded at a time, want %d", most.Load(), cap(decoding))
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
 	for range cap(decoding) {
-		decoding <- struct{}{}
-		defer decoding.leave()
+		<-entered
 	}
-	if err := decode(ctx, smallCost+1, func() error { return nil }); !errors.Is(err, context.Canceled) {
-		t.Errorf("whoever is gone waits: %v", err)
+	if err := decode(t.Context(), smallCost, func() error { return nil }); err != nil {
+		t.Error(err)
 	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := decode(gone, smallCost+1, func() error { return nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("there is room for another one: %v", err)
+	}
+	close(release)
+	for range many - cap(decoding) {
+		<-entered
+	}
+	all.Wait()
 }
 
 // TestCallCost holds that the answer of a call has a bound on what it costs.

@@ -50,7 +50,7 @@ func TestTurnIsBounded(t *testing.T) {
 		if err := <-half; !errors.Is(err, errNoAnswer) || time.Since(began) != callTimeout {
 			t.Errorf("half an event ends after %s: %v", time.Since(began), err)
 		}
-		time.Sleep(10 * callTimeout)
+		<-time.After(10 * callTimeout) // of the clock of this test
 		if m.get("a") == nil || len(s.large) > 0 || len(whole) > 0 {
 			t.Errorf("the other watch has %d objects, %d are inside", len(m.all()), len(s.large))
 		}

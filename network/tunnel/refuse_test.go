@@ -52,11 +52,13 @@ func TestRefusedNames(t *testing.T) {
 		await(t, "nothing is known of where the peer is", patience, func() bool { return !rome.stats(romes).Endpoint.IsValid() })
 		before := rome.stats(romes).Sent
 		rome.ping(milan, 10*time.Millisecond)
+		tick := time.NewTicker(tryGap)
+		defer tick.Stop()
 		for range 3 {
 			if err := romes.Kick(); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(tryGap)
+			<-tick.C // it is not called sooner in any case
 		}
 		s := rome.stats(romes)
 		if s.Endpoint.IsValid() || s.Sent != before || !s.Handshake.IsZero() {

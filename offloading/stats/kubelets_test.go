@@ -104,7 +104,9 @@ func TestDeadNodes(t *testing.T) {
 	if _, good := got["n101"]["u"]; !good || took >= each {
 		t.Errorf("got %v after %v: dead nodes are waited for again", got, took)
 	}
-	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for began := time.Now(); ; <-tick.C {
 		if got, _ := read(); len(got) == 2 {
 			break
 		}

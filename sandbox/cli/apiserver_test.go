@@ -66,9 +66,13 @@ func TestTerminalCloses(t *testing.T) {
 	dir := t.TempDir()
 	done := make(chan output, 1)
 	go func() { done <- program("apiserver", "--dir", dir) }()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
 	end := time.Now().Add(time.Minute)
-	for _, err := os.Stat(begun); err != nil && time.Now().Before(end); _, err = os.Stat(begun) {
-		time.Sleep(10 * time.Millisecond)
+	for _, err := os.Stat(begun); err != nil; _, err = os.Stat(begun) {
+		if <-tick.C; time.Now().After(end) {
+			t.Fatal("the command does not begin")
+		}
 	}
 	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
