@@ -19,15 +19,27 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
-// hostile is a fleet's session with a provider that answers as it likes.
+// hostile is a fleet's session with a provider that answers as it likes, and its mirror of offers.
 func hostile(t *testing.T, serve http.HandlerFunc) (*session, *mirror) {
 	t.Helper()
 	server := httptest.NewTLSServer(serve)
 	t.Cleanup(server.Close)
+	s := sessionWith(t, server, &v1alpha1.ResourceOffer{})
+	for _, m := range s.reader.mirrors {
+		return s, m
+	}
+	return s, nil
+}
+
+// sessionWith watches kinds at a server.
+func sessionWith(t testing.TB, server *httptest.Server, kinds ...client.Object) *session {
+	t.Helper()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	f := New(Options{Scheme: scheme(), Jitter: func() float64 { return 0.9 }})
-	if err := f.Watch(&v1alpha1.ResourceOffer{}); err != nil {
-		t.Fatal(err)
+	for _, kind := range kinds {
+		if err := f.Watch(kind); err != nil {
+			t.Fatal(err)
+		}
 	}
 	s, err := newSession(Connection{ServerURL: server.URL, CA: ca, Token: "x", TenantNamespace: "ns"}, f.kinds, &f.options)
 	if err != nil {
@@ -35,7 +47,7 @@ func hostile(t *testing.T, serve http.HandlerFunc) (*session, *mirror) {
 	}
 	t.Cleanup(s.close)
 	s.changed = func(*session, *unstructured.Unstructured) {}
-	return s, s.reader.mirrors[f.kinds[0].gvk]
+	return s
 }
 
 // TestListBounds holds that no list is without an end or too large for the memory.

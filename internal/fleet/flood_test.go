@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"io"
 	"net/http"
@@ -34,20 +33,7 @@ func flooded(t testing.TB, serve http.HandlerFunc) *session {
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	f := New(Options{Scheme: scheme(), Jitter: func() float64 { return 0.9 }})
-	for _, kind := range nine {
-		if err := f.Watch(kind); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s, err := newSession(Connection{ServerURL: server.URL, CA: ca, Token: "x", TenantNamespace: "ns"}, f.kinds, &f.options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.close)
-	s.changed = func(*session, *unstructured.Unstructured) {}
-	return s
+	return sessionWith(t, server, nine...)
 }
 
 // peak is by how much the heap grows meanwhile, at most. The garbage of a moment counts.
