@@ -56,6 +56,13 @@ func (g *gateways) behind(key, node string, here, there int64) (home, provider b
 	return lacking(g.said[key], node, here, there)
 }
 
+// heralded is Network.Heralded of a key.
+func (g *gateways) heralded(key, node string, here, there int64) (known, may bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return foretold(g.said[key], node, here, there)
+}
+
 // applied is what agents say of pods whose tunnel of a peering lives, by key: nothing if none of them
 // does. While a gateway moves there may be two.
 func applied(agents []agent) map[string][]v1alpha1.AppliedPods {
@@ -85,4 +92,18 @@ func lacking(said []v1alpha1.AppliedPods, node string, here, there int64) (home,
 		provider = provider || known.Peer != nil && *known.Peer < there
 	}
 	return home, provider
+}
+
+// foretold says whether all gateways of home know of a pod what the provider's has told them, and else
+// whether they may come to know it so.
+func foretold(said []v1alpha1.AppliedPods, node string, here, there int64) (known, may bool) {
+	known, may = len(said) > 0 && there > 0, len(said) > 0 && there > 0
+	for _, of := range said {
+		h := of.Heralded
+		if h == nil || there <= h.After {
+			return false, false
+		}
+		known = known && there <= h.UpTo && here <= of.Away[node]
+	}
+	return known, may && !known
 }

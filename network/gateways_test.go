@@ -60,6 +60,39 @@ func TestBehind(t *testing.T) {
 	}
 }
 
+// TestForetold is who knows a pod of version 10 here and 20 there from what the provider's gateway has told.
+func TestForetold(t *testing.T) {
+	says := func(away, after, upTo int64) v1alpha1.AppliedPods {
+		return v1alpha1.AppliedPods{Away: map[string]int64{"milan": away}, Heralded: &v1alpha1.HeraldedPods{After: after, UpTo: upTo}}
+	}
+	older := v1alpha1.AppliedPods{Away: map[string]int64{"milan": 10}}
+	for _, c := range []struct {
+		reason     string
+		said       []v1alpha1.AppliedPods
+		known, may bool
+	}{
+		{"nobody says anything", nil, false, false},
+		{"the provider is of an older build", []v1alpha1.AppliedPods{older}, false, false},
+		{"it was told", []v1alpha1.AppliedPods{says(10, 19, 20)}, true, false},
+		{"much was told", []v1alpha1.AppliedPods{says(100, 0, 200)}, true, false},
+		{"it was not told yet", []v1alpha1.AppliedPods{says(10, 0, 19)}, false, true},
+		{"home does not know yet that it is on the node", []v1alpha1.AppliedPods{says(9, 0, 20)}, false, true},
+		{"what was told of it was lost", []v1alpha1.AppliedPods{says(10, 20, 30)}, false, false},
+		{"it moves, and both were told", []v1alpha1.AppliedPods{says(10, 0, 20), says(10, 10, 20)}, true, false},
+		{"it moves, and one of two was not told yet", []v1alpha1.AppliedPods{says(10, 0, 20), says(10, 10, 19)}, false, true},
+		{"it moves, and one of two never was", []v1alpha1.AppliedPods{says(10, 0, 20), says(10, 20, 20)}, false, false},
+		{"it moves, and one of two is of an older build", []v1alpha1.AppliedPods{says(10, 0, 20), older}, false, false},
+	} {
+		known, may := foretold(c.said, "milan", 10, 20)
+		if known != c.known || may != c.may {
+			t.Errorf("%s: known %t, may be %t; want %t, %t", c.reason, known, may, c.known, c.may)
+		}
+	}
+	if known, may := foretold([]v1alpha1.AppliedPods{says(10, 0, 20)}, "milan", 10, 0); known || may {
+		t.Error("a pod is known of which the provider does not say since when")
+	}
+}
+
 func who(home, provider bool) string {
 	var all []string
 	if home {

@@ -178,6 +178,14 @@ func (n *Network) Behind(peering, node string, here, there int64) (home, provide
 	return n.tunnels.pods.behind(consumerKey(peering), node, here, there)
 }
 
+// Heralded says whether home's gateways know a pod on a virtual node of a peering, that has no address
+// here yet, from what the provider's gateway has told them, and else whether they may still come to
+// know it so. The pod is on that node since a resourceVersion here, and has an address since one at the
+// provider. Neither is true where somebody says nothing of pods, or is of an older build.
+func (n *Network) Heralded(peering, node string, here, there int64) (known, may bool) {
+	return n.tunnels.pods.heralded(consumerKey(peering), node, here, there)
+}
+
 // InBandSource tells of the peerings of which InBand says something else.
 func (n *Network) InBandSource(mapper func(peering string) []reconcile.Request) source.Source {
 	return n.listeners.source(consumerKey(""), mapper)
@@ -200,7 +208,7 @@ func (n *Network) TunnelSource(mapper func(peering string) []reconcile.Request) 
 	return n.tunnels.listeners.source(consumerKey(""), mapper)
 }
 
-// GatewaySource tells of the peerings of which Behind may say something else.
+// GatewaySource tells of the peerings of which Behind or Heralded may say something else.
 func (n *Network) GatewaySource(mapper func(peering string) []reconcile.Request) source.Source {
 	return n.tunnels.pods.listeners.source(consumerKey(""), mapper)
 }

@@ -72,4 +72,14 @@ type AppliedPods struct {
 	// Peer is that of this cluster's pods at the provider that the provider's gateway knows. It is
 	// nil if that has said nothing.
 	Peer *int64 `json:"peer,omitempty"`
+	// Heralded are the pods at the provider whose addresses the gateway here knows from the
+	// provider's. It is nil if that has told of none.
+	Heralded *HeraldedPods `json:"heralded,omitempty"`
+}
+
+// HeraldedPods are this cluster's pods at a provider that have an address there since a resourceVersion
+// there greater than After and at most UpTo.
+type HeraldedPods struct {
+	After int64 `json:"after"`
+	UpTo  int64 `json:"upTo"`
 }

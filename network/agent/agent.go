@@ -106,6 +106,7 @@ type Agent struct {
 	// reached in a peering, as in the last plan.
 	away      map[string][]string
 	hosts     map[string]string
+	recent    map[string]health.Recent // as hosts
 	unreached map[string]int
 	// uses are those of the direct paths here.
 	uses uses
@@ -135,6 +136,7 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	a.tunnels = newTunnels(o, held, measures, a.stirred, func() { signal(a.work) })
+	a.tunnels.numbered, a.tunnels.heralded = a.numbered, a.heralded
 	if a.meter, err = newMeter(o.Registry, a.plane, a.tunnels); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/network/health"
@@ -29,6 +30,9 @@ func (a *Agent) knows(k known) {
 // applied takes that the data plane is what a plan said, and tells so.
 func (a *Agent) applied(k known) {
 	news := a.cluster.versions.apply(k.read)
+	a.mu.Lock()
+	a.recent = k.recent
+	a.mu.Unlock()
 	a.tell()
 	if news && a.appliedText() != "" {
 		signal(a.renewal)
@@ -40,13 +44,40 @@ func (a *Agent) tell() {
 	a.saying.Lock() // what is told last is what was found out last
 	defer a.saying.Unlock()
 	a.mu.Lock()
-	hosts := a.hosts
+	hosts, recent := a.hosts, a.recent
 	a.mu.Unlock()
-	numbers := map[string]int64{}
+	all := map[string]telling{}
 	for key, tenant := range hosts {
-		numbers[key] = a.cluster.versions.now(stream{tenant: tenant})
+		all[key] = telling{a.cluster.versions.now(stream{tenant: tenant}), recent[key]}
 	}
-	a.tunnels.tell(numbers)
+	a.tunnels.tell(all)
+}
+
+// telling is what a consumer is told: up to where its pods here are known, and those that changed last.
+type telling struct {
+	number int64
+	recent health.Recent
+}
+
+// heralded takes what a provider's gateway tells of pods.
+func (a *Agent) heralded(key string, r health.Recent) {
+	upTo, means, anew, ok := a.cluster.heralds.take(key, r, time.Now())
+	if !ok {
+		return
+	}
+	a.cluster.versions.hear(stream{peer: key}, upTo, means || anew)
+	if means {
+		a.cluster.changed()
+	} else if anew {
+		a.cluster.ration(key)
+	}
+}
+
+// numbered takes up to where a provider's gateway knows pods.
+func (a *Agent) numbered(key string, number uint64) {
+	if a.cluster.heralds.number(key, number) {
+		a.cluster.versions.forget(stream{peer: key})
+	}
 }
 
 // recite tells consumers of what passed without a plan, until ctx ends.
@@ -80,6 +111,9 @@ func (a *Agent) appliedText() string {
 			}
 			applied.Away[node] = a.cluster.versions.now(stream{node: node})
 		}
+		if after, said := a.cluster.heralds.since(key); said {
+			applied.Heralded = &v1alpha1.HeraldedPods{After: after, UpTo: a.cluster.versions.now(stream{peer: key})}
+		}
 		all[key] = applied
 	}
 	if len(all) == 0 {
@@ -91,10 +125,10 @@ func (a *Agent) appliedText() string {
 	return ""
 }
 
-// tell has peers told numbers, by their keys.
-func (t *tunnels) tell(numbers map[string]int64) {
+// tell has peers told something, by their keys.
+func (t *tunnels) tell(all map[string]telling) {
 	t.mu.Lock()
-	t.numbers = numbers
+	t.told = all
 	responders := map[string]*health.Responder{}
 	for key, r := range t.running {
 		if r.responder != nil {
@@ -103,8 +137,8 @@ func (t *tunnels) tell(numbers map[string]int64) {
 	}
 	t.mu.Unlock()
 	for key, r := range responders {
-		if number, ok := numbers[key]; ok {
-			r.Tell(uint64(number))
+		if what, ok := all[key]; ok {
+			r.Tell(uint64(what.number), what.recent)
 		}
 	}
 }

@@ -50,6 +50,7 @@ type cluster struct {
 	// changed and that means nothing to a plan.
 	changed, passed func()
 	versions        versions
+	heralds         heralds
 	rations         ration.Rations
 	book            rulebook
 	group           *errgroup.Group
@@ -193,7 +194,12 @@ func (c *cluster) rationed(o any) {
 		c.changed()
 		return
 	}
-	switch wait, ask := c.rations.Ask(of.GetNamespace(), time.Now()); {
+	c.ration(of.GetNamespace())
+}
+
+// ration tells that something has changed that is another cluster's word, of a peering by any name, soon.
+func (c *cluster) ration(namespace string) {
+	switch wait, ask := c.rations.Ask(namespace, time.Now()); {
 	case !ask:
 	case wait > 0:
 		time.AfterFunc(wait, c.changed)

@@ -93,6 +93,7 @@ func (c *cluster) facts() facts {
 			}
 		}
 	}
+	f.heralded(&c.heralds)
 	f.read = f.progress(before)
 	f.expel()
 	return f
@@ -115,7 +116,7 @@ func (c *cluster) slices() map[string][]discoveryv1.EndpointSlice {
 func (f facts) progress(before map[stream]progress) map[stream]progress {
 	pods := map[stream][]*corev1.Pod{}
 	for s := range before {
-		if s.tenant != "" { // it may have none any more
+		if s.tenant != "" || s.peer != "" { // it may have none any more
 			pods[s] = nil
 		}
 	}

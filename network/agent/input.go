@@ -13,6 +13,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/network/health"
 	"github.com/pelago-dev/pelago/network/ipam"
 	"github.com/pelago-dev/pelago/network/plan"
 	"github.com/pelago-dev/pelago/network/tunnel"
@@ -46,6 +47,8 @@ type known struct {
 	away  map[string][]string
 	hosts map[string]string
 	read  map[stream]progress
+	// recent are the pods of each consumer here that changed last, by the keys of their peerings.
+	recent map[string]health.Recent
 	// calling are the pods here that are callers, of all tenants.
 	calling []*corev1.Pod
 	// unreached is how many addresses more than count may be reached on a side of a peering, by its key.
@@ -81,7 +84,7 @@ func (k *known) wrong(object, format string, args ...any) {
 // on all nodes.
 func input(f facts) known {
 	k := known{input: plan.Input{Node: f.self, AtNodes: nodeAddresses(f.nodes)}, secrets: map[string]tunnel.Secret{}, transit: map[string][]netip.Prefix{}, via: map[netip.Prefix]string{},
-		away: map[string][]string{}, unreached: map[string]int{}, hosts: map[string]string{}, read: f.read, problems: slices.Clone(f.wrongRules)}
+		away: map[string][]string{}, unreached: map[string]int{}, hosts: map[string]string{}, recent: map[string]health.Recent{}, read: f.read, problems: slices.Clone(f.wrongRules)}
 	peerings := f.pairs()
 	behind := map[string][]string{} // virtual nodes, by peering
 	place := map[string]int{}
@@ -190,6 +193,7 @@ func (k *known) peering(f facts, p *pair, behind map[string][]string) {
 	} else {
 		out.Callers = k.callers(f, object, p)
 		k.hosts[key] = tenantOf(p)
+		k.recent[key] = recent(f, k.hosts[key])
 	}
 	within := func(a netip.Addr) (netip.Addr, bool) { return a, prefixIn(k.input.Pods, a) || prefixIn(out.Transit, a) }
 	out.Here, out.There = k.reached(object, here, within), k.reached(object, append(there, api.view...), real)

@@ -40,6 +40,9 @@ type tunnels struct {
 	changed func(key string)
 	// elsewhere is called when a peer is.
 	elsewhere func()
+	// numbered and heralded, if any, are called with what providers tell of pods.
+	numbered func(key string, number uint64)
+	heralded func(key string, r health.Recent)
 
 	mu      sync.Mutex
 	running map[string]*running
@@ -47,7 +50,7 @@ type tunnels struct {
 	tuns    map[string]*os.File
 	last    map[string]netip.AddrPort
 	moved   map[string]time.Time // when it was told that a peer is elsewhere
-	numbers map[string]int64     // that peers are told
+	told    map[string]telling   // to peers
 	// doubt is whether others may have what is here, and stances what the tunnels are in it.
 	doubt   doubt
 	stances map[string]stance
@@ -356,8 +359,8 @@ func (t *tunnels) begin(ctx context.Context, r *running, at plan.Probe) (probing
 	from := []netip.Prefix{netip.PrefixFrom(at.Peer.Addr(), at.Peer.Addr().BitLen())}
 	responder := health.NewResponder(health.ResponderOptions{Peering: at.Peering, Conn: answers, From: from, Metrics: t.metrics})
 	t.mu.Lock()
-	if number, ok := t.numbers[at.Peering]; ok {
-		responder.Tell(uint64(number))
+	if what, ok := t.told[at.Peering]; ok {
+		responder.Tell(uint64(what.number), what.recent)
 	}
 	t.mu.Unlock()
 	peer := &atomic.Pointer[int64]{}
@@ -377,8 +380,16 @@ func (t *tunnels) begin(ctx context.Context, r *running, at plan.Probe) (probing
 		},
 		Told: func(number uint64) {
 			if n := int64(number); n >= 0 && consumes(at.Peering) {
+				if t.numbered != nil {
+					t.numbered(at.Peering, number)
+				}
 				peer.Store(&n)
 				t.changed(at.Peering)
+			}
+		},
+		Heralded: func(r health.Recent) {
+			if t.heralded != nil && consumes(at.Peering) {
+				t.heralded(at.Peering, r)
 			}
 		},
 	})

@@ -11,8 +11,9 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
-// stream is one watch of pods that is in order: those on a virtual node, or those of a tenant here.
-type stream struct{ node, tenant string }
+// stream is one source of pods that is in order: a watch of those on a virtual node or of those of a
+// tenant here, or the gateway of a provider, by the key of its peering.
+type stream struct{ node, tenant, peer string }
 
 // versions knows up to which resourceVersion of the pods of each stream the data plane is made. What
 // is heard and means nothing to a plan is so as soon as all before it is. Its zero value knows nothing.

@@ -33,6 +33,9 @@ type ProberOptions struct {
 	// Told, if any, is called when the other side's Responder tells another number than
 	// before, which is believed as it is. A call must end soon: answers wait for it.
 	Told func(number uint64)
+	// Heralded, if any, is called when the other side's Responder tells which pods are recent,
+	// which is believed as it is. A call must end soon: answers wait for it.
+	Heralded func(Recent)
 	// Metrics, if any.
 	Metrics *Metrics
 }
@@ -151,7 +154,14 @@ type liveness struct{ known, alive bool }
 // listen takes answers, and what is told, until the socket is closed.
 func (p *Prober) listen(ctx context.Context) error {
 	var number *uint64
-	err := receive(ctx, p.options.Conn, func(b []byte, from netip.AddrPort) {
+	err := receive(ctx, p.options.Conn, largest, func(b []byte, from netip.AddrPort) {
+		if len(b) > size {
+			to, recent, err := heed(b)
+			if err == nil && to == p.session && plain(from) == plain(p.options.Peer) && p.options.Heralded != nil {
+				p.options.Heralded(recent)
+			}
+			return
+		}
 		m, err := decode(b)
 		if err != nil || m.kind == question || m.session != p.session || plain(from) != plain(p.options.Peer) {
 			return
@@ -216,12 +226,12 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// receive calls take with each datagram, without keeping any, until the socket is closed
-// or the context ends. Other errors pass.
-func receive(ctx context.Context, conn Conn, take func(b []byte, from netip.AddrPort)) error {
-	var b [size + 1]byte // a longer one is cut, and still too long
+// receive calls take with each datagram, of at most a size, without keeping any, until the socket is
+// closed or the context ends. Other errors pass.
+func receive(ctx context.Context, conn Conn, most int, take func(b []byte, from netip.AddrPort)) error {
+	b := make([]byte, most+1) // a longer one is cut, and still too long
 	for {
-		n, from, err := conn.ReadFromUDPAddrPort(b[:])
+		n, from, err := conn.ReadFromUDPAddrPort(b)
 		switch {
 		case err == nil:
 			take(b[:n], from)

@@ -39,13 +39,17 @@ type Responder struct {
 
 	mu     sync.Mutex
 	number *uint64
+	recent Recent
 	last   asker
-	// told is with how many answers in a row the number was due to the last one who asked.
-	told int
+	// told is with how many answers in a row the number was due to the last one who asked, and
+	// heralded the same of what is recent, which was told last up to a version.
+	told, heralded int
+	upTo           uint64
 }
 
-// Who asks is told a number with its first answers, and then with one of so many. Who lost all of the
-// first has it two seconds after its packets arrive again.
+// Who asks is told a number, and what is recent, with its first answers; and then the number with one of
+// so many. Who lost all of the first has the number two seconds after its packets arrive again, and what
+// is recent when there is more of it.
 const (
 	toldFirst = deadAfter + 1
 	toldThen  = 4
@@ -73,7 +77,7 @@ func (r *Responder) Run(ctx context.Context) error {
 	defer cancel()
 	closing.Go(func() { <-inner.Done(); _ = r.options.Conn.Close() })
 	conn := r.options.Conn
-	err := receive(inner, conn, func(b []byte, from netip.AddrPort) {
+	err := receive(inner, conn, size, func(b []byte, from netip.AddrPort) {
 		now := time.Now()
 		out, result := r.answer(now, b, from)
 		if result == answered {
@@ -93,16 +97,29 @@ func (r *Responder) Run(ctx context.Context) error {
 }
 
 // Tell has a number told to who asks: at once to the last one who did, if it is another one
-// than before, with its next answers, and now and then. It is lost as any datagram may be, and comes
-// again.
-func (r *Responder) Tell(number uint64) {
+// than before, with its next answers, and now and then. With its first answers goes what is recent up
+// to that number, of which what is new goes at once too. All of it is lost as any datagram may be, and
+// the number comes again.
+func (r *Responder) Tell(number uint64, recent Recent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.number != nil && *r.number == number {
+	recent.UpTo = number
+	same := r.number != nil && *r.number == number
+	if same && recent.After == r.recent.After && slices.Equal(recent.Pods, r.recent.Pods) {
 		return
 	}
-	r.number, r.told = &number, 0
-	r.tell()
+	r.recent = recent
+	if !same {
+		r.number, r.told = &number, 0
+		r.tell()
+	}
+	if number < r.upTo { // it begins anew
+		r.upTo = 0
+	}
+	if news := recent.parts(r.upTo); len(news) > 0 {
+		r.heralded = 0
+		r.herald(news)
+	}
 }
 
 // meet remembers who asked and was answered, and tells it if that is due.
@@ -110,10 +127,29 @@ func (r *Responder) meet(who asker) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if who != r.last {
-		r.last, r.told = who, 0
+		r.last, r.told, r.heralded = who, 0, 0
 	}
 	if r.told++; r.told <= toldFirst || r.told%toldThen == 0 {
 		r.tell()
+	}
+	if r.heralded++; r.heralded <= toldFirst && r.number != nil {
+		all := r.recent.parts(0)
+		if len(all) == 0 { // there is somebody who tells
+			all = []Recent{{After: r.recent.UpTo, UpTo: r.recent.UpTo}}
+		}
+		r.herald(all)
+	}
+}
+
+// herald tells of pods to who asked last. The caller holds the lock.
+func (r *Responder) herald(all []Recent) {
+	if !r.last.at.IsValid() {
+		return
+	}
+	for _, part := range all {
+		_ = r.options.Conn.SetWriteDeadline(time.Now().Add(sendWithin))
+		_, _ = r.options.Conn.WriteToUDPAddrPort(herald(r.last.session, part), r.last.at)
+		r.upTo = max(r.upTo, part.UpTo)
 	}
 }
 

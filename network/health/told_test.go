@@ -37,7 +37,7 @@ func TestTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, rome, milan := newLink(10 * ms)
 		r := NewResponder(ResponderOptions{Conn: milan, From: []netip.Prefix{netip.PrefixFrom(romeAt.Addr(), 128)}})
-		r.Tell(7)
+		r.Tell(7, Recent{})
 		run(t, r.Run)
 		var n notes
 		var first []kind
@@ -54,10 +54,10 @@ func TestTold(t *testing.T) {
 			t.Errorf("told %v; first came %v", all, first)
 		}
 
-		r.Tell(7)
+		r.Tell(7, Recent{})
 		for _, number := range []uint64{8, 6} { // 6 as after a restore
 			changed := time.Now()
-			r.Tell(number)
+			r.Tell(number, Recent{})
 			until(t, "it is told", func() bool { n.mu.Lock(); defer n.mu.Unlock(); return len(n.all) > 0 })
 			if all, at := n.read(); cmp.Diff([]uint64{number}, all) != "" || at[0].Sub(changed) > 11*ms {
 				t.Errorf("told %v %v after it was %d", all, at[0].Sub(changed), number)
@@ -65,7 +65,7 @@ func TestTold(t *testing.T) {
 		}
 
 		l.cut()
-		r.Tell(9)
+		r.Tell(9, Recent{})
 		l.probes(t, 2)
 		l.heal()
 		l.probes(t, 2)
@@ -81,7 +81,7 @@ func TestToldSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, rome, milan := newLink(ms)
 		r := NewResponder(ResponderOptions{Conn: milan})
-		r.Tell(7)
+		r.Tell(7, Recent{})
 		run(t, r.Run)
 		numbers, lose := 0, false
 		l.set(func(from netip.AddrPort, b []byte) int {
@@ -106,10 +106,10 @@ func TestToldSeldom(t *testing.T) {
 		run(t, NewProber(ProberOptions{Conn: rome, Peer: milanAt, Told: n.told}).Run)
 		count("at first", 8, 6, 7)
 		count("it stays", 100, 24, 27)
-		r.Tell(8)
+		r.Tell(8, Recent{})
 		count("it changes", 8, 5, 7)
 		lose = true
-		r.Tell(9)
+		r.Tell(9, Recent{})
 		count("all are lost", 8, 6, 7)
 		lose = false
 		count("and then none", 5, 1, 2)
@@ -167,10 +167,10 @@ func TestToldNobody(t *testing.T) {
 		l, rome, milan := newLink(0)
 		r := NewResponder(ResponderOptions{Conn: milan, From: []netip.Prefix{netip.MustParsePrefix("fd00::3/128")}})
 		run(t, r.Run)
-		r.Tell(1)
+		r.Tell(1, Recent{})
 		run(t, NewProber(ProberOptions{Conn: rome, Peer: milanAt}).Run)
 		l.probes(t, minute/6)
-		r.Tell(2)
+		r.Tell(2, Recent{})
 		b := message{told, session{1}, 1}.encode()
 		milan.deliver(netip.MustParseAddrPort("[fd00::3]:1"), b[:])
 		l.probes(t, 2)

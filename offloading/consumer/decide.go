@@ -159,6 +159,9 @@ func present(f facts) plan {
 		}
 		var soon time.Duration
 		p.waits, soon = await(f, &next)
+		if p.waits != nil && p.waits.heralds { // all that is new of it is written once
+			return plan{change: p.change, waits: p.waits, again: soon}
+		}
 		settle = soonest(soonest(settle, soon), cut(f, &next))
 		if runs && ran && !f.memory.tried.IsZero() {
 			left := f.memory.tried.Add(trial).Sub(f.now)

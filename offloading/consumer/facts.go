@@ -43,6 +43,7 @@ type facts struct {
 	viewed    bool                // views are known
 	tunnel    tunnel
 	behind    func(here, there int64) (home, provider bool) // see Gateways; nil without a network
+	heralded  func(here, there int64) (known, may bool)     // the same
 	waits     time.Time                                     // since when the pod waits for gateways, zero if it does not
 	began     time.Time                                     // when this process first looked at a pod
 	memory    entry
@@ -79,7 +80,7 @@ func (r *reconciler) gather(ctx context.Context, pod *corev1.Pod) (*facts, Peer,
 		offloaded: namespace.Labels[v1alpha1.LabelOffloaded] == "true",
 		tenant:    namespace.Labels[v1alpha1.LabelTenant],
 		since:     r.began(), began: r.began(), view: r.view(peering), tunnel: r.tunnel(peering),
-		behind: r.knownTo(peering, node.Name), waits: r.waiters.since(key),
+		behind: r.knownTo(peering, node.Name), heralded: r.foretoldTo(peering, node.Name), waits: r.waiters.since(key),
 		viewed: r.views == nil || r.views.Known(), // before any is asked for
 	}
 	if kube.Idle(pod, f.offloaded) {

@@ -32,6 +32,9 @@ type fakeTunnels struct {
 	there    int64
 	gateways func()
 	asked    int
+	// after and upTo are of which versions they know pods before these have addresses here, if any.
+	heralds     bool
+	after, upTo int64
 }
 
 // become says how the tunnels are, and tells who listens.

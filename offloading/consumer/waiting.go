@@ -23,7 +23,11 @@ type Gateways interface {
 	// its address since a resourceVersion here and since one at the provider. A version of 0 is not
 	// asked for, and who says nothing of pods is not behind.
 	Behind(peering, node string, here, there int64) (home, provider bool)
-	// GatewaySource tells of the peerings of which Behind may say something else.
+	// Heralded says whether home's gateways know a pod, that has no address here yet, from what
+	// the provider's has told them, and else whether they may come to know it so: one that is on a
+	// virtual node since a resourceVersion here, and has its address since one at the provider.
+	Heralded(peering, node string, here, there int64) (known, may bool)
+	// GatewaySource tells of the peerings of which Behind or Heralded may say something else.
 	GatewaySource(mapper func(peering string) []reconcile.Request) source.Source
 }
 
@@ -33,6 +37,9 @@ const (
 	// briefly is how long a pod waits for gateways before its status says whose: as a rule it has
 	// them sooner than that could be written.
 	briefly = 5 * time.Second
+	// patiently is how long a pod has no address while its gateways may be told of that by the
+	// provider's: then they learn of it from its status, which is one write more.
+	patiently = 2 * time.Second
 )
 
 // wait is of a pod that is ready as soon as gateways know it.
@@ -42,6 +49,8 @@ type wait struct {
 	addresses   string
 	here, there int64
 	since       time.Time
+	// heralds: it has no address yet, and waits until gateways know of that from the provider's.
+	heralds bool
 }
 
 // await makes a pod that turns ready wait for the gateways that do not know it yet. One that is
@@ -53,6 +62,20 @@ func await(f facts, next *corev1.PodStatus) (*wait, time.Duration) {
 	}
 	w := &wait{
 		peering: f.peering, node: f.at.Node, addresses: addressesOf(next), there: max(0, f.shadow.Status.AddressVersion), since: f.waits,
+	}
+	if f.heralded != nil && len(f.pod.Status.PodIPs) == 0 && f.memory.addresses == "" && !isWaiting(&f.pod.Status) {
+		switch known, may := f.heralded(versionOf(f.pod), w.there); {
+		case known:
+			return nil, 0
+		case may:
+			if w.since.IsZero() {
+				w.since = f.now
+			}
+			if left := w.since.Add(patiently).Sub(f.now); left > 0 && left <= patiently {
+				w.addresses, w.here, w.heralds = "", versionOf(f.pod), true
+				return w, left
+			}
+		}
 	}
 	w.here = addressedSince(f, w.addresses)
 	home, provider := f.behind(w.here, w.there)
@@ -190,6 +213,10 @@ func (r *reconciler) attend(f *facts, p plan) time.Duration {
 }
 
 func (r *reconciler) behind(w wait) bool {
+	if w.heralds {
+		_, may := r.tunnels.Heralded(w.peering, w.node, w.here, w.there)
+		return may
+	}
 	home, provider := r.tunnels.Behind(w.peering, w.node, w.here, w.there)
 	return home || provider
 }
@@ -205,4 +232,13 @@ func (r *reconciler) knownTo(peering, node string) func(here, there int64) (home
 		return nil
 	}
 	return func(here, there int64) (bool, bool) { return r.tunnels.Behind(peering, node, here, there) }
+}
+
+// foretoldTo is what gateways know of the pods of a virtual node before these have addresses, nil without
+// a network.
+func (r *reconciler) foretoldTo(peering, node string) func(here, there int64) (known, may bool) {
+	if r.tunnels == nil {
+		return nil
+	}
+	return func(here, there int64) (bool, bool) { return r.tunnels.Heralded(peering, node, here, there) }
 }

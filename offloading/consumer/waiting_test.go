@@ -28,6 +28,28 @@ func (f *fakeTunnels) Behind(_, _ string, here, there int64) (home, provider boo
 	return f.says && f.here < here, f.says && f.there < there
 }
 
+// Heralded implements Gateways.
+func (f *fakeTunnels) Heralded(_, _ string, here, there int64) (known, may bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.says || !f.heralds || there <= f.after {
+		return false, false
+	}
+	known = here <= f.here && there <= f.upTo
+	return known, !known
+}
+
+// herald says of which versions pods at the provider are known here before they have addresses here.
+func (f *fakeTunnels) herald(after, upTo int64) {
+	f.mu.Lock()
+	f.heralds, f.after, f.upTo = true, after, upTo
+	tell := f.gateways
+	f.mu.Unlock()
+	if tell != nil {
+		tell()
+	}
+}
+
 // GatewaySource implements Gateways.
 func (f *fakeTunnels) GatewaySource(mapper func(string) []reconcile.Request) source.Source {
 	return f.source(&f.gateways, mapper)

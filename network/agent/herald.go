@@ -1,0 +1,263 @@
+package agent
+
+import (
+	"maps"
+	"math"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/network/health"
+	"github.com/pelago-dev/pelago/network/ipam"
+)
+
+const (
+	// maxHeralds is how many pods of one provider are remembered that have no address here yet, and
+	// heraldFor how long one that is not known here.
+	maxHeralds = 2048
+	heraldFor  = 30 * time.Second
+	// maxRecent is how many pods of a tenant are told of.
+	maxRecent = 96
+)
+
+// heralds is what gateways of providers tell of pods that run there for this cluster, so that the
+// gateway here knows these before they have their addresses here. It is believed as what the provider
+// says in ShadowPods is: of pods that are on its own virtual nodes, and of addresses in its own ranges.
+// The zero value knows nothing.
+type heralds struct {
+	mu sync.Mutex
+	of map[string]*herald // by the keys of peerings
+}
+
+// herald is that of one peering.
+type herald struct {
+	// said: it tells of pods. All with an address are known of those whose version at the provider
+	// is greater than after, up to what the stream of this peering says.
+	said        bool
+	after, upTo int64
+	pods        map[types.UID]heralded
+	// awaited are the pods here without an address, as of the last plan, and whether one was told.
+	awaited map[types.UID]bool
+}
+
+// heralded is where a pod is, by what was told at a time.
+type heralded struct {
+	addresses []netip.Addr
+	at        time.Time
+}
+
+// one is that of a peering. The caller holds the lock.
+func (h *heralds) one(key string) *herald {
+	if h.of == nil {
+		h.of = map[string]*herald{}
+	}
+	if h.of[key] == nil {
+		h.of[key] = &herald{pods: map[types.UID]heralded{}}
+	}
+	return h.of[key]
+}
+
+// take takes what was told, and reports up to where all is known now, whether a pod waits for it, and
+// whether it says of one that waits something else than before. It says false if it is of no use.
+func (h *heralds) take(key string, r health.Recent, now time.Time) (upTo int64, means, anew, ok bool) {
+	if r.UpTo > math.MaxInt64 || r.After > r.UpTo {
+		return 0, false, false, false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	one, from, to := h.one(key), int64(r.After), int64(r.UpTo)
+	switch {
+	case one.said && from <= one.upTo: // it goes on, or is late
+		one.upTo = max(one.upTo, to)
+	case !one.said || to > one.upTo: // what is in between is not known
+		one.said, one.after, one.upTo = true, from, to
+	}
+	told := map[types.UID][]netip.Addr{}
+	for _, p := range r.Pods {
+		uid := types.UID(uuid.UUID(p.UID).String())
+		if len(told[uid]) < 2 { // IPv4 and IPv6
+			told[uid] = append(told[uid], p.Address)
+		}
+	}
+	for uid, addresses := range told {
+		before, known := one.pods[uid]
+		if known && slices.Equal(before.addresses, addresses) {
+			continue
+		}
+		if !known && len(one.pods) >= maxHeralds {
+			one.forget(now)
+		}
+		if !known && len(one.pods) >= maxHeralds { // then these are not known
+			clear(one.pods)
+			one.after = one.upTo
+		}
+		one.pods[uid] = heralded{addresses, now}
+		if was, awaited := one.awaited[uid]; awaited {
+			means, anew = means || !was, anew || was
+			one.awaited[uid] = true
+		}
+	}
+	return one.upTo, means, anew, true
+}
+
+// forget forgets pods that are not known here for long. The caller holds the lock.
+func (o *herald) forget(now time.Time) {
+	maps.DeleteFunc(o.pods, func(uid types.UID, p heralded) bool {
+		_, awaited := o.awaited[uid]
+		return !awaited && now.Sub(p.at) >= heraldFor
+	})
+}
+
+// number takes up to where a provider's gateway knows pods. Where that is less than was told of pods,
+// its versions began anew, and nothing is known.
+func (h *heralds) number(key string, number uint64) (anew bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	one := h.of[key]
+	if one == nil || !one.said || number >= uint64(one.upTo) {
+		return false
+	}
+	one.said, one.after, one.upTo = false, 0, 0
+	clear(one.pods)
+	return true
+}
+
+// since is the version after which all pods that a provider has told of are known, and whether it tells
+// of any.
+func (h *heralds) since(key string) (after int64, said bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if one := h.of[key]; one != nil {
+		return one.after, one.said
+	}
+	return 0, false
+}
+
+// expect takes which pods of each peering have no address here, and returns where these are by what
+// was told.
+func (h *heralds) expect(awaited map[string][]types.UID, now time.Time) map[string]map[types.UID][]netip.Addr {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	maps.DeleteFunc(h.of, func(key string, _ *herald) bool { _, ok := awaited[key]; return !ok })
+	all := map[string]map[types.UID][]netip.Addr{}
+	for key, uids := range awaited {
+		one := h.one(key)
+		one.awaited, all[key] = map[types.UID]bool{}, map[types.UID][]netip.Addr{}
+		for _, uid := range uids {
+			p, told := one.pods[uid]
+			if one.awaited[uid] = told; told {
+				all[key][uid] = p.addresses
+			}
+		}
+		one.forget(now)
+	}
+	return all
+}
+
+// heralded gives the pods on virtual nodes that have no address here yet those that their provider's
+// gateway has told of, as this cluster sees them.
+func (f *facts) heralded(h *heralds) {
+	pairs := f.pairs()
+	keys, awaited := map[string]string{}, map[string][]types.UID{} // keys by nodes
+	tables := map[string]*ipam.Table{}
+	for i := range f.nodes {
+		peering, is := virtual(&f.nodes[i])
+		p := pairs[v1alpha1.PeeringNamespace(peering)]
+		if !is || p == nil {
+			continue
+		}
+		key := v1alpha1.NetworkKey(p.namespace)
+		keys[f.nodes[i].Name] = key
+		awaited[key] = append(awaited[key], waiting(f.away[f.nodes[i].Name])...)
+		if tables[key] == nil {
+			var k known
+			tables[key] = ipam.NewTable(map[string]ipam.Result{key: {Views: k.views("", p.peer.Status.Views)}})
+		}
+	}
+	told := h.expect(awaited, f.now)
+	for node, key := range keys {
+		for i := range f.away[node] {
+			pod := &f.away[node][i]
+			if !waits(pod) {
+				continue
+			}
+			for _, real := range told[key][pod.UID] {
+				if view, ok := tables[key].View(key, real); ok {
+					pod.Status.PodIPs = append(slices.Clip(pod.Status.PodIPs), corev1.PodIP{IP: view.String()})
+				}
+			}
+		}
+	}
+}
+
+// waits says whether a pod on a virtual node has no address yet.
+func waits(pod *corev1.Pod) bool {
+	return len(pod.Status.PodIPs) == 0 && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+}
+
+func waiting(pods []corev1.Pod) (all []types.UID) {
+	for i := range pods {
+		if waits(&pods[i]) {
+			all = append(all, pods[i].UID)
+		}
+	}
+	return all
+}
+
+// recent are the pods of a tenant here that changed last, as they are told of.
+func recent(f facts, tenant string) health.Recent {
+	var r health.Recent
+	virtually := map[string]bool{}
+	for i := range f.nodes {
+		if _, is := virtual(&f.nodes[i]); is {
+			virtually[f.nodes[i].Name] = true
+		}
+	}
+	type aged struct {
+		pod     *corev1.Pod
+		version uint64
+	}
+	var all []aged
+	for i := range f.hosted {
+		pod := &f.hosted[i]
+		version := uint64(max(0, versionOf(pod)))
+		switch {
+		case pod.Labels[v1alpha1.LabelTenant] != tenant || len(podAddresses(pod)) == 0:
+		case virtually[pod.Spec.NodeName]: // the tenant is told of it by another address
+			r.After = max(r.After, version)
+		default:
+			all = append(all, aged{pod, version})
+		}
+	}
+	slices.SortFunc(all, func(a, b aged) int {
+		switch {
+		case a.version < b.version:
+			return -1
+		case a.version > b.version:
+			return 1
+		}
+		return 0
+	})
+	if rest := len(all) - maxRecent; rest > 0 {
+		r.After, all = max(r.After, all[rest-1].version), all[rest:]
+	}
+	for _, a := range all {
+		uid, err := uuid.Parse(a.pod.Labels[v1alpha1.LabelHomeUID])
+		if err != nil || uid.String() != a.pod.Labels[v1alpha1.LabelHomeUID] { // it cannot be told of
+			r.After = max(r.After, a.version)
+			continue
+		}
+		for _, text := range podAddresses(a.pod) {
+			if at, err := netip.ParseAddr(text); err == nil && at.Zone() == "" {
+				r.Pods = append(r.Pods, health.Pod{Version: a.version, UID: uid, Address: at.Unmap()})
+			}
+		}
+	}
+	return r
+}
