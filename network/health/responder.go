@@ -47,12 +47,13 @@ type Responder struct {
 	upTo           uint64
 }
 
-// Who asks is told a number, and what is recent, with its first answers; and then the number with one of
-// so many. Who lost all of the first has the number two seconds after its packets arrive again, and what
-// is recent when there is more of it.
+// Who asks is told a number with its first answers, and then with one of so many. Who lost all of the
+// first has it two seconds after its packets arrive again. What is recent goes with two answers, as it is
+// larger and costs one write more where it is lost.
 const (
-	toldFirst = deadAfter + 1
-	toldThen  = 4
+	toldFirst     = deadAfter + 1
+	toldThen      = 4
+	heraldedFirst = 2
 )
 
 // asker is who asked, as far as it can be told something.
@@ -132,7 +133,7 @@ func (r *Responder) meet(who asker) {
 	if r.told++; r.told <= toldFirst || r.told%toldThen == 0 {
 		r.tell()
 	}
-	if r.heralded++; r.heralded <= toldFirst && r.number != nil {
+	if r.heralded++; r.heralded <= heraldedFirst && r.number != nil {
 		all := r.recent.parts(0)
 		if len(all) == 0 { // there is somebody who tells
 			all = []Recent{{After: r.recent.UpTo, UpTo: r.recent.UpTo}}

@@ -171,3 +171,48 @@ func TestConflict(t *testing.T) {
 	b.settle()
 	b.want("phase", b.get(b.uid).Status.Phase, "Succeeded")
 }
+
+// TestReleasedOnce holds that a ShadowPod that the cache shows after it was let go is not let go again at
+// once, but is after a while.
+func TestReleasedOnce(t *testing.T) {
+	b := newBench(t)
+	b.shadowPod(corev1.RestartPolicyAlways)
+	b.settle()
+	patches := 0
+	var shown *v1alpha1.ShadowPod // by the cache; what there is if nil
+	b.restart(interceptor.NewClient(b.c, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			if s, ok := obj.(*v1alpha1.ShadowPod); ok && shown != nil {
+				shown.DeepCopyInto(s)
+				return nil
+			}
+			return c.Get(ctx, key, obj, opts...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, p client.Patch, opts ...client.PatchOption) error {
+			if _, ok := obj.(*v1alpha1.ShadowPod); ok {
+				if patches++; shown == nil {
+					shown = b.get(b.uid)
+				}
+			}
+			return c.Patch(ctx, obj, p, opts...)
+		},
+	}))
+	b.must(b.c.Delete(context.Background(), b.get(b.uid)))
+	for range 20 {
+		if shown != nil {
+			break
+		}
+		_, err := b.once(b.uid)
+		b.must(err)
+		b.clock.SetTime(b.clock.Now().Add(time.Second))
+	}
+	b.noPod()
+	b.clock.SetTime(b.clock.Now().Add(-time.Second))
+	if again, err := b.once(b.uid); err != nil || again != releaseAgain || patches != 1 {
+		t.Errorf("let go %d times, again after %s, %v", patches, again, err)
+	}
+	b.clock.SetTime(b.clock.Now().Add(releaseAgain))
+	if _, err := b.once(b.uid); err != nil || patches != 2 {
+		t.Errorf("later let go %d times, %v", patches, err)
+	}
+}

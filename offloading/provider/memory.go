@@ -34,6 +34,9 @@ type note struct {
 	triedOf int64
 	// wrote is when the status was last written, dirty since when it waits to be.
 	wrote, dirty time.Time
+	// released is the ShadowPod that was let go last, and let when, which the cache may not show yet.
+	released types.UID
+	let      time.Time
 	// changed is when the pod was last changed after its ShadowPod.
 	changed time.Time
 

@@ -199,7 +199,7 @@ func (r *reconciler) apply(ctx context.Context, f facts, p plan, n *note) (plan,
 		return p, err
 	}
 	if p.done {
-		return p, r.done(ctx, s)
+		return r.done(ctx, f, s, p, n)
 	}
 	if !p.first {
 		wait, err := r.write(ctx, f, s, p, n)
@@ -227,14 +227,22 @@ func (r *reconciler) adopt(ctx context.Context, f facts, p plan, n *note) (plan,
 	return p, nil
 }
 
+// releaseAgain is how long the cache may not show that a ShadowPod was let go, before it is once more.
+const releaseAgain = 2 * time.Second
+
 // done lets the ShadowPod go.
-func (r *reconciler) done(ctx context.Context, s *v1alpha1.ShadowPod) error {
+func (r *reconciler) done(ctx context.Context, f facts, s *v1alpha1.ShadowPod, p plan, n *note) (plan, error) {
+	if wait := n.let.Add(releaseAgain).Sub(f.now); n.released == s.UID && wait > 0 && wait <= releaseAgain {
+		p.in(wait)
+		return p, nil
+	}
 	before := s.DeepCopy()
 	controllerutil.RemoveFinalizer(s, v1alpha1.FinalizerShadowPod)
 	if err := r.client.Patch(ctx, s, locked(before)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("taking the finalizer off the shadow pod: %w", err)
+		return p, fmt.Errorf("taking the finalizer off the shadow pod: %w", err)
 	}
-	return nil
+	n.released, n.let = before.UID, f.now
+	return p, nil
 }
 
 // write writes the status unless that has to wait. s gets the version it was written as.
