@@ -41,19 +41,23 @@ type Responder struct {
 	number *uint64
 	recent Recent
 	last   asker
-	// told is with how many answers in a row the number was due to the last one who asked, and
-	// heralded the same of what is recent, which was told last up to a version.
-	told, heralded int
-	upTo           uint64
+	// told is with how many answers in a row the number was due to the last one who asked.
+	told int
+	// upTo is the version up to which that one was told of pods, and marks the same before each of its
+	// last answers.
+	upTo  uint64
+	marks [heraldedAgain]uint64
+	// answers is how many it had since all that is recent was due to it.
+	answers int
 }
 
 // Who asks is told a number with its first answers, and then with one of so many. Who lost all of the
-// first has it two seconds after its packets arrive again. What is recent goes with two answers, as it is
-// larger and costs one write more where it is lost.
+// first has it two seconds after its packets arrive again. What is recent is told again with two answers, as it
+// is larger and costs one write more where it is lost.
 const (
 	toldFirst     = deadAfter + 1
 	toldThen      = 4
-	heraldedFirst = 2
+	heraldedAgain = 2
 )
 
 // asker is who asked, as far as it can be told something.
@@ -115,31 +119,36 @@ func (r *Responder) Tell(number uint64, recent Recent) {
 		r.tell()
 	}
 	if number < r.upTo { // it begins anew
-		r.upTo = 0
+		r.begin()
 	}
-	if news := recent.parts(r.upTo); len(news) > 0 {
-		r.heralded = 0
-		r.herald(news)
-	}
+	r.herald(recent.parts(r.upTo))
 }
+
+// begin has all that is recent told with the next answers. The caller holds the lock.
+func (r *Responder) begin() { r.upTo, r.marks, r.answers = 0, [heraldedAgain]uint64{}, 0 }
 
 // meet remembers who asked and was answered, and tells it if that is due.
 func (r *Responder) meet(who asker) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if who != r.last {
-		r.last, r.told, r.heralded = who, 0, 0
+		r.last, r.told = who, 0
+		r.begin()
 	}
 	if r.told++; r.told <= toldFirst || r.told%toldThen == 0 {
 		r.tell()
 	}
-	if r.heralded++; r.heralded <= heraldedFirst && r.number != nil {
-		all := r.recent.parts(0)
-		if len(all) == 0 { // there is somebody who tells
-			all = []Recent{{After: r.recent.UpTo, UpTo: r.recent.UpTo}}
-		}
-		r.herald(all)
+	if r.number == nil {
+		return
 	}
+	again := r.recent.parts(r.marks[0])
+	if len(again) == 0 && r.answers < heraldedAgain { // there is somebody who tells
+		again = []Recent{{After: r.recent.UpTo, UpTo: r.recent.UpTo}}
+	}
+	r.answers++
+	r.herald(again)
+	copy(r.marks[:], r.marks[1:])
+	r.marks[heraldedAgain-1] = r.upTo
 }
 
 // herald tells of pods to who asked last. The caller holds the lock.
