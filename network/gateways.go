@@ -103,7 +103,7 @@ func foretold(said []v1alpha1.AppliedPods, node string, here, there int64) (know
 		if h == nil || there <= h.After {
 			return false, false
 		}
-		known = known && there <= h.UpTo && here <= of.Away[node]
+		known = known && there <= h.UpTo && here <= of.Away[node] && of.Peer != nil && there <= *of.Peer
 	}
 	return known, may && !known
 }

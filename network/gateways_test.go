@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
@@ -63,8 +64,10 @@ func TestBehind(t *testing.T) {
 // TestForetold is who knows a pod of version 10 here and 20 there from what the provider's gateway has told.
 func TestForetold(t *testing.T) {
 	says := func(away, after, upTo int64) v1alpha1.AppliedPods {
-		return v1alpha1.AppliedPods{Away: map[string]int64{"milan": away}, Heralded: &v1alpha1.HeraldedPods{After: after, UpTo: upTo}}
+		return v1alpha1.AppliedPods{Away: map[string]int64{"milan": away}, Peer: ptr.To(max(upTo, 20)), Heralded: &v1alpha1.HeraldedPods{After: after, UpTo: upTo}}
 	}
+	lower := says(10, 0, 20)
+	lower.Peer = ptr.To[int64](19)
 	older := v1alpha1.AppliedPods{Away: map[string]int64{"milan": 10}}
 	for _, c := range []struct {
 		reason     string
@@ -74,6 +77,7 @@ func TestForetold(t *testing.T) {
 		{"nobody says anything", nil, false, false},
 		{"the provider is of an older build", []v1alpha1.AppliedPods{older}, false, false},
 		{"it was told", []v1alpha1.AppliedPods{says(10, 19, 20)}, true, false},
+		{"its numbers have gone down since", []v1alpha1.AppliedPods{lower}, false, true},
 		{"much was told", []v1alpha1.AppliedPods{says(100, 0, 200)}, true, false},
 		{"it was not told yet", []v1alpha1.AppliedPods{says(10, 0, 19)}, false, true},
 		{"home does not know yet that it is on the node", []v1alpha1.AppliedPods{says(9, 0, 20)}, false, true},

@@ -29,10 +29,12 @@ func (a *Agent) knows(k known) {
 
 // applied takes that the data plane is what a plan said, and tells so.
 func (a *Agent) applied(k known) {
+	a.saying.Lock() // a number goes with the pods that are known with it
 	news := a.cluster.versions.apply(k.read)
 	a.mu.Lock()
 	a.recent = k.recent
 	a.mu.Unlock()
+	a.saying.Unlock()
 	a.tell()
 	if news && a.appliedText() != "" {
 		signal(a.renewal)
@@ -111,8 +113,9 @@ func (a *Agent) appliedText() string {
 			}
 			applied.Away[node] = a.cluster.versions.now(stream{node: node})
 		}
-		if after, said := a.cluster.heralds.since(key); said {
-			applied.Heralded = &v1alpha1.HeraldedPods{After: after, UpTo: a.cluster.versions.now(stream{peer: key})}
+		known := a.cluster.versions.now(stream{peer: key}) // before it is asked what that lacks
+		if after, upTo, said := a.cluster.heralds.since(key); said {
+			applied.Heralded = &v1alpha1.HeraldedPods{After: after, UpTo: min(known, upTo)}
 		}
 		all[key] = applied
 	}

@@ -93,7 +93,9 @@ func (c *cluster) facts() facts {
 			}
 		}
 	}
-	f.heralded(&c.heralds)
+	for _, key := range f.heralded(&c.heralds) {
+		c.versions.forget(stream{peer: key})
+	}
 	f.read = f.progress(before)
 	f.expel()
 	return f

@@ -37,19 +37,23 @@ type heralds struct {
 
 // herald is that of one peering.
 type herald struct {
+	// ruled: NetworkPolicies are about pods there, which are known by their addresses here alone. So
+	// what is told is of no use.
+	ruled bool
 	// said: it tells of pods. All with an address are known of those whose version at the provider
 	// is greater than after, up to what the stream of this peering says.
 	said        bool
 	after, upTo int64
 	pods        map[types.UID]heralded
-	// awaited are the pods here without an address, as of the last plan, and whether one was told.
+	// awaited are the pods here without an address, as of the last plan, and whether one was ever told.
 	awaited map[types.UID]bool
 }
 
-// heralded is where a pod is, by what was told at a time.
+// heralded is where a pod is, by what was told at a time, up to a version.
 type heralded struct {
 	addresses []netip.Addr
 	at        time.Time
+	upTo      int64
 }
 
 // one is that of a peering. The caller holds the lock.
@@ -72,6 +76,9 @@ func (h *heralds) take(key string, r health.Recent, now time.Time) (upTo int64, 
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	one, from, to := h.one(key), int64(r.After), int64(r.UpTo)
+	if one.ruled {
+		return 0, false, false, false
+	}
 	switch {
 	case one.said && from <= one.upTo: // it goes on, or is late
 		one.upTo = max(one.upTo, to)
@@ -87,7 +94,7 @@ func (h *heralds) take(key string, r health.Recent, now time.Time) (upTo int64, 
 	}
 	for uid, addresses := range told {
 		before, known := one.pods[uid]
-		if known && slices.Equal(before.addresses, addresses) {
+		if known && (to < before.upTo || slices.Equal(before.addresses, addresses)) {
 			continue
 		}
 		if !known && len(one.pods) >= maxHeralds {
@@ -97,7 +104,7 @@ func (h *heralds) take(key string, r health.Recent, now time.Time) (upTo int64, 
 			clear(one.pods)
 			one.after = one.upTo
 		}
-		one.pods[uid] = heralded{addresses, now}
+		one.pods[uid] = heralded{addresses, now, to}
 		if was, awaited := one.awaited[uid]; awaited {
 			means, anew = means || !was, anew || was
 			one.awaited[uid] = true
@@ -123,48 +130,73 @@ func (h *heralds) number(key string, number uint64) (anew bool) {
 	if one == nil || !one.said || number >= uint64(one.upTo) {
 		return false
 	}
-	one.said, one.after, one.upTo = false, 0, 0
-	clear(one.pods)
+	one.begin()
 	return true
 }
 
-// since is the version after which all pods that a provider has told of are known, and whether it tells
-// of any.
-func (h *heralds) since(key string) (after int64, said bool) {
+// begin forgets what was told. The caller holds the lock.
+func (o *herald) begin() {
+	o.said, o.after, o.upTo = false, 0, 0
+	clear(o.pods)
+}
+
+// since is the version after which all pods that a provider has told of were told here, up to which, and
+// whether it tells of any.
+func (h *heralds) since(key string) (after, upTo int64, said bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if one := h.of[key]; one != nil {
-		return one.after, one.said
+		return one.after, one.upTo, one.said
 	}
-	return 0, false
+	return 0, 0, false
 }
 
-// expect takes which pods of each peering have no address here, and returns where these are by what
-// was told.
-func (h *heralds) expect(awaited map[string][]types.UID, now time.Time) map[string]map[types.UID][]netip.Addr {
+// expected are the pods on a peering's virtual nodes that have no address here, and whether
+// NetworkPolicies are about some there.
+type expected struct {
+	pods  []types.UID
+	ruled bool
+}
+
+// expect takes what is expected of each peering, and returns where pods are by what was told, and the
+// peerings of which that is forgotten.
+func (h *heralds) expect(all map[string]expected, now time.Time) (at map[string]map[types.UID][]netip.Addr, forgotten []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	maps.DeleteFunc(h.of, func(key string, _ *herald) bool { _, ok := awaited[key]; return !ok })
-	all := map[string]map[types.UID][]netip.Addr{}
-	for key, uids := range awaited {
-		one := h.one(key)
-		one.awaited, all[key] = map[types.UID]bool{}, map[types.UID][]netip.Addr{}
-		for _, uid := range uids {
+	for key, one := range h.of {
+		if of, wanted := all[key]; wanted && !of.ruled {
+			continue
+		}
+		if one.said {
+			forgotten = append(forgotten, key)
+		}
+		one.begin()
+		if _, wanted := all[key]; !wanted {
+			delete(h.of, key)
+		}
+	}
+	at = map[string]map[types.UID][]netip.Addr{}
+	for key, of := range all {
+		one, awaited := h.one(key), map[types.UID]bool{}
+		at[key], one.ruled = map[types.UID][]netip.Addr{}, of.ruled
+		for _, uid := range of.pods {
 			p, told := one.pods[uid]
-			if one.awaited[uid] = told; told {
-				all[key][uid] = p.addresses
+			if awaited[uid] = told || one.awaited[uid]; told {
+				at[key][uid] = p.addresses
 			}
 		}
+		one.awaited = awaited
 		one.forget(now)
 	}
-	return all
+	return at, forgotten
 }
 
 // heralded gives the pods on virtual nodes that have no address here yet those that their provider's
-// gateway has told of, as this cluster sees them.
-func (f *facts) heralded(h *heralds) {
+// gateway has told of, as this cluster sees them. It returns the peerings of which nothing is known so any
+// more.
+func (f *facts) heralded(h *heralds) (forgotten []string) {
 	pairs := f.pairs()
-	keys, awaited := map[string]string{}, map[string][]types.UID{} // keys by nodes
+	keys, all := map[string]string{}, map[string]expected{} // keys by nodes
 	tables := map[string]*ipam.Table{}
 	for i := range f.nodes {
 		peering, is := virtual(&f.nodes[i])
@@ -174,13 +206,13 @@ func (f *facts) heralded(h *heralds) {
 		}
 		key := v1alpha1.NetworkKey(p.namespace)
 		keys[f.nodes[i].Name] = key
-		awaited[key] = append(awaited[key], waiting(f.away[f.nodes[i].Name])...)
+		all[key] = expected{append(all[key].pods, waiting(f.away[f.nodes[i].Name])...), f.ruling[p.namespace]}
 		if tables[key] == nil {
 			var k known
 			tables[key] = ipam.NewTable(map[string]ipam.Result{key: {Views: k.views("", p.peer.Status.Views)}})
 		}
 	}
-	told := h.expect(awaited, f.now)
+	told, forgotten := h.expect(all, f.now)
 	for node, key := range keys {
 		for i := range f.away[node] {
 			pod := &f.away[node][i]
@@ -194,6 +226,7 @@ func (f *facts) heralded(h *heralds) {
 			}
 		}
 	}
+	return forgotten
 }
 
 // waits says whether a pod on a virtual node has no address yet.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -58,11 +59,12 @@ func TestHeralds(t *testing.T) {
 		{reason: "it moves", awaited: []types.UID{uidOf(1)}, told: []health.Recent{toldOf(0, 9, 1), moved}, said: true, upTo: 12, means: "ma"},
 		{reason: "versions began anew", awaited: []types.UID{uidOf(1)}, told: []health.Recent{toldOf(0, 9, 1)}, number: 8, means: "m"},
 		{reason: "the number of what was told", told: []health.Recent{toldOf(0, 9, 1)}, number: 9, said: true, upTo: 9, means: "-"},
+		{reason: "it ends before where it began", told: []health.Recent{toldOf(3, 9, 1), toldOf(9, 9)}, said: true, after: 3, upTo: 9, means: "--"},
 		{reason: "no number", told: []health.Recent{toldOf(0, 1<<63, 1), {After: 2, UpTo: 1}}, means: "xx"},
 	} {
 		var h heralds
 		const key = "peering-milan"
-		h.expect(map[string][]types.UID{key: c.awaited}, noon)
+		h.expect(map[string]expected{key: {pods: c.awaited}}, noon)
 		means, last := "", int64(0)
 		for _, r := range c.told {
 			upTo, now, anew, ok := h.take(key, r, noon)
@@ -82,8 +84,8 @@ func TestHeralds(t *testing.T) {
 		if c.number != 0 && h.number(key, c.number) {
 			last = 0
 		}
-		after, said := h.since(key)
-		if after != c.after || said != c.said || last != c.upTo || means != c.means {
+		after, upTo, said := h.since(key)
+		if after != c.after || said != c.said || upTo != c.upTo || last != c.upTo || means != c.means {
 			t.Errorf("%s: after %d up to %d, %t, %q; want %d, %d, %t, %q", c.reason, after, last, said, means, c.after, c.upTo, c.said, c.means)
 		}
 	}
@@ -96,7 +98,8 @@ func TestHeraldsBound(t *testing.T) {
 	const key = "peering-milan"
 	now := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 	expect := func() map[types.UID][]netip.Addr {
-		return h.expect(map[string][]types.UID{key: {uidOf(1)}}, now)[key]
+		at, _ := h.expect(map[string]expected{key: {pods: []types.UID{uidOf(1)}}}, now)
+		return at[key]
 	}
 	expect()
 	plans, version := 0, uint64(0)
@@ -116,11 +119,14 @@ func TestHeraldsBound(t *testing.T) {
 		if i%1000 == 0 {
 			expect()
 		}
+		if i < 50*maxHeralds && i%1700 == 0 && h.number(key, 0) { // as if its versions began anew
+			version = 0
+		}
 	}
 	if plans != 1 {
 		t.Errorf("%d plans at once", plans)
 	}
-	if after, _ := h.since(key); after == 0 {
+	if after, _, _ := h.since(key); after == 0 {
 		t.Error("what was forgotten is taken for known")
 	}
 	if got := expect(); len(got) != 1 {
@@ -130,9 +136,117 @@ func TestHeraldsBound(t *testing.T) {
 	if expect(); len(h.of[key].pods) != 1 {
 		t.Errorf("%d are remembered later", len(h.of[key].pods))
 	}
-	if h.expect(nil, now); len(h.of) != 0 {
-		t.Error("who is no peer is remembered")
+	if _, forgotten := h.expect(nil, now); len(h.of) != 0 || !slices.Equal(forgotten, []string{key}) {
+		t.Errorf("who is no peer is remembered; %v is forgotten", forgotten)
 	}
+}
+
+// TestHeraldsLate holds that what was told before does not take the place of what was told since.
+func TestHeraldsLate(t *testing.T) {
+	var h heralds
+	const key = "peering-milan"
+	now := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	newer := toldOf(5, 10, 1)
+	newer.Pods[0].Address = netip.MustParseAddr("10.42.9.99")
+	for _, r := range []health.Recent{newer, toldOf(0, 5, 1)} {
+		if _, _, _, ok := h.take(key, r, now); !ok {
+			t.Fatal("it is of no use")
+		}
+	}
+	at, _ := h.expect(map[string]expected{key: {pods: []types.UID{uidOf(1)}}}, now)
+	if got := fmt.Sprint(at[key][uidOf(1)]); got != "[10.42.9.99]" {
+		t.Errorf("it is at %s", got)
+	}
+}
+
+// TestHeraldsRuled holds that of pods that NetworkPolicies are about nothing is known by what is told of them.
+func TestHeraldsRuled(t *testing.T) {
+	f := pathFacts()
+	pod := podAt(labelled("shop", "web"), "milan")
+	pod.UID = uidOf(1)
+	f.away = map[string][]corev1.Pod{"milan": {pod}}
+	var h heralds
+	key := v1alpha1.NetworkKey(atMilan)
+	view := f.configs[1].Status.Views[0]
+	r := toldOf(0, 9, 1)
+	r.Pods[0].Address = netip.MustParsePrefix(view.Real).Addr().Next()
+	take := func() bool { _, _, _, ok := h.take(key, r, f.now); return ok }
+	known := func() bool {
+		f.away["milan"][0].Status.PodIPs = nil
+		f.heralded(&h)
+		return len(f.away["milan"][0].Status.PodIPs) > 0
+	}
+	if !take() || !known() {
+		t.Fatal("it is not known without policies")
+	}
+	f.ruling = map[string]bool{atMilan: true}
+	if got := f.heralded(&h); !slices.Equal(got, []string{key}) || known() || take() || known() {
+		t.Errorf("it is known with policies; %v is forgotten", got)
+	}
+	if _, _, said := h.since(key); said {
+		t.Error("somebody waits for what is told")
+	}
+	if f.ruling = nil; known() || !take() || !known() {
+		t.Error("it is not known without policies, later")
+	}
+}
+
+// TestHeraldsApplied holds that what was told is known when a plan with it is applied, and not before, that
+// what nobody waits for is at once, and that it is no more when versions begin anew.
+func TestHeraldsApplied(t *testing.T) {
+	const key = "peering-milan"
+	a := &Agent{renewal: make(chan struct{}, 1), away: map[string][]string{key: {"milan"}}, tunnels: &tunnels{running: map[string]*running{key: {}}}}
+	plans := 0
+	a.cluster = &cluster{changed: func() { plans++ }}
+	expect := func() {
+		a.cluster.heralds.expect(map[string]expected{key: {pods: []types.UID{uidOf(1), uidOf(2)}}}, time.Now())
+	}
+	want := func(when, lease string, planned int) {
+		t.Helper()
+		got := "nothing"
+		var all map[string]v1alpha1.AppliedPods
+		if err := json.Unmarshal([]byte(a.appliedText()), &all); err != nil {
+			t.Fatal(err)
+		}
+		if said := all[key].Heralded; said != nil {
+			got = fmt.Sprintf("%d to %d", said.After, said.UpTo)
+		}
+		if got != lease || plans != planned {
+			t.Errorf("%s: the Lease says %s, after %d plans; want %s, %d", when, got, plans, lease, planned)
+		}
+	}
+	read := func() known {
+		f := facts{away: map[string][]corev1.Pod{}}
+		before := a.cluster.versions.begin()
+		expect()
+		return known{read: f.progress(before)}
+	}
+	expect()
+	want("nothing was told", "nothing", 0)
+	a.heralded(key, toldOf(3, 5, 7))
+	want("of a pod that nobody waits for", "3 to 5", 0)
+	a.heralded(key, toldOf(5, 9, 1))
+	want("of one that waits", "3 to 5", 1)
+	k := read()
+	want("a plan is made", "3 to 5", 1)
+	a.heralded(key, toldOf(9, 12, 2))
+	a.applied(k)
+	want("it is applied, and more was told", "3 to 9", 2)
+	select {
+	case <-a.renewal:
+	default:
+		t.Error("the Lease is not renewed")
+	}
+	a.applied(read())
+	want("and that with the next", "3 to 12", 2)
+	a.numbered(key, 12)
+	want("the same number", "3 to 12", 2)
+	k = read()
+	a.numbered(key, 4)
+	want("versions begin anew", "nothing", 2)
+	a.applied(k) // as it was before
+	a.heralded(key, toldOf(0, 4, 7))
+	want("and are told anew", "0 to 4", 2)
 }
 
 // TestHeraldedFacts holds that a pod without an address here is where its provider tells, as it is seen

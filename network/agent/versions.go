@@ -23,6 +23,7 @@ type stream struct{ node, tenant, peer string }
 type versions struct {
 	mu      sync.Mutex
 	streams map[stream]*progress
+	born    int // streams so far
 }
 
 // progress is how far a stream is.
@@ -34,6 +35,8 @@ type progress struct {
 	// in that.
 	applied int64
 	done    int
+	// born tells it from one of the same stream that was forgotten; 0 is of none that was heard.
+	born int
 }
 
 func hostedStream(pod *corev1.Pod) stream { return stream{tenant: pod.Labels[v1alpha1.LabelTenant]} }
@@ -52,6 +55,9 @@ func (v *versions) hear(s stream, version int64, means bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	p := v.of(s)
+	if means && p.changes == p.done { // all before it is applied
+		p.applied = max(p.applied, p.heard)
+	}
 	p.heard = version
 	if means {
 		p.changes++
@@ -64,7 +70,8 @@ func (v *versions) of(s stream) *progress {
 		v.streams = map[stream]*progress{}
 	}
 	if v.streams[s] == nil {
-		v.streams[s] = &progress{}
+		v.born++
+		v.streams[s] = &progress{born: v.born}
 	}
 	return v.streams[s]
 }
@@ -108,6 +115,9 @@ func (v *versions) apply(read map[stream]progress) (news bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for s, r := range read {
+		if now := v.streams[s]; r.born != 0 && (now == nil || now.born != r.born) {
+			continue // it was forgotten meanwhile
+		}
 		p := v.of(s)
 		news = news || p.done != r.changes
 		p.applied, p.done = r.heard, r.changes

@@ -53,6 +53,12 @@ func TestVersions(t *testing.T) {
 			v.hear(s, 20, true)
 			v.hear(s, 21, false)
 		}, 10},
+		{"one that means something came after it had passed", func(v *versions, plan func(...int) func() bool) {
+			v.hear(s, 10, true)
+			plan(10)()
+			v.hear(s, 11, false)
+			v.hear(s, 20, true)
+		}, 11},
 		{"it passed while the plan of the one before was made", func(v *versions, plan func(...int) func() bool) {
 			v.hear(s, 20, true)
 			apply := plan(20)
@@ -75,6 +81,19 @@ func TestVersions(t *testing.T) {
 			v.hear(stream{node: "milan"}, 50, true)
 			plan(10)()
 		}, 10},
+		{"it was forgotten while a plan was applied", func(v *versions, plan func(...int) func() bool) {
+			v.hear(s, 1000, true)
+			apply := plan(1000)
+			v.forget(s)
+			v.hear(s, 500, true)
+			apply()
+		}, 0},
+		{"it was forgotten, and nothing heard since", func(v *versions, plan func(...int) func() bool) {
+			v.hear(s, 1000, true)
+			apply := plan(1000)
+			v.forget(s)
+			apply()
+		}, 0},
 		{"the API server was restored", func(v *versions, plan func(...int) func() bool) {
 			v.hear(s, 100, true)
 			plan(100)()

@@ -102,10 +102,12 @@ func TestParts(t *testing.T) {
 		since  uint64
 		want   [][3]uint64 // after, up to, how many
 	}{
-		{"nothing", recentOf(3, 9), 0, nil},
+		{"nothing but that it goes on", recentOf(3, 9), 0, [][3]uint64{{3, 9, 0}}},
+		{"it ends there", recentOf(3, 9, 7), 9, nil},
+		{"of some nothing is told", recentOf(30, 30), 9, [][3]uint64{{30, 30, 0}}},
 		{"one datagram", recentOf(0, 9, 4, 7), 0, [][3]uint64{{0, 9, 2}}},
 		{"what is new", recentOf(0, 9, 4, 7), 4, [][3]uint64{{4, 9, 1}}},
-		{"nothing is new", recentOf(0, 9, 4, 7), 7, nil},
+		{"nothing is new", recentOf(0, 9, 4, 7), 7, [][3]uint64{{7, 9, 0}}},
 		{"what is in between is not known", recentOf(5, 9, 7), 2, [][3]uint64{{5, 9, 1}}},
 		{"many", recentOf(0, 60, many...), 0, [][3]uint64{{0, 24, 24}, {24, 48, 24}, {48, 60, 2}}},
 		{"both addresses of a pod", both, 0, [][3]uint64{{0, 23, 23}, {23, 60, 2}}},
@@ -152,8 +154,8 @@ func unversioned(all ...Recent) (same []Recent) {
 	return same
 }
 
-// TestHeralded holds that who asks is told of pods with its first answers, of new ones at once and of no
-// others then, of all that are recent after some were lost; and that nothing is told where nothing changes.
+// TestHeralded holds that who asks is told of pods with its first answers, of new ones at once and with two
+// answers more, and of nothing where nothing changes.
 func TestHeralded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, rome, milan := newLink(10 * ms)
@@ -181,22 +183,27 @@ func TestHeralded(t *testing.T) {
 			}
 		}
 		l.probes(t, minute)
-		want("there are none", heraldedAgain, heraldedAgain, recentOf(7, 7), recentOf(7, 7))
+		want("there are none", heraldedAgain, heraldedAgain, recentOf(0, 7), recentOf(0, 7))
 		l.probes(t, minute)
 		want("it stays so", 0, 0)
 
-		at := time.Now()
-		r.Tell(9, recentOf(0, 0, 8, 9))
-		until(t, "it is told", func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.all) > 0 })
-		if took := time.Since(at); took > 11*ms {
-			t.Errorf("it took %s", took)
+		for _, step := range []struct {
+			number uint64
+			pods   []byte
+		}{{9, []byte{8, 9}}, {12, []byte{8, 9, 12}}, {13, []byte{8, 9, 12}}} { // at last another pod changed, of no use
+			h.mu.Lock()
+			before, at := len(h.all), time.Now()
+			h.mu.Unlock()
+			r.Tell(step.number, recentOf(0, 0, step.pods...))
+			until(t, "it is told", func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.all) > before })
+			if took := time.Since(at); took > 11*ms {
+				t.Errorf("it took %s", took)
+			}
+			r.Tell(step.number, recentOf(0, 0, step.pods...)) // the same
 		}
-		r.Tell(9, recentOf(0, 0, 8, 9)) // the same
-		r.Tell(12, recentOf(0, 0, 8, 9, 12))
-		r.Tell(13, recentOf(0, 0, 8, 9, 12)) // another pod changed, of no use
 		l.probes(t, minute)
-		want("two, and then a third", 2+heraldedAgain, 3+heraldedAgain, // an answer may come in between
-			recentOf(7, 9, 8, 9), recentOf(9, 12, 12), recentOf(7, 13, 8, 9, 12))
+		want("two, a third, and another that is none", 3+heraldedAgain, 4+heraldedAgain, // an answer may come in between
+			recentOf(7, 9, 8, 9), recentOf(9, 12, 12), recentOf(12, 13), recentOf(7, 13, 8, 9, 12))
 
 		l.cut()
 		r.Tell(20, recentOf(8, 0, 9, 12, 20))
@@ -204,6 +211,10 @@ func TestHeralded(t *testing.T) {
 		l.heal()
 		l.probes(t, minute)
 		want("the first was lost", 1, heraldedAgain, recentOf(13, 20, 20))
+
+		r.Tell(30, recentOf(30, 0))
+		l.probes(t, minute)
+		want("of some nothing is told", 1+heraldedAgain, 1+heraldedAgain, recentOf(30, 30), recentOf(30, 30))
 
 		r.Tell(5, recentOf(0, 0, 3, 4))
 		l.probes(t, minute)

@@ -102,9 +102,9 @@ func (r *Responder) Run(ctx context.Context) error {
 }
 
 // Tell has a number told to who asks: at once to the last one who did, if it is another one
-// than before, with its next answers, and now and then. With its first answers goes what is recent up
-// to that number, of which what is new goes at once too. All of it is lost as any datagram may be, and
-// the number comes again.
+// than before, with its next answers, and now and then. What is new of what is recent up to that number
+// goes at once too, and again with the next two answers. All of it is lost as any datagram may be, and the
+// number comes again.
 func (r *Responder) Tell(number uint64, recent Recent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

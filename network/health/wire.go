@@ -101,19 +101,19 @@ func heed(b []byte) (to session, r Recent, err error) {
 	return m.session, r, nil
 }
 
-// parts are what is recent of a version and later, in as many datagrams as it takes: none if there is
-// nothing and nothing is said by that.
+// parts are what is recent since a version, in as many datagrams as it takes: none if that is where it
+// ends. Where it only goes on, the last one is about no pod.
 func (r Recent) parts(since uint64) (all []Recent) {
-	last := max(r.After, since)
+	if r.UpTo <= since {
+		return nil
+	}
+	last := min(max(r.After, since), r.UpTo)
 	pods := r.Pods
 	for len(pods) > 0 && pods[0].Version <= last {
 		pods = pods[1:]
 	}
 	for len(pods) > 0 {
-		n := 0
-		for n < len(pods) && n < maxHeralded {
-			n++
-		}
+		n := min(len(pods), maxHeralded)
 		for n < len(pods) && n > 0 && pods[n].Version == pods[n-1].Version {
 			n-- // both addresses of a pod are in one
 		}
@@ -123,9 +123,10 @@ func (r Recent) parts(since uint64) (all []Recent) {
 		all = append(all, Recent{After: last, UpTo: pods[n-1].Version, Pods: pods[:n]})
 		last, pods = pods[n-1].Version, pods[n:]
 	}
-	if len(all) > 0 {
-		all[len(all)-1].UpTo = max(last, r.UpTo)
+	if len(all) == 0 {
+		return []Recent{{After: last, UpTo: r.UpTo}}
 	}
+	all[len(all)-1].UpTo = max(last, r.UpTo)
 	return all
 }
 
