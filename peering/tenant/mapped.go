@@ -78,14 +78,17 @@ func (r *reconciler) emptied(ctx context.Context, t *v1alpha1.Tenant, n *corev1.
 	bounded, cancel := context.WithTimeout(ctx, drainLimit)
 	defer cancel()
 	err := r.empty(bounded, n)
+	part := "what was made for it in namespace " + n.Name
 	switch {
 	case err == nil:
+		r.memory.succeeded(t, part)
 		return nil
 	case ctx.Err() != nil:
 		return err
 	case bounded.Err() != nil && !r.slow(t):
+		r.memory.succeeded(t, part)
 		return fmt.Errorf("%w: %w", errUnfinished, err)
-	case !r.giveUp(ctx, t, "what was made for it in namespace "+n.Name, err):
+	case !r.giveUp(ctx, t, part, err):
 		return err
 	}
 	r.warn(t, "LeftBehind", "Remove", "could not remove all that was made for the tenant in namespace "+n.Name+", which is kept; look there for objects labelled "+v1alpha1.LabelTenant+"="+t.Name)
