@@ -152,6 +152,7 @@ func (r *reconciler) steps() []step {
 	return []step{
 		{"what it runs", func(ctx context.Context, t *v1alpha1.Tenant, _ *facts) error { return r.drain(ctx, t) }},
 		{"its namespaces", r.endNamespaces},
+		{"the manager's rights in its namespaces", r.disarm},
 		{"its tunnel", r.answered},
 		{"its requests", r.endRequests},
 		{"its invitations", r.endInvitations},

@@ -99,6 +99,44 @@ func TestEndHiccupStep(t *testing.T) {
 	b.wantHandedOver(names)
 }
 
+// TestEndStuckNamespace: a namespace that does not go leaves the manager no rights in those that are handed over.
+func TestEndStuckNamespace(t *testing.T) {
+	t.Parallel()
+	b := peered(t)
+	var names []string
+	b.restart(interceptor.NewClient(b.c, interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, o ...client.DeleteOption) error {
+			if obj.GetName() == names[0] {
+				return errors.New("denied by a webhook")
+			}
+			return c.Delete(ctx, obj, o...)
+		},
+	}))
+	names = b.spaces(3, b.arm)
+	for _, name := range names[1:] {
+		b.claim(name)
+	}
+	b.identityGoodbye()
+	b.reconcile()
+	b.reconcile() // brings it further
+	if _, err := b.Reconcile(t.Context(), request(b.name)); err == nil || b.tenant() == nil {
+		t.Fatalf("%v: the end goes on", err)
+	}
+	b.step(giveUpAfter)
+	b.reconcile()
+	if !b.said("LeftBehind could not remove its namespaces") || b.tenant() != nil {
+		t.Error("it does not end, or nobody is told")
+	}
+	if n := get(b, "", names[0], &corev1.Namespace{}); n.DeletionTimestamp != nil || n.Labels[v1alpha1.LabelTenant] == "" || !b.armed(n.Name) {
+		t.Errorf("%v: the one that is left has been changed", n.Labels)
+	}
+	for _, name := range names[1:] {
+		if get(b, "", name, &corev1.Namespace{}).Labels[v1alpha1.LabelTenant] != "" || b.armed(name) {
+			t.Errorf("%s is not handed over, or the manager keeps its rights", name)
+		}
+	}
+}
+
 // TestFailing holds since when a step fails: not since before a success, nor since a later time, nor since another
 // tenant of the name failed.
 func TestFailing(t *testing.T) {
