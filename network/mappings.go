@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -222,7 +223,7 @@ func decideMapping(o *v1alpha1.IPMapping, g mapping.Ground, holders []mapping.Ho
 	if mapping.Holds(g.External, own, d.to.Is4(), holders) {
 		d.address = own.Has
 	}
-	if d.text = mapping.Refuse(g, d.to); d.text != "" {
+	if d.text = cmp.Or(refusePlace(o), mapping.Refuse(g, d.to)); d.text != "" {
 		d.reason = v1alpha1.ReasonNotMappable
 		return d
 	}
@@ -239,6 +240,21 @@ func decideMapping(o *v1alpha1.IPMapping, g mapping.Ground, holders []mapping.Ho
 		d.reason, d.text = v1alpha1.ReasonPoolExhausted, "this cluster has no external range of the family of spec.address: give an address of the other family, or have its owner set one in network.external"
 	}
 	return d
+}
+
+// refusePlace says why nothing is mapped by a Service of a mapping's name and namespace; "" if it may be. The policy
+// pelago-manager-services has the same names: the manager may make nothing there, and change nothing, but it may remove
+// what an earlier build made.
+func refusePlace(o *v1alpha1.IPMapping) string {
+	for _, prefix := range []string{"kube-", "pelago-", "openshift-"} {
+		if strings.HasPrefix(o.Namespace, prefix) {
+			return "namespaces kube-*, pelago-* and openshift-* are the cluster's: make the mapping in another one"
+		}
+	}
+	if o.Namespace == metav1.NamespaceDefault && o.Name == "kubernetes" {
+		return "the Service kubernetes in default is the cluster's: give the mapping another name"
+	}
+	return ""
 }
 
 // children are the Service and the slice of a mapping. In the slice is the real address, for

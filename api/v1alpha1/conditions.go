@@ -199,8 +199,8 @@ const (
 	// ReasonRangesUnknown: the ranges of the pods here are not known, or not all of them; the
 	// message says what to set.
 	ReasonRangesUnknown = "RangesUnknown"
-	// ReasonNotMappable: the owner of this cluster does not let this address be mapped; the message
-	// says why, and what to change if that is a setting.
+	// ReasonNotMappable: the owner of this cluster does not let this address be mapped, or nothing in
+	// this namespace; the message says why, and what to change if that is a setting.
 	ReasonNotMappable = "NotMappable"
 	// ReasonAgentsMissing: no agent is alive here, so that no node can be gateway.
 	ReasonAgentsMissing = "AgentsMissing"

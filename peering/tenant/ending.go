@@ -37,11 +37,11 @@ const (
 	// answerFor is how long a consumer in band has, from its goodbye, to hear that it was heard, and
 	// answerEvery how often is looked whether it has.
 	answerFor, answerEvery = 10 * time.Second, 500 * time.Millisecond
-	// giveUpAfter is how long a step of the end may fail before the rest goes on without
-	// it. Taking the rights away is never given up.
+	// giveUpAfter is how long a step of the end may fail, each time since it first did, before the rest
+	// goes on without it. Taking the rights away is never given up.
 	giveUpAfter = time.Minute
-	// giveUpSlow is how long one may take that has no answer, or more to do than there is time for in
-	// one look: each look brings it on, unless something there never answers.
+	// giveUpSlow is how long the end may last before a step fails too that has no answer, or more to do than
+	// there is time for in one look: until then each look brings it on, unless something there never answers.
 	giveUpSlow = 10 * time.Minute
 	// conflictDelay is how soon an object is read again that somebody else has changed.
 	conflictDelay = 20 * time.Millisecond
@@ -68,7 +68,10 @@ func (r *reconciler) end(whole context.Context, t *v1alpha1.Tenant) (ctrl.Result
 	if err := r.endRights(ctx, t, f); err != nil {
 		return ctrl.Result{}, err
 	}
-	if err := r.revoke(ctx, f.identity); err != nil && (apierrors.IsConflict(err) || !r.giveUp(ctx, t, "the notice in its identity", err)) {
+	const notice = "the notice in its identity"
+	if err := r.revoke(ctx, f.identity); err == nil {
+		r.memory.succeeded(t, notice)
+	} else if apierrors.IsConflict(err) || !r.giveUp(ctx, t, notice, err) {
 		return again(err)
 	}
 	if wait := r.goodbyeWait(t, f.identity); wait > 0 {
@@ -79,10 +82,13 @@ func (r *reconciler) end(whole context.Context, t *v1alpha1.Tenant) (ctrl.Result
 		err := r.try(whole, ctx, step, t, f)
 		switch {
 		case err == nil:
+			r.memory.succeeded(t, step.name)
 		case errors.Is(err, errFurther):
+			r.memory.succeeded(t, step.name)
 			return ctrl.Result{RequeueAfter: conflictDelay}, nil
 		case (ctx.Err() != nil || errors.Is(err, errUnfinished)) && !r.slow(t):
-			return ctrl.Result{}, err // that says nothing of this step, and nothing of the next ones
+			r.memory.succeeded(t, step.name)
+			return ctrl.Result{}, err // it was brought on, and that says nothing of the next ones
 		case errors.Is(err, errUnheard):
 			status.False(&t.Status.Conditions, t.Generation, v1alpha1.ConditionReady, v1alpha1.ReasonTerminating, "waiting until the consumer has taken its end of the tunnel away, 10 s at most")
 			return ctrl.Result{RequeueAfter: answerEvery}, nil
@@ -110,14 +116,16 @@ func (r *reconciler) try(whole, ctx context.Context, s step, t *v1alpha1.Tenant,
 	return s.do(ctx, t, f)
 }
 
-// slow says whether the end of a tenant has lasted so long that no look is expected to bring it on.
+// slow says whether the end of a tenant has lasted so long that what takes too long counts as failing.
 func (r *reconciler) slow(t *v1alpha1.Tenant) bool {
 	return r.clock.Since(t.DeletionTimestamp.Time) >= giveUpSlow
 }
 
-// giveUp says whether the end goes on without a step that has failed for too long.
+// giveUp says whether the end goes on without a step, or a part of one, that has failed for too long. How long
+// the whole end has lasted does not count: that of a large tenant takes longer without any failure.
 func (r *reconciler) giveUp(ctx context.Context, t *v1alpha1.Tenant, step string, cause error) bool {
-	if r.clock.Since(t.DeletionTimestamp.Time) < giveUpAfter {
+	now := r.clock.Now()
+	if now.Sub(r.memory.failing(t, step, now)) < giveUpAfter {
 		return false
 	}
 	ctrl.LoggerFrom(ctx).Error(cause, "giving up a step of removing a tenant", "step", step)
@@ -144,6 +152,7 @@ func (r *reconciler) steps() []step {
 	return []step{
 		{"what it runs", func(ctx context.Context, t *v1alpha1.Tenant, _ *facts) error { return r.drain(ctx, t) }},
 		{"its namespaces", r.endNamespaces},
+		{"the manager's rights in its namespaces", r.disarm},
 		{"its tunnel", r.answered},
 		{"its requests", r.endRequests},
 		{"its invitations", r.endInvitations},
@@ -176,9 +185,11 @@ func (r *reconciler) endRights(ctx context.Context, t *v1alpha1.Tenant, f *facts
 	for _, b := range plan.remove {
 		failed = append(failed, remove(ctx, r.client, b))
 	}
+	const last = "its right to say goodbye"
 	for _, b := range plan.apply {
-		err := apply(ctx, r.client, b)
-		if err != nil && !leavingNamespace(err) && !r.giveUp(ctx, t, "its right to say goodbye", err) {
+		if err := apply(ctx, r.client, b); err == nil || leavingNamespace(err) {
+			r.memory.succeeded(t, last)
+		} else if !r.giveUp(ctx, t, last, err) {
 			failed = append(failed, err)
 		}
 	}

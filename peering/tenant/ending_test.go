@@ -411,7 +411,11 @@ func TestEndWithoutFarewell(t *testing.T) {
 	if get(b, b.space(), v1alpha1.ConsumerRole, &rbacv1.RoleBinding{}) != nil {
 		t.Error("the consumer has its rights still")
 	}
-	b.step(giveUpAfter + time.Minute)
+	b.step(giveUpAfter)
+	if _, err := b.Reconcile(t.Context(), request(b.name)); err == nil || b.tenant() == nil {
+		t.Errorf("%v: the notice is given up as it fails for the first time", err)
+	}
+	b.step(giveUpAfter)
 	b.reconcile()
 	b.wantNothingLeft()
 }

@@ -26,11 +26,7 @@ func (r *reconciler) endNamespaces(ctx context.Context, t *v1alpha1.Tenant, f *f
 	further := false
 	for i := range f.others {
 		n := &f.others[i]
-		// A label is easily written; these are never a tenant's.
-		if n.Name == r.namespace || n.Name == "default" || strings.HasPrefix(n.Name, "kube-") || strings.HasPrefix(n.Name, "openshift-") {
-			continue
-		}
-		if n.DeletionTimestamp != nil {
+		if r.never(n.Name) || n.DeletionTimestamp != nil {
 			continue
 		}
 		err := r.endNamespace(ctx, t, n)
@@ -43,14 +39,15 @@ func (r *reconciler) endNamespaces(ctx context.Context, t *v1alpha1.Tenant, f *f
 			break
 		}
 	}
-	switch err := errors.Join(failed...); {
-	case err == nil:
-		return r.disarm(ctx, t)
-	case further:
+	if further && len(failed) > 0 {
 		return errFurther
-	default:
-		return err
 	}
+	return errors.Join(failed...)
+}
+
+// never says whether a namespace is never a tenant's, whatever labels it has: these are easily written.
+func (r *reconciler) never(name string) bool {
+	return name == r.namespace || name == "default" || strings.HasPrefix(name, "kube-") || strings.HasPrefix(name, "openshift-")
 }
 
 // endNamespace removes one. If it holds volume claims it is never deleted: it is emptied and handed over to the
@@ -78,14 +75,17 @@ func (r *reconciler) emptied(ctx context.Context, t *v1alpha1.Tenant, n *corev1.
 	bounded, cancel := context.WithTimeout(ctx, drainLimit)
 	defer cancel()
 	err := r.empty(bounded, n)
+	part := "what was made for it in namespace " + n.Name
 	switch {
 	case err == nil:
+		r.memory.succeeded(t, part)
 		return nil
 	case ctx.Err() != nil:
 		return err
 	case bounded.Err() != nil && !r.slow(t):
+		r.memory.succeeded(t, part)
 		return fmt.Errorf("%w: %w", errUnfinished, err)
-	case !r.giveUp(ctx, t, "what was made for it in namespace "+n.Name, err):
+	case !r.giveUp(ctx, t, part, err):
 		return err
 	}
 	r.warn(t, "LeftBehind", "Remove", "could not remove all that was made for the tenant in namespace "+n.Name+", which is kept; look there for objects labelled "+v1alpha1.LabelTenant+"="+t.Name)
@@ -134,24 +134,24 @@ const managerBinding = "pelago-manager"
 
 // disarm takes the manager's own rights in namespaces that stay and are the tenant's no more. That is
 // last: by these rights what was made there for the tenant has been removed. They are found by what they are
-// themselves, so that none is left if the process dies when its namespace has been handed over.
-func (r *reconciler) disarm(ctx context.Context, t *v1alpha1.Tenant) error {
+// themselves, so that none is left if the process dies when its namespace has been handed over, nor where the end
+// went on without another namespace.
+func (r *reconciler) disarm(ctx context.Context, t *v1alpha1.Tenant, _ *facts) error {
 	list := &rbacv1.RoleBindingList{}
 	if err := r.live.List(ctx, list, client.MatchingLabels(childLabels(t))); err != nil {
 		return fmt.Errorf("listing role bindings: %w", err)
 	}
-	going, err := ourNamespaces(ctx, r.live, t)
+	still, err := ourNamespaces(ctx, r.live, t)
 	if err != nil {
 		return err
 	}
+	var failed []error
 	for i := range list.Items {
 		b := &list.Items[i]
-		if b.Name != managerBinding || slices.ContainsFunc(going, func(n corev1.Namespace) bool { return n.Name == b.Namespace && n.DeletionTimestamp != nil }) {
-			continue // another one, or it goes with its namespace
+		if b.Name != managerBinding || slices.ContainsFunc(still, func(n corev1.Namespace) bool { return n.Name == b.Namespace && !r.never(n.Name) }) {
+			continue // another one, or it goes with its namespace, or has not been removed with that
 		}
-		if err := remove(ctx, r.client, b); err != nil {
-			return err
-		}
+		failed = append(failed, remove(ctx, r.client, b))
 	}
-	return nil
+	return errors.Join(failed...)
 }

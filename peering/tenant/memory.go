@@ -11,7 +11,7 @@ import (
 )
 
 // memory is what the reconciler knows of tenants beside the objects, by name. All of
-// it may be lost at any time: it only limits rates and measures silence.
+// it may be lost at any time: it only limits rates, and measures silence and failures.
 type memory struct {
 	mu      sync.Mutex
 	tenants map[string]*recollection
@@ -24,6 +24,9 @@ type recollection struct {
 	usageWritten time.Time
 	quotaRemoved time.Time
 	complained   int64 // the generation of the Identity that was complained of last
+	// failed is since when steps of the end of the tenant with the UID ending fail, by what they remove.
+	ending types.UID
+	failed map[string]time.Time
 }
 
 // sighting is when a consumer was seen, by our clock.
@@ -108,4 +111,27 @@ func (m *memory) complain(name string, generation int64) bool {
 	fresh := seen.complained != generation
 	seen.complained = generation
 	return fresh
+}
+
+// failing notes that a step of the end of a tenant has failed, and says since when it does.
+func (m *memory) failing(t *v1alpha1.Tenant, step string, now time.Time) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	seen := m.of(t.Name)
+	if seen.ending != t.UID {
+		seen.ending, seen.failed = t.UID, map[string]time.Time{}
+	}
+	if since, known := seen.failed[step]; !known || since.After(now) { // one in the future is of a clock that was set back
+		seen.failed[step] = now
+	}
+	return seen.failed[step]
+}
+
+// succeeded notes that a step of the end of a tenant has not failed, though it may not be done.
+func (m *memory) succeeded(t *v1alpha1.Tenant, step string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if seen := m.tenants[t.Name]; seen != nil && seen.ending == t.UID {
+		delete(seen.failed, step)
+	}
 }

@@ -35,6 +35,10 @@ func TestEndTooSlow(t *testing.T) {
 		t.Fatalf("%v: the tenant is given up as the look was over", err)
 	}
 	b.step(giveUpSlow)
+	if _, err := b.Reconcile(t.Context(), request(b.name)); err == nil || b.tenant() == nil || b.said("LeftBehind") {
+		t.Fatalf("%v: the tenant is given up as one look was over after a long time", err)
+	}
+	b.step(giveUpAfter)
 	b.reconcile()
 	if !b.said("LeftBehind could not remove its namespaces") {
 		t.Error("no event says what was left behind")

@@ -19,6 +19,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -98,7 +99,8 @@ func Register(mgr ctrl.Manager, o Options) error {
 	}
 	options := controller.Options{MaxConcurrentReconciles: 4}
 	child := toTenant()
-	err := ctrl.NewControllerManagedBy(mgr).For(&v1alpha1.Tenant{}).Named("tenant").WithOptions(options).
+	err := ctrl.NewControllerManagedBy(mgr).For(&v1alpha1.Tenant{}).Named("tenant").
+		WithOptions(controller.Options{MaxConcurrentReconciles: options.MaxConcurrentReconciles, RateLimiter: retries()}).
 		Watches(&corev1.Namespace{}, child).
 		Watches(&corev1.ResourceQuota{}, child, builder.WithPredicates(predicate.Or[client.Object](
 			predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, quotaObserved()))).
@@ -126,6 +128,13 @@ func Register(mgr ctrl.Manager, o Options) error {
 		return fmt.Errorf("setting up the controller of invitations: %w", err)
 	}
 	return nil
+}
+
+// retryMax bounds the wait after an error, so that a step of the end that fails is looked at again before it is given up.
+const retryMax = giveUpAfter / 2
+
+func retries() workqueue.TypedRateLimiter[ctrl.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](5*time.Millisecond, retryMax)
 }
 
 // newReconciler makes the reconciler of tenants with the defaults of its options.
