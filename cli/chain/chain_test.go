@@ -91,6 +91,7 @@ func TestPeering(t *testing.T) {
 			f.Peering.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonDuplicate, Message: "peering mailand is with the same cluster"}}
 		}},
 		{"uninvited", "the token is gone, and nothing came of it", fresh},
+		{"again", "it was made again", identity(v1alpha1.ReasonInvitationMissing, "Secret pelago-system/peering-milan holds the credential of an earlier Peering")},
 		{"untried", "nobody has tried the token yet", func(f *Facts) { fresh(f); f.Token = true }},
 		{"silent", "the endpoint does not answer", identity(v1alpha1.ReasonAuthUnreachable, "dialing milan.example:30443: connection refused")},
 		{"untrusted", "somebody else answers", identity(v1alpha1.ReasonUntrusted, "the certificate is of another authority")},
