@@ -246,7 +246,7 @@ func (v *visit) expired(now time.Time) bool {
 		return false
 	}
 	v.stall(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonExpired, fmt.Sprintf(
-		"the credential ended at %s and can no longer be renewed; pelago unpeer %s --force and peer again with a new invitation",
+		"the credential ended at %s and can no longer be renewed; pelago unpeer %s --force, have the provider's owner run pelago unpeer there, and peer again with a new invitation",
 		v.cred.NotAfter.UTC().Format(time.RFC3339), v.Name))
 	v.soon(renewAgain)
 	return true
