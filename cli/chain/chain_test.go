@@ -198,6 +198,12 @@ func TestRemedies(t *testing.T) {
 			t.Errorf("the remedy of %s is %q", reason, got)
 		}
 	}
+	if got := Remedy(v1alpha1.ReasonLimitExceeded, "milan"); !strings.Contains(got, "spec.limits") || !strings.Contains(got, "spec.objects") {
+		t.Errorf("what is bounded is requests and objects, and the remedy is %q", got)
+	}
+	if got := Remedy(v1alpha1.ReasonExpired, "milan"); !strings.Contains(got, "its owner runs: pelago unpeer") {
+		t.Errorf("a provider takes a new line when its tenant has gone, and the remedy is %q", got)
+	}
 	if got := Remedy(v1alpha1.ReasonForbidden, "milan"); !strings.Contains(got, "pelago unpeer milan --force") {
 		t.Errorf("the remedy of Forbidden is %q", got)
 	}

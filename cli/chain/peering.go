@@ -150,7 +150,7 @@ func valid(p *v1alpha1.Peering, now time.Time) Step {
 	case credential == nil:
 		s.Evidence = "its life is not known yet"
 	case now.After(credential.NotAfter.Time):
-		s.State, s.Remedy = Broken, Remedy(v1alpha1.ReasonExpired, p.Name)
+		s.State, s.Remedy = Broken, RemedyAt(v1alpha1.ReasonExpired, p)
 		s.Evidence = "it ended " + stamp(credential.NotAfter)
 	default:
 		s.Evidence = "it is renewed " + stamp(credential.RenewAfter)
