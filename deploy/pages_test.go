@@ -75,3 +75,28 @@ func TestPorts(t *testing.T) {
 		}
 	}
 }
+
+// TestPullSecrets holds that the comment on image.pullSecrets names every namespace with pods
+// that use them.
+func TestPullSecrets(t *testing.T) {
+	text, err := chart.ReadFile("chart/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _, _ := strings.Cut(string(text), "\n  pullSecrets:")
+	comment := before[strings.LastIndex(before, "\n  pullPolicy:"):]
+	namespaces := map[string]bool{}
+	for _, o := range render(t, everything(), Release{}) {
+		if secrets, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "imagePullSecrets"); len(secrets) > 0 {
+			namespaces[o.GetNamespace()] = true
+		}
+	}
+	if len(namespaces) != 2 {
+		t.Fatalf("they are used in %v", namespaces)
+	}
+	for namespace := range namespaces {
+		if !strings.Contains(comment, namespace) {
+			t.Errorf("the comment on image.pullSecrets does not name %s", namespace)
+		}
+	}
+}
