@@ -45,3 +45,34 @@ func TestObjectsPage(t *testing.T) {
 		t.Errorf("docs/offloading.md does not say that a consumer has %s pods at a provider by default", pods)
 	}
 }
+
+// TestRightsPage holds that both pages which list what a consumer may do name all of it.
+func TestRightsPage(t *testing.T) {
+	words := map[string]string{
+		"identities": "Identity", "leases": "Lease", "resourcerequests": "ResourceRequests", "resourceoffers": "ResourceOffers", "podstats": "podstats",
+		"namespacemaps": "NamespaceMap", "shadowpods": "ShadowPods", "shadowobjects": "ShadowObjects", "networkconfigs": "NetworkConfig",
+		"networkconfigs/status": "status", "networkrules": "NetworkRules", "networkpaths": "NetworkPaths", "serviceaccounts/token": "token",
+		"pods/log": "logs", "pods/exec": "run commands", "pods/attach": "attach", "pods/portforward": "forward ports",
+	}
+	_, may, _ := strings.Cut(page(t, "kinds/tenant.md"), "\n## What a tenant may do\n")
+	_, rights, found := strings.Cut(page(t, "peering.md"), "\n- **Rights**:")
+	rights, _, _ = strings.Cut(rights, "\n- **")
+	if may == "" || !found {
+		t.Fatal("the lists are not where they were")
+	}
+	for role, rules := range Rights() {
+		for _, rule := range rules {
+			for _, resource := range rule.Resources {
+				word := words[resource]
+				if word == "" {
+					t.Errorf("%s: no word for %s is known here", role, resource)
+				}
+				for name, text := range map[string]string{"kinds/tenant.md": may, "peering.md": rights} {
+					if !strings.Contains(text, word) {
+						t.Errorf("docs/%s does not say that a consumer may have %s (%q)", name, resource, word)
+					}
+				}
+			}
+		}
+	}
+}
