@@ -117,6 +117,9 @@ func terms(invitation *v1alpha1.TenantTerms, defaults v1alpha1.TenantTerms) v1al
 	if own.PodSecurity != "" {
 		merged.PodSecurity = own.PodSecurity
 	}
+	if len(own.NamespaceNames) > 0 {
+		merged.NamespaceNames = own.NamespaceNames
+	}
 	if own.Reflection != nil {
 		merged.Reflection = own.Reflection
 	}
