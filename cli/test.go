@@ -27,6 +27,7 @@ import (
 type testNetwork struct {
 	keep    bool
 	with    []string
+	image   string
 	output  string
 	timeout time.Duration
 	settle  time.Duration
@@ -69,8 +70,10 @@ both works, the way between this cluster's nodes is to be looked at. Where a pro
 not known here; the same test there says it. Not tried either, and said so, are two that take more than
 pods, unless --with names them: load-balancer has this cluster give each pod a load balancer, which
 may cost something and be called by others meanwhile; api has pods at providers call home's API
-server, for which they get a token of an account without rights. All is removed at the end. NAME is
-one provider's peering.`,
+server, for which they get a token of an account without rights. All is removed at the end. The pods
+have the image that Pelago has here, without its pull secrets, which would go to providers: where
+these are needed, --image names a place of that image from which every node may pull. NAME is one
+provider's peering.`,
 		Example:           "  pelago test network\n  pelago test network milan -o json\n  pelago test network --with load-balancer,api",
 		Args:              atMost("NAME"),
 		ValidArgsFunction: e.completePeerings,
@@ -80,6 +83,7 @@ one provider's peering.`,
 	f.BoolVar(&o.keep, "keep", false, "leave the pods running, to look for yourself")
 	f.StringSliceVar(&o.with, "with", nil, "ways to try as well: "+strings.Join(extras, ", "))
 	completes(c, "with", cobra.FixedCompletions(extras, cobra.ShellCompDirectiveNoFileComp))
+	f.StringVar(&o.image, "image", "", "the pods' image, with the program pelago; that of Pelago here if not given")
 	durationFlag(f, &o.timeout, "timeout", waitDefault, "how long the pods may take to run")
 	durationFlag(f, &o.settle, "settle", settleUsual, "how long a way may take until it is good")
 	outputFlag(c, &o.output)
@@ -127,6 +131,9 @@ func (o *testNetwork) run(ctx context.Context, e *Env, args []string) (err error
 	w, err := c.newTestbed(ctx, args)
 	if err != nil {
 		return err
+	}
+	if o.image != "" {
+		w.image.Image = o.image
 	}
 	w.balance, w.api = slices.Contains(o.with, withBalancer), slices.Contains(o.with, withAPI)
 	behind, err := c.leftBehind(ctx, e.Clock.Now())

@@ -142,6 +142,19 @@ func TestTestNetwork(t *testing.T) {
 	if r := s.tests(good, "--with", "all"); r.code != 2 || !strings.Contains(r.err, "use load-balancer, api") {
 		t.Errorf("with what there is not: %+v", r)
 	}
+	images := map[string]string{}
+	seen := execution(func(ctx context.Context, namespace, pod string, command []string) (string, error) {
+		var p corev1.Pod
+		if err := s.c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: pod}, &p); err != nil {
+			return "", err
+		}
+		images[pod] = p.Spec.Containers[0].Image
+		return good(ctx, namespace, pod, command)
+	})
+	elsewhere := "registry.example/pelago:1"
+	if r := s.tests(seen, "--image", elsewhere); r.code != 0 || len(images) != 2 || images[homePod] != elsewhere || images["milan"] != elsewhere {
+		t.Errorf("with an image of its own the pods have %v: %+v", images, r)
+	}
 	s.withMore(good)
 	s.byFamily(good)
 	eventually(t, "the namespace is gone", func() bool {

@@ -186,7 +186,7 @@ func storedValues(values map[string]any) (*unstructured.Unstructured, error) {
 }
 
 // ownSettings is the ConfigMap of the installation that is there, nil if there is none. One that
-// Helm made is Helm's to change.
+// Helm or a tool with its chart made is theirs to change.
 func (c *Cluster) ownSettings(ctx context.Context) (*corev1.ConfigMap, error) {
 	var config corev1.ConfigMap
 	err := c.Client.Get(ctx, inSystem(v1alpha1.ConfigName), &config)
@@ -195,10 +195,16 @@ func (c *Cluster) ownSettings(ctx context.Context) (*corev1.ConfigMap, error) {
 	} else if err != nil {
 		return nil, describe(fmt.Errorf("looking for an earlier installation: %w", err), c)
 	}
-	if config.Labels["app.kubernetes.io/managed-by"] == "Helm" {
-		return nil, fmt.Errorf("the Pelago here was installed with Helm; change it with helm upgrade, or remove it first with helm uninstall")
+	if config.Labels["app.kubernetes.io/managed-by"] != "Helm" {
+		return &config, nil
 	}
-	return &config, nil
+	const first = "first end what uses it, for which nothing else asks: pelago unoffload, pelago unpeer"
+	if release := config.Annotations["meta.helm.sh/release-name"]; release != "" {
+		return nil, fmt.Errorf("the Pelago here was installed with Helm; change it with: helm upgrade %[1]s -n %[2]s; to remove it %[3]s, then: helm uninstall %[1]s -n %[2]s",
+			screen.Clean(release), v1alpha1.SystemNamespace, first)
+	}
+	return nil, fmt.Errorf("the Pelago here was made of its chart by helm template or a GitOps tool; change it there; to remove it %s, then have ConfigMap %s of namespace %s and the rest removed there",
+		first, config.Name, config.Namespace)
 }
 
 // installed returns the values of the installation that is there, nil if there is none.

@@ -46,7 +46,7 @@ func (r *reconciler) farewell(ctx context.Context, v *visit) error {
 	}
 	if v.cred == nil && v.secret != nil && len(v.secret.Data[keyCertificate])+len(v.secret.Data[keyToken]) > 0 {
 		r.event(v.Peering, corev1.EventTypeWarning, v1alpha1.ReasonInvalid, "Unpeer",
-			"the provider cannot be told, for the Secret with the credential is damaged; its owner has to run pelago unpeer there")
+			"the provider cannot be told, for the Secret with the credential is damaged or of an earlier Peering of this name; its owner has to run pelago unpeer there")
 	}
 	if v.cred != nil && !v.cred.Farewell {
 		c := *v.cred

@@ -48,6 +48,19 @@ func (r *reconciler) key(ctx context.Context, v *visit) (bool, error) {
 		v.stall(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonInvalid, fmt.Sprintf(
 			"Secret %s/%s is not Pelago's; remove it or choose another name for the peering", r.namespace, v.secret.Name))
 		return false, nil
+	case v.cred != nil && v.cred.issued():
+		// A credential of an earlier Peering is all that is left of it: it goes only for
+		// an invitation to another one.
+		_, missing, err := r.token(ctx, v)
+		if err != nil {
+			return false, err
+		}
+		if missing != "" {
+			v.stall(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonInvitationMissing, fmt.Sprintf(
+				"Secret %s/%s holds the credential of an earlier Peering of this name, and a Peering that is made again, as by a restore, is another one: "+
+					"pelago unpeer %s --force, have the provider's owner run pelago unpeer there, and peer again with a new invitation", r.namespace, v.secret.Name, v.Name))
+			return false, nil
+		}
 	}
 	key, request, err := newKey(r.rand, string(v.UID))
 	if err != nil {
@@ -233,7 +246,7 @@ func (v *visit) expired(now time.Time) bool {
 		return false
 	}
 	v.stall(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonExpired, fmt.Sprintf(
-		"the credential ended at %s and can no longer be renewed; pelago unpeer %s --force and peer again with a new invitation",
+		"the credential ended at %s and can no longer be renewed; pelago unpeer %s --force, have the provider's owner run pelago unpeer there, and peer again with a new invitation",
 		v.cred.NotAfter.UTC().Format(time.RFC3339), v.Name))
 	v.soon(renewAgain)
 	return true

@@ -2,10 +2,12 @@ package peering
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -71,6 +73,9 @@ func TestRenewal(t *testing.T) {
 	p := s.until("its end is shown", has(v1alpha1.ConditionStalled, v1alpha1.ReasonExpired))
 	if ready(p) {
 		t.Error("ready with an expired credential")
+	}
+	if c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionIdentityReady); !strings.Contains(c.Message, "the provider's owner run pelago unpeer") {
+		t.Errorf("the provider takes a new invitation only when the tenant has gone: %s", c.Message)
 	}
 	if res, err := s.reconcile(); err != nil || res.RequeueAfter <= 0 || res.RequeueAfter > renewAgain {
 		t.Errorf("after its end it is looked at again in %s, %v", res.RequeueAfter, err)

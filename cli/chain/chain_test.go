@@ -91,6 +91,7 @@ func TestPeering(t *testing.T) {
 			f.Peering.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonDuplicate, Message: "peering mailand is with the same cluster"}}
 		}},
 		{"uninvited", "the token is gone, and nothing came of it", fresh},
+		{"again", "it was made again", identity(v1alpha1.ReasonInvitationMissing, "Secret pelago-system/peering-milan holds the credential of an earlier Peering")},
 		{"untried", "nobody has tried the token yet", func(f *Facts) { fresh(f); f.Token = true }},
 		{"silent", "the endpoint does not answer", identity(v1alpha1.ReasonAuthUnreachable, "dialing milan.example:30443: connection refused")},
 		{"untrusted", "somebody else answers", identity(v1alpha1.ReasonUntrusted, "the certificate is of another authority")},
@@ -196,6 +197,12 @@ func TestRemedies(t *testing.T) {
 		if got := (At{Name: "milan", Tenant: "rome", Namespace: "shop"}).Remedy(reason); strings.Contains(got, "NAME") || strings.Contains(got, "TENANT") || strings.Contains(got, "SPACE") {
 			t.Errorf("the remedy of %s is %q", reason, got)
 		}
+	}
+	if got := Remedy(v1alpha1.ReasonLimitExceeded, "milan"); !strings.Contains(got, "spec.limits") || !strings.Contains(got, "spec.objects") {
+		t.Errorf("what is bounded is requests and objects, and the remedy is %q", got)
+	}
+	if got := Remedy(v1alpha1.ReasonExpired, "milan"); !strings.Contains(got, "its owner runs: pelago unpeer") {
+		t.Errorf("a provider takes a new line when its tenant has gone, and the remedy is %q", got)
 	}
 	if got := Remedy(v1alpha1.ReasonForbidden, "milan"); !strings.Contains(got, "pelago unpeer milan --force") {
 		t.Errorf("the remedy of Forbidden is %q", got)

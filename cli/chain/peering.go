@@ -106,7 +106,9 @@ func invited(f Facts) Step {
 	case identity != nil && identity.Reason == v1alpha1.ReasonInvitationMissing, !f.Token:
 		s.State, s.Remedy = Broken, Remedy(v1alpha1.ReasonInvitationMissing, p.Name)
 		s.Evidence = "no token and no credential"
-		if name := p.Spec.Consume.TokenSecret; name != "" {
+		if name := p.Spec.Consume.TokenSecret; identity != nil && identity.Reason == v1alpha1.ReasonInvitationMissing {
+			s.Evidence = evidenceOf(identity) // it knows of an earlier credential, too
+		} else if name != "" {
 			s.Evidence = fmt.Sprintf("the Secret %s/%s does not exist", v1alpha1.SystemNamespace, name)
 		}
 	default:
@@ -148,7 +150,7 @@ func valid(p *v1alpha1.Peering, now time.Time) Step {
 	case credential == nil:
 		s.Evidence = "its life is not known yet"
 	case now.After(credential.NotAfter.Time):
-		s.State, s.Remedy = Broken, Remedy(v1alpha1.ReasonExpired, p.Name)
+		s.State, s.Remedy = Broken, RemedyAt(v1alpha1.ReasonExpired, p)
 		s.Evidence = "it ended " + stamp(credential.NotAfter)
 	default:
 		s.Evidence = "it is renewed " + stamp(credential.RenewAfter)

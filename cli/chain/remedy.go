@@ -21,7 +21,7 @@ var remedies = map[string]string{
 	v1alpha1.ReasonNameRefused:       "ask the provider for a line with a name that is free there: pelago generate peer-command --consumer OTHER",
 	v1alpha1.ReasonAuthUnreachable:   "see that this cluster's nodes reach the address: firewall, proxy (--proxy-url), and the Service pelago-auth at the provider",
 	v1alpha1.ReasonUntrusted:         "the address belongs to somebody else or the provider was installed anew: ask its owner for a new line (pelago generate peer-command)",
-	v1alpha1.ReasonExpired:           "it was not renewed in time: pelago unpeer NAME --force, then peer with a new line",
+	v1alpha1.ReasonExpired:           "it was not renewed in time: pelago unpeer NAME --force; at the provider its owner runs: pelago unpeer TENANT; then peer with a new line",
 	v1alpha1.ReasonRequestRefused:    "run the same version of Pelago on both sides (pelago version), then unpeer and peer again",
 	v1alpha1.ReasonSigningFailed:     "at the provider: see that its controller-manager signs client certificates, or install it with --set config.identity.type=ServiceAccountToken",
 
@@ -45,7 +45,7 @@ var remedies = map[string]string{
 	v1alpha1.ReasonNameTaken:         "something else has that name there: its owner removes it, or use another name that tenant TENANT may choose (spec.namespaceNames): pelago unoffload namespace SPACE, then pelago offload namespace SPACE --namespace-mapping-strategy SelectedName --remote-name OTHER",
 	v1alpha1.ReasonNameTooLong:       "the name there would have more than 63 characters: choose a shorter one: pelago unoffload namespace SPACE, then pelago offload namespace SPACE --namespace-mapping-strategy SelectedName --remote-name SHORTER; before that the provider's owner allows it in spec.namespaceNames: kubectl edit tenant TENANT",
 	v1alpha1.ReasonNameForbidden:     "take the usual name: pelago unoffload namespace SPACE, then pelago offload namespace SPACE --namespace-mapping-strategy DefaultName; or the provider's owner allows the name in spec.namespaceNames: kubectl edit tenant TENANT",
-	v1alpha1.ReasonLimitExceeded:     "ask for less, or the provider's owner raises spec.limits: kubectl edit tenant TENANT",
+	v1alpha1.ReasonLimitExceeded:     "ask for less, or the provider's owner raises spec.limits, or spec.objects where the message says count/RESOURCE: kubectl edit tenant TENANT",
 	v1alpha1.ReasonVolumesKept:       "its volume claims are kept; once they are not needed, the provider's owner deletes that namespace",
 
 	v1alpha1.ReasonRefused:          "change what the message names in the pod's template; docs/offloading-fields.md says of each field what travels",

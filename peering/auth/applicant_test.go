@@ -4,6 +4,8 @@ import (
 	"crypto/elliptic"
 	"encoding/json"
 	"net/http"
+	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -217,5 +219,36 @@ func TestTerms(t *testing.T) {
 	}
 	if diff := cmp.Diff(defaults, terms(nil, defaults)); diff != "" || defaults.Objects["b"] != 2 {
 		t.Errorf("the defaults alone: %s", diff)
+	}
+}
+
+// TestTermsAll holds that an invitation has its say about every field of the terms, and
+// that the page of the Invitation names each.
+func TestTermsAll(t *testing.T) {
+	own := v1alpha1.TenantTerms{
+		State: v1alpha1.TenantCordoned, Limits: &v1alpha1.TenantLimits{Namespaces: ptr.To(int32(3))}, PodSecurity: v1alpha1.PodSecurityRestricted,
+		NamespaceNames: []string{"shop"}, Objects: map[string]int32{"b": 7}, Reflection: &v1alpha1.TenantReflection{Deny: []string{"Secret"}},
+		Services: &v1alpha1.TenantServices{NodePorts: true}, Ingress: &v1alpha1.TenantIngress{Class: "c", Hosts: []string{"h"}}, DisruptionBudgets: ptr.To(true),
+		Reachability: v1alpha1.ReachNone, Callers: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}, DirectPaths: true, Translate: true,
+		AbandonAfter: &metav1.Duration{Duration: time.Hour},
+	}
+	page, err := os.ReadFile("../../docs/kinds/invitation.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, row, _ := strings.Cut(string(page), "\n| `tenant` |")
+	row, _, _ = strings.Cut(row, "\n")
+	fields := reflect.ValueOf(own)
+	for i := range fields.NumField() {
+		name, _, _ := strings.Cut(fields.Type().Field(i).Tag.Get("json"), ",")
+		if fields.Field(i).IsZero() {
+			t.Errorf("this test says nothing of %s", name)
+		}
+		if !strings.Contains(row, "`"+name+"`") {
+			t.Errorf("docs/kinds/invitation.md does not name %s", name)
+		}
+	}
+	if diff := cmp.Diff(own, terms(&own, v1alpha1.TenantTerms{})); diff != "" {
+		t.Errorf("what the invitation says alone: %s", diff)
 	}
 }

@@ -71,7 +71,7 @@ func place(tenants []v1alpha1.Tenant, i *v1alpha1.Invitation, a *applicant) (str
 	return name, nil, nil
 }
 
-const nameRemedy = "pelago peer --cluster-name NAME at the consumer, or pelago generate peer-command --consumer NAME at the provider"
+const nameRemedy = "pelago generate peer-command --consumer NAME at the provider, or pelago install --cluster-name NAME at the consumer"
 
 func own(t *v1alpha1.Tenant, i *v1alpha1.Invitation, a *applicant) bool {
 	return i.UID != "" && t.Annotations[v1alpha1.AnnotationInvitation] == string(i.UID) &&
@@ -116,6 +116,9 @@ func terms(invitation *v1alpha1.TenantTerms, defaults v1alpha1.TenantTerms) v1al
 	}
 	if own.PodSecurity != "" {
 		merged.PodSecurity = own.PodSecurity
+	}
+	if len(own.NamespaceNames) > 0 {
+		merged.NamespaceNames = own.NamespaceNames
 	}
 	if own.Reflection != nil {
 		merged.Reflection = own.Reflection

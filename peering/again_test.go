@@ -1,0 +1,69 @@
+package peering
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+)
+
+// makeAgain takes the Peering away without a goodbye, and makes it as a backup has it.
+func (s *stage) makeAgain() {
+	s.t.Helper()
+	again := s.peering()
+	s.dropPeering()
+	again.ObjectMeta = metav1.ObjectMeta{Name: again.Name}
+	if err := s.client.Create(s.t.Context(), again); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// TestMadeAgain holds that a Peering which is made again, as by a restore, leaves the
+// credential of the earlier one alone and says what to do, until it has an invitation
+// of its own.
+func TestMadeAgain(t *testing.T) {
+	s := newStage(t)
+	s.peer()
+	old, _ := s.credential()
+	s.makeAgain()
+	p := s.until("it is stalled", has(v1alpha1.ConditionStalled, v1alpha1.ReasonInvitationMissing))
+	c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionIdentityReady)
+	for _, part := range []string{old.Name, "pelago unpeer " + s.name + " --force", "the provider's owner run pelago unpeer", "a new invitation"} {
+		if c == nil || !strings.Contains(c.Message, part) {
+			t.Errorf("IdentityReady does not name %q: %+v", part, c)
+		}
+	}
+	if now, _ := s.credential(); !reflect.DeepEqual(now.Data, old.Data) {
+		t.Fatal("the credential of the earlier Peering was replaced")
+	}
+	s.makeToken(token)
+	s.until("it is introduced", has(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonIssued))
+	if _, cred := s.credential(); cred.UID != string(p.UID) {
+		t.Errorf("the credential is of Peering %s, want %s", cred.UID, p.UID)
+	}
+}
+
+// TestMadeAgainAndEnded holds that ending a Peering that was made again leaves nothing
+// here, and tells that the provider has not been told.
+func TestMadeAgainAndEnded(t *testing.T) {
+	s := newStage(t)
+	s.peer()
+	s.makeAgain()
+	p := s.until("it is stalled", has(v1alpha1.ConditionStalled, v1alpha1.ReasonInvitationMissing))
+	s.events()
+	s.delete(p)
+	s.untilGone()
+	if !s.told("of an earlier Peering") {
+		t.Error("nobody was told that the provider has not been told")
+	}
+	secrets := &corev1.SecretList{}
+	if err := s.client.List(t.Context(), secrets, client.InNamespace(s.namespace)); err != nil || len(secrets.Items) > 0 {
+		t.Errorf("%d secrets are left, %v", len(secrets.Items), err)
+	}
+}
