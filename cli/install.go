@@ -150,7 +150,8 @@ func (i *install) plan(ctx context.Context, e *Env, c *Cluster, given map[string
 	if err != nil {
 		return nil, err
 	}
-	p.objects = append(p.objects, stored)
+	// First, so that what was given is not forgotten by who ends before all is applied.
+	p.objects = append([]*unstructured.Unstructured{stored}, p.objects...)
 	p.settings, err = checkSettings(p.objects)
 	return p, err
 }

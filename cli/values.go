@@ -201,22 +201,28 @@ func (c *Cluster) ownSettings(ctx context.Context) (*corev1.ConfigMap, error) {
 	return &config, nil
 }
 
-// installed returns the values of the installation that is there, nil if there is none.
-// Settings that were edited in the cluster since win over those that were installed. Where they
-// cannot be read nobody knows what was edited: that is an error, unless all are given anew.
+// installed returns the values of the installation that is there, also of one that ended before its settings were
+// applied, nil if there is none. Settings that were edited in the cluster since win over those that were installed. Where
+// they cannot be read nobody knows what was edited: that is an error, unless all are given anew.
 func (c *Cluster) installed(ctx context.Context, e *Env, anew bool) (map[string]any, error) {
 	config, err := c.ownSettings(ctx)
-	if config == nil || err != nil {
+	if err != nil {
 		return nil, err
 	}
 	values := map[string]any{}
 	var stored corev1.ConfigMap
 	err = c.Client.Get(ctx, inSystem(valuesName), &stored)
+	if config == nil && apierrors.IsNotFound(err) {
+		return nil, nil
+	}
 	if err == nil {
 		err = yaml.Unmarshal([]byte(stored.Data[valuesKey]), &values)
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, describe(fmt.Errorf("reading the values of the earlier installation: %w", err), c)
+	}
+	if config == nil {
+		return values, nil
 	}
 	settings := map[string]any{}
 	err = yaml.UnmarshalStrict([]byte(config.Data[home.ConfigKey]), &settings)
