@@ -75,6 +75,7 @@ func (c *Cluster) podChains(ctx context.Context, e *Env, namespace, name string)
 	if f.Pod, err = c.podNamed(ctx, namespace, name); err != nil {
 		return nil, err
 	}
+	namespace = f.Pod.Namespace // which the word may say
 	if f.Offloading, err = c.offloadingOf(ctx, namespace); err != nil {
 		return nil, err
 	}
