@@ -4,9 +4,11 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -32,7 +34,13 @@ func TestPeerTwiceAtOnce(t *testing.T) {
 		{"both are refused", true, []metav1.Condition{isNot(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonInvitationRefused, "no")}, nil, 1, "refused", 1},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
-			stop := s.manager(func(*v1alpha1.Peering) []metav1.Condition { return c.answer })
+			var stored atomic.Bool // by the run that is looked at
+			stop := s.manager(func(*v1alpha1.Peering) []metav1.Condition {
+				if !stored.Load() {
+					return nil
+				}
+				return c.answer
+			})
 			defer s.sweep()
 			defer stop()
 			ahead := false
@@ -41,7 +49,10 @@ func TestPeerTwiceAtOnce(t *testing.T) {
 				if err != nil {
 					return nil, err
 				}
-				cluster.Client = interceptor.NewClient(cluster.Client, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object, options ...client.CreateOption) error {
+				cluster.Client = interceptor.NewClient(cluster.Client, interceptor.Funcs{Watch: func(ctx context.Context, w client.WithWatch, list client.ObjectList, options ...client.ListOption) (watch.Interface, error) {
+					stored.Store(true)
+					return w.Watch(ctx, list, options...)
+				}, Create: func(ctx context.Context, w client.WithWatch, o client.Object, options ...client.CreateOption) error {
 					_, isPeering := o.(*v1alpha1.Peering)
 					if !ahead && isPeering != c.token {
 						ahead = true
