@@ -41,6 +41,7 @@ type attempt struct {
 	created bool   // the Peering is new
 	added   bool   // consume is new in a Peering that was there
 	goesOn  bool   // nobody waits any more, and Pelago goes on with it
+	both    bool   // it is the second of two directions: who has begun it undoes it when it is not done
 }
 
 // refusal is a handshake that ended without hope.
@@ -106,15 +107,21 @@ func (a *attempt) run(ctx context.Context) error {
 	var r refusal
 	if errors.As(err, &r) {
 		heard()
+		if a.both {
+			return err
+		}
 		progress.Step("Removing what was made")
 		if undone := a.undo(ctx); undone != nil {
 			return fmt.Errorf("%w; removing what was made failed too: %w; %s", err, undone, a.byHand())
 		}
 		return err
 	}
-	a.goesOn = err != nil && ctx.Err() != nil && !already
-	return ended(describe(err, a.c), "peering with "+a.invitation.Name, a.timeout, state,
-		fmt.Sprintf("Pelago goes on trying; see: pelago explain peering %s; to give up: pelago unpeer %[1]s", a.invitation.Name))
+	a.goesOn = err != nil && ctx.Err() != nil && !already && !a.both
+	remedy := fmt.Sprintf("Pelago goes on trying; see: pelago explain peering %s; to give up: pelago unpeer %[1]s", a.invitation.Name)
+	if a.both && !already {
+		remedy = "with --bidirectional there are both directions or none; to try again, run the command again"
+	}
+	return ended(describe(err, a.c), "peering with "+a.invitation.Name, a.timeout, state, remedy)
 }
 
 // teller says what an attempt waits for: while it is quiet without what goes wrong.
@@ -306,6 +313,9 @@ func (a *attempt) undo(ctx context.Context) error {
 	}
 	return nil
 }
+
+// made says that there is something to undo.
+func (a *attempt) made() bool { return a.secret != "" || a.created || a.added }
 
 // byHand says how to remove what undo could not.
 func (a *attempt) byHand() string {
