@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -66,14 +67,22 @@ func Main(e *Env, args []string) int {
 	return Run(ctx, e, args)
 }
 
+// againAllowed is when the next signal ends the program at once: one wish to end it may come as several, as timeout(1)
+// tells a program and then its whole group.
+const againAllowed = time.Second
+
 // interruptible is over when somebody wants the program to end, or its terminal goes: what a command
-// has made for itself is removed then. Below nohup it goes on.
+// has made for itself is removed then, unless somebody interrupts it again. Below nohup it goes on.
 func interruptible() (context.Context, context.CancelFunc) {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
 		signals = append(signals, syscall.SIGHUP)
 	}
-	return signal.NotifyContext(context.Background(), signals...)
+	ctx, stop := signal.NotifyContext(context.Background(), signals...)
+	quiet := context.AfterFunc(ctx, func() {
+		time.AfterFunc(againAllowed, func() { signal.Reset(os.Interrupt, syscall.SIGTERM) })
+	})
+	return ctx, func() { quiet(); stop() }
 }
 
 // Run is Main without the process around it.

@@ -71,7 +71,7 @@ func (i *install) run(ctx context.Context, e *Env, _ []string) error {
 	if i.output != "" && !i.dryRun {
 		return usage("-o needs --dry-run; add it to print the objects, or leave out -o to apply them")
 	}
-	given, err := i.given(e)
+	given, err := i.given(ctx, e)
 	if err != nil {
 		return err
 	}

@@ -33,8 +33,8 @@ const (
 )
 
 // given makes chart values of the flags: the file, then --set, then flags of their own.
-func (i *install) given(e *Env) (map[string]any, error) {
-	values, err := readValues(e, i.valuesFile)
+func (i *install) given(ctx context.Context, e *Env) (map[string]any, error) {
+	values, err := readValues(ctx, e, i.valuesFile)
 	if err != nil {
 		return nil, err
 	}
@@ -83,18 +83,17 @@ func (i *install) given(e *Env) (map[string]any, error) {
 }
 
 // readValues reads a file of values.
-func readValues(e *Env, name string) (map[string]any, error) {
+func readValues(ctx context.Context, e *Env, name string) (map[string]any, error) {
 	values := map[string]any{}
 	if name == "" {
 		return values, nil
 	}
-	var text []byte
-	var err error
-	if name == "-" {
-		text, err = io.ReadAll(io.LimitReader(e.In, mostValues))
-	} else {
-		text, err = os.ReadFile(name)
-	}
+	text, err := unless(ctx, func() ([]byte, error) {
+		if name == "-" {
+			return io.ReadAll(io.LimitReader(e.In, mostValues))
+		}
+		return os.ReadFile(name) // perhaps a pipe
+	})
 	if err != nil {
 		return nil, fmt.Errorf("reading --values: %w; give a file that can be read, or - for standard input", err)
 	}
