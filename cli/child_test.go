@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,12 +12,17 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
 // childVariable names what a process of this test plays that is not the test itself, one of children.
 const childVariable = "PELAGO_TEST_PLAYS"
 
-var children = map[string]func(args []string) int{"deaf": deaf}
+var children = map[string]func(args []string) int{"deaf": deaf, "closed": closed}
 
 // child is the program as a process of its own, which plays what the name says.
 func child(t *testing.T, plays string, args ...string) *exec.Cmd {
@@ -34,6 +40,61 @@ func deaf(args []string) int {
 		select {}
 	}
 	return Main(e, args)
+}
+
+// closed runs the program where no pod is to be called.
+func closed(args []string) int {
+	e := environment(nil, nil)
+	e.Out, e.Err = os.Stdout, os.Stderr
+	e.Connect = func(a Access) (*Cluster, error) {
+		c, err := Connect(a)
+		if err == nil {
+			c.Exec = func(context.Context, string, string, []string) (string, error) {
+				return "", errors.New("nothing is to be called")
+			}
+		}
+		return c, err
+	}
+	return Main(e, args)
+}
+
+// TestNobodyReads holds that a test removes what it has made also when what it writes has no reader any more.
+func TestNobodyReads(t *testing.T) {
+	s := newStage(t, 0)
+	s.install("rome", id1)
+	s.withProvider()
+	s.pods()
+	own := &v1alpha1.NetworkConfig{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.PeeringNamespace("milan"), Name: v1alpha1.NetworkConsumer}}
+	if err := s.merged(s.c, own, `{"spec":{"reachability":"none"}}`, ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range []string{"results", "results and all else"} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = r.Close()
+		var said bytes.Buffer
+		c := child(t, "closed", "test", "network", "--kubeconfig", s.access.Kubeconfig)
+		if c.Stdout, c.Stderr = w, &said; of != "results" {
+			c.Stderr = w
+		}
+		err = c.Run()
+		_ = w.Close()
+		if c.ProcessState.ExitCode() != 1 || strings.Contains(said.String(), "Error") {
+			t.Errorf("while nobody reads %s it ends with %v: %s", of, err, said.String())
+		}
+		var spaces corev1.NamespaceList
+		if err := s.c.List(t.Context(), &spaces); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range spaces.Items {
+			if strings.HasPrefix(n.Name, testPrefix) && n.DeletionTimestamp.IsZero() {
+				t.Errorf("while nobody reads %s namespace %s stays", of, n.Name)
+				s.drop(&n)
+			}
+		}
+	}
 }
 
 // TestInterruptedAgain holds that the second signal ends what the first one does not, though not at once, as one wish

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"syscall"
@@ -62,6 +63,8 @@ func Main(e *Env, args []string) int {
 	klog.SetOutput(io.Discard)
 	klog.SetLogger(logr.Discard())
 	log.SetLogger(logr.Discard())
+	// Who reads no further, as head does, keeps no command from removing what it has made: it is told by an error.
+	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := interruptible()
 	defer stop()
 	return Run(ctx, e, args)
@@ -96,12 +99,21 @@ func Run(ctx context.Context, e *Env, args []string) int {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = errors.New("interrupted; run the command again to go on")
 	}
+	if unread(err) {
+		return 1
+	}
 	fmt.Fprintln(e.Err, e.paintErr().Text(screen.Red, "Error:"), screen.Clean(err.Error()))
 	var mistake usageError
 	if errors.As(err, &mistake) {
 		return 2
 	}
 	return 1
+}
+
+// unread says that nobody reads what a command writes any more, and nothing else is wrong: who stopped reading knows.
+func unread(err error) bool {
+	var failed *fs.PathError
+	return errors.As(err, &failed) && failed.Op == "write" && errors.Is(failed.Err, syscall.EPIPE) && fmt.Sprint(err) == failed.Error()
 }
 
 // New makes the command tree.
