@@ -175,6 +175,7 @@ var pruned = []schema.GroupVersionKind{
 	daemonSetKind,
 	{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"},
 	{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"},
+	{Group: "monitoring.coreos.com", Version: "v1", Kind: "PrometheusRule"},
 	{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"},
 	{Version: "v1", Kind: "Service"},
 	{Version: "v1", Kind: "ConfigMap"},
