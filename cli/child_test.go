@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -94,6 +95,10 @@ func TestNobodyReads(t *testing.T) {
 				s.drop(&n)
 			}
 		}
+		eventually(t, "the namespaces of tests are gone", func() bool {
+			err := s.c.List(t.Context(), &spaces)
+			return err == nil && !slices.ContainsFunc(spaces.Items, func(n corev1.Namespace) bool { return strings.HasPrefix(n.Name, testPrefix) })
+		})
 	}
 }
 
