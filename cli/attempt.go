@@ -41,6 +41,7 @@ type attempt struct {
 	created bool   // the Peering is new
 	added   bool   // consume is new in a Peering that was there
 	goesOn  bool   // nobody waits any more, and Pelago goes on with it
+	both    bool   // it is the second of two directions: who has begun it undoes it when it is not done
 }
 
 // refusal is a handshake that ended without hope.
@@ -106,15 +107,21 @@ func (a *attempt) run(ctx context.Context) error {
 	var r refusal
 	if errors.As(err, &r) {
 		heard()
+		if a.both {
+			return err
+		}
 		progress.Step("Removing what was made")
 		if undone := a.undo(ctx); undone != nil {
 			return fmt.Errorf("%w; removing what was made failed too: %w; %s", err, undone, a.byHand())
 		}
 		return err
 	}
-	a.goesOn = err != nil && ctx.Err() != nil && !already
-	return ended(describe(err, a.c), "peering with "+a.invitation.Name, a.timeout, state,
-		fmt.Sprintf("Pelago goes on trying; see: pelago explain peering %s; to give up: pelago unpeer %[1]s", a.invitation.Name))
+	a.goesOn = err != nil && ctx.Err() != nil && !already && !a.both
+	remedy := fmt.Sprintf("Pelago goes on trying; see: pelago explain peering %s; to give up: pelago unpeer %[1]s", a.invitation.Name)
+	if a.both && !already {
+		remedy = "with --bidirectional there are both directions or none; to try again, run the command again"
+	}
+	return ended(describe(err, a.c), "peering with "+a.invitation.Name, a.timeout, state, remedy)
 }
 
 // teller says what an attempt waits for: while it is quiet without what goes wrong.
@@ -177,16 +184,9 @@ func (a *attempt) store(ctx context.Context, progress *screen.Progress) (already
 	if own == a.invitation.ClusterID {
 		return false, errors.New("this invitation is of this cluster itself; run the line in another cluster (--context)")
 	}
-	var list v1alpha1.PeeringList
-	if err := a.c.Client.List(ctx, &list); err != nil {
-		return false, fmt.Errorf("listing peerings: %w", err)
-	}
-	existing, err := a.place(list.Items)
-	if err != nil {
-		return false, err
-	}
-	if existing != nil && existing.Spec.Consume != nil && meta.IsStatusConditionTrue(existing.Status.Conditions, v1alpha1.ConditionIdentityReady) {
-		return true, nil
+	existing, already, err := a.existing(ctx)
+	if already || err != nil {
+		return already, err
 	}
 	objects := a.invitation.manifests(a.consume)
 	secret, peering := objects[0].(*corev1.Secret), objects[1].(*v1alpha1.Peering)
@@ -201,30 +201,69 @@ func (a *attempt) store(ctx context.Context, progress *screen.Progress) (already
 		}
 	}
 	progress.Step("Storing the invitation")
-	if err := a.c.Client.Create(ctx, secret, fieldOwner); err != nil && !apierrors.IsAlreadyExists(err) {
-		if apierrors.IsNotFound(err) { // the namespace
-			return false, fmt.Errorf("there is no Pelago in the cluster at %s; run: pelago install", a.c.Server)
-		}
+	switch err := a.c.Client.Create(ctx, secret, fieldOwner); {
+	case err == nil:
+		a.secret = secret.Name
+	case apierrors.IsNotFound(err): // the namespace
+		return false, fmt.Errorf("there is no Pelago in the cluster at %s; run: pelago install", a.c.Server)
+	case !apierrors.IsAlreadyExists(err): // it is of another run of the same line, which needs it
 		return false, fmt.Errorf("storing the token: %w", err)
 	}
-	a.secret = secret.Name
+	already, err = a.write(ctx, existing, peering)
+	if err == nil && !already {
+		return false, nil
+	}
+	switch undone := a.undo(ctx); {
+	case undone != nil && err != nil:
+		err = fmt.Errorf("%w; removing the token failed too: %w; %s", err, undone, a.byHand())
+	case undone != nil:
+		err = fmt.Errorf("removing the token, which is not needed: %w; %s", undone, a.byHand())
+	}
+	return already, err
+}
+
+// existing reads the Peering that the invitation belongs to, nil if there is none, and says whether this cluster holds
+// a credential of that provider already.
+func (a *attempt) existing(ctx context.Context) (*v1alpha1.Peering, bool, error) {
+	var list v1alpha1.PeeringList
+	if err := a.c.Client.List(ctx, &list); err != nil {
+		return nil, false, fmt.Errorf("listing peerings: %w", err)
+	}
+	p, err := a.place(list.Items)
+	return p, p != nil && p.Spec.Consume != nil && meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionIdentityReady), err
+}
+
+// write makes the Peering, or puts into the one that is there what the invitation says. One that somebody has made
+// meanwhile, as by the same line, is taken as it is there.
+func (a *attempt) write(ctx context.Context, existing, peering *v1alpha1.Peering) (already bool, err error) {
+	failed := func(err error) error { return fmt.Errorf("storing Peering %s: %w", a.invitation.Name, err) }
 	if existing == nil {
-		err = a.c.Client.Create(ctx, peering, fieldOwner)
-		a.created = err == nil
-	} else {
-		before := existing.DeepCopy()
-		existing.Spec.Consume = peering.Spec.Consume
-		a.invitation.into(&existing.Spec)
-		err = a.c.Client.Patch(ctx, existing, client.MergeFrom(before), fieldOwner)
-		a.added = err == nil && before.Spec.Consume == nil
-	}
-	if err != nil {
-		err = fmt.Errorf("storing Peering %s: %w", a.invitation.Name, err)
-		if undone := a.undo(ctx); undone != nil {
-			err = fmt.Errorf("%w; removing the token failed too: %w; %s", err, undone, a.byHand())
+		if err = a.c.Client.Create(ctx, peering, fieldOwner); err == nil {
+			a.created = true
+			return false, nil
 		}
-		return false, err
+		if !apierrors.IsAlreadyExists(err) {
+			return false, failed(err)
+		}
+		taken := err
+		existing, already, err = a.existing(ctx)
+		switch {
+		case already || err != nil:
+			return already, err
+		case existing == nil: // it is gone again
+			return false, failed(taken)
+		}
+		if err := unchanged(existing, peering.Spec.Consume); err != nil {
+			return false, err
+		}
 	}
+	before := existing.DeepCopy()
+	existing.Spec.Consume = peering.Spec.Consume
+	a.invitation.into(&existing.Spec)
+	if err := a.c.Client.Patch(ctx, existing, client.MergeFrom(before), fieldOwner); err != nil {
+		return false, failed(err)
+	}
+	a.added = before.Spec.Consume == nil
 	return false, nil
 }
 
@@ -274,6 +313,9 @@ func (a *attempt) undo(ctx context.Context) error {
 	}
 	return nil
 }
+
+// made says that there is something to undo.
+func (a *attempt) made() bool { return a.secret != "" || a.created || a.added }
 
 // byHand says how to remove what undo could not.
 func (a *attempt) byHand() string {

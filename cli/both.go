@@ -32,8 +32,8 @@ func (p *peer) both(ctx context.Context, e *Env, consume v1alpha1.Consume) error
 	if same, err := sameCluster(waiting, here, there); err != nil || same {
 		return cmp.Or(err, errors.New("--remote-kubeconfig leads to this cluster itself; give that of another one, or choose with --remote-context"))
 	}
-	first, err := p.direction(waiting, e, here, there, p.invitation.Name, consume, p.invitation.choice)
-	if err != nil {
+	first := &attempt{e: e, c: here, consume: consume, timeout: p.timeout}
+	if err := p.direction(waiting, first, there, p.invitation.Name, p.invitation.choice); err != nil {
 		return first.open(err)
 	}
 	if err := p.chooseBoth(waiting, e, here, there, first.invitation.Name); err != nil {
@@ -42,22 +42,9 @@ func (p *peer) both(ctx context.Context, e *Env, consume v1alpha1.Consume) error
 	if !p.bidirectional {
 		return first.report(waiting, p.output)
 	}
-	back := v1alpha1.Consume{DefaultRequest: consume.DefaultRequest}
-	second, err := p.direction(waiting, e, there, here, "", back, choice{})
-	if err != nil {
-		if second != nil && second.goesOn {
-			err = second.invitation.takeBack(ctx, here, err)
-		}
-		e.note("The second direction failed; the first one is rolled back.")
-		for _, a := range []*attempt{second, first} {
-			if a == nil {
-				continue
-			}
-			if undone := a.undo(ctx); undone != nil {
-				return fmt.Errorf("%w; rolling back failed too: %w; run: pelago unpeer %s", err, undone, a.invitation.Name)
-			}
-		}
-		return err
+	second := &attempt{e: e, c: there, consume: v1alpha1.Consume{DefaultRequest: consume.DefaultRequest}, timeout: p.timeout, both: true}
+	if err := p.direction(waiting, second, here, "", choice{}); err != nil {
+		return rollBack(ctx, e, err, second, first)
 	}
 	if err := first.report(waiting, p.output); err != nil {
 		return err
@@ -68,9 +55,25 @@ func (p *peer) both(ctx context.Context, e *Env, consume v1alpha1.Consume) error
 	return nil
 }
 
+// rollBack removes what two directions have made of which the second failed. What cannot be removed in one cluster keeps
+// nothing from being removed in the other.
+func rollBack(ctx context.Context, e *Env, why error, attempts ...*attempt) error {
+	for _, a := range attempts {
+		if !a.made() {
+			continue
+		}
+		if failed := a.undo(ctx); failed != nil {
+			why = fmt.Errorf("%w; rolling back in the cluster at %s failed too: %w; %s", why, a.c.Server, failed, a.byHand())
+			continue
+		}
+		e.note("The second direction failed; what was made in the cluster at %s is rolled back.", a.c.Server)
+	}
+	return why
+}
+
 // open says of an attempt that Pelago goes on with how long its invitation can be used.
 func (a *attempt) open(err error) error {
-	if a == nil || !a.goesOn {
+	if !a.goesOn {
 		return err
 	}
 	return fmt.Errorf("%w; the invitation is good until %s", err, a.invitation.until.UTC().Format("2006-01-02 15:04 MST"))
@@ -86,24 +89,22 @@ func sameCluster(ctx context.Context, a, b *Cluster) (bool, error) {
 	return one != "" && one == other, describe(err, b)
 }
 
-// direction lets one cluster use another: the invitation is made at the provider, used
-// at the consumer, and withdrawn if nothing came of it, nor can any more. The attempt is
-// returned even when it failed, for what it has made.
-func (p *peer) direction(ctx context.Context, e *Env, consumer, provider *Cluster, name string, consume v1alpha1.Consume, chosen choice) (*attempt, error) {
-	a := &attempt{e: e, c: consumer, consume: consume, timeout: p.timeout}
-	if using, err := consuming(ctx, consumer, provider); err != nil {
-		return nil, err
+// direction lets the cluster of an attempt use another: the invitation is made at the provider, used
+// at the consumer, and withdrawn if nothing came of it, nor can any more.
+func (p *peer) direction(ctx context.Context, a *attempt, provider *Cluster, name string, chosen choice) error {
+	if using, err := consuming(ctx, a.c, provider); err != nil {
+		return err
 	} else if using != nil {
 		a.invitation = invitation{Name: using.Name, ClusterID: using.Spec.ClusterID}
-		return a, a.run(ctx)
+		return a.run(ctx)
 	}
-	known, err := knownAs(ctx, provider, consumer)
+	known, err := knownAs(ctx, provider, a.c)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	i, err := e.invite(ctx, provider, terms{consumer: known, ttl: ttlOfBoth, inBand: p.inBand})
+	i, err := a.e.invite(ctx, provider, terms{consumer: known, ttl: ttlOfBoth, inBand: p.inBand})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if name != "" {
 		i.Name = name
@@ -118,7 +119,7 @@ func (p *peer) direction(ctx context.Context, e *Env, consumer, provider *Cluste
 	if err != nil && !a.goesOn {
 		err = i.takeBack(ctx, provider, err)
 	}
-	return a, err
+	return err
 }
 
 // knownAs is the name of the Peering that provider has with consumer already, empty if

@@ -1,12 +1,15 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -44,7 +47,7 @@ func TestPeerBoth(t *testing.T) {
 		{"both", []string{"--bidirectional"}, work, work, 0, "Peered with milan.\nmilan uses this cluster as rome.\n", "", true, true},
 		{"under another name", []string{"lombardy"}, work, work, 0, "Peered with lombardy.\n", "", true, false},
 		{"refused", nil, refuse, work, 1, "", "the peering was refused", false, false},
-		{"the second is refused, so the first is rolled back", []string{"--bidirectional"}, work, refuse, 1, "", "The second direction failed; the first one is rolled back.", false, false},
+		{"the second is refused, so the first is rolled back", []string{"--bidirectional"}, work, refuse, 1, "", "The second direction failed; what was made in the cluster at " + milan.server() + " is rolled back.\nThe second direction failed; what was made in the cluster at " + rome.server() + " is rolled back.\n", false, false},
 	}
 	for _, c := range cases {
 		t.Run(c.reason, func(t *testing.T) {
@@ -105,10 +108,54 @@ func TestBothUnfinished(t *testing.T) {
 	defer rome.manager(work)()
 	defer milan.manager(wait)()
 	got = rome.run("peer", "--remote-kubeconfig", milan.access.Kubeconfig, "--bidirectional", "--timeout", "5s")
-	if got.code != 1 || !strings.Contains(got.err, "rolled back") || rome.onlyInvitation() != nil || rome.peering("milan") != nil || milan.peering("rome") != nil {
+	if got.code != 1 || !strings.Contains(got.err, "rolled back") || strings.Contains(got.err, "goes on trying") || rome.onlyInvitation() != nil || rome.peering("milan") != nil || milan.peering("rome") != nil {
 		t.Errorf("undone, and left is %+v: %+v", rome.onlyInvitation(), got)
 	}
 	milan.forget()
+}
+
+// TestBothHalfRolledBack holds that the first direction goes also when the second cannot be removed, of which it is
+// said where it stays.
+func TestBothHalfRolledBack(t *testing.T) {
+	rome, milan := newStage(t, 0), newStage(t, 1)
+	rome.install("rome", id2)
+	milan.install("milan", id1)
+	defer milan.forget()
+	defer milan.sweep()
+	defer rome.manager(func(*v1alpha1.Peering) []metav1.Condition { return well() })()
+	defer milan.manager(func(*v1alpha1.Peering) []metav1.Condition {
+		return []metav1.Condition{isNot(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonInvitationRefused, "no")}
+	})()
+	connect := func(a Access) (*Cluster, error) {
+		if !a.remote {
+			return Connect(rome.access)
+		}
+		c, err := Connect(a)
+		if err == nil {
+			c.Client = interceptor.NewClient(c.Client, interceptor.Funcs{Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error {
+				return errors.New("nothing can be deleted there")
+			}})
+		}
+		return c, err
+	}
+	got := programWith(t.Context(), func(e *Env) { e.Connect = connect }, "peer", "--remote-kubeconfig", milan.access.Kubeconfig, "--bidirectional")
+	if got.code != 1 || rome.peering("milan") != nil || len(rome.tokens()) > 0 || milan.peering("rome") == nil {
+		t.Errorf("left are here %+v, there %+v: %+v", rome.peering("milan"), milan.peering("rome"), got)
+	}
+	if strings.Contains(got.err, "cluster at "+milan.server()+" is rolled back") || !strings.Contains(got.err, "cluster at "+rome.server()+" is rolled back") ||
+		!strings.Contains(got.err, "rolling back in the cluster at "+milan.server()+" failed too: deleting Secret ") || !strings.Contains(got.err, ", then pelago unpeer rome") {
+		t.Errorf("it says %+v", got)
+	}
+}
+
+// server is the address of this stage.
+func (s *stage) server() string {
+	s.t.Helper()
+	c, err := Connect(s.access)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return c.Server
 }
 
 // forget deletes all invitations.

@@ -179,7 +179,7 @@ func (c *Cluster) subject(ctx context.Context, e *Env, namespace, word string, n
 	case len(s.addresses) == 0:
 		return nil, fmt.Errorf("pod %s has no address yet; see: pelago explain pod %[1]s -n %s", p.Name, p.Namespace)
 	}
-	all, err := c.gather(ctx)
+	all, err := c.gatherNetwork(ctx)
 	if err != nil {
 		return nil, err
 	}

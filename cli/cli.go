@@ -9,9 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -61,19 +63,29 @@ func Main(e *Env, args []string) int {
 	klog.SetOutput(io.Discard)
 	klog.SetLogger(logr.Discard())
 	log.SetLogger(logr.Discard())
+	// Who reads no further, as head does, keeps no command from removing what it has made: it is told by an error.
+	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := interruptible()
 	defer stop()
 	return Run(ctx, e, args)
 }
 
+// againAllowed is when the next signal ends the program at once: one wish to end it may come as several, as timeout(1)
+// tells a program and then its whole group.
+const againAllowed = time.Second
+
 // interruptible is over when somebody wants the program to end, or its terminal goes: what a command
-// has made for itself is removed then. Below nohup it goes on.
+// has made for itself is removed then, unless somebody interrupts it again. Below nohup it goes on.
 func interruptible() (context.Context, context.CancelFunc) {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
 		signals = append(signals, syscall.SIGHUP)
 	}
-	return signal.NotifyContext(context.Background(), signals...)
+	ctx, stop := signal.NotifyContext(context.Background(), signals...)
+	quiet := context.AfterFunc(ctx, func() {
+		time.AfterFunc(againAllowed, func() { signal.Reset(os.Interrupt, syscall.SIGTERM) })
+	})
+	return ctx, func() { quiet(); stop() }
 }
 
 // Run is Main without the process around it.
@@ -87,12 +99,21 @@ func Run(ctx context.Context, e *Env, args []string) int {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = errors.New("interrupted; run the command again to go on")
 	}
+	if unread(err) {
+		return 1
+	}
 	fmt.Fprintln(e.Err, e.paintErr().Text(screen.Red, "Error:"), screen.Clean(err.Error()))
 	var mistake usageError
 	if errors.As(err, &mistake) {
 		return 2
 	}
 	return 1
+}
+
+// unread says that nobody reads what a command writes any more, and nothing else is wrong: who stopped reading knows.
+func unread(err error) bool {
+	var failed *fs.PathError
+	return errors.As(err, &failed) && failed.Op == "write" && errors.Is(failed.Err, syscall.EPIPE) && fmt.Sprint(err) == failed.Error()
 }
 
 // New makes the command tree.

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"os"
+	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -57,6 +60,9 @@ type Cluster struct {
 	Names []string
 	// Namespace is the one that the context names, default if it names none.
 	Namespace string
+
+	// answered says that the server has answered something.
+	answered atomic.Bool
 }
 
 // Connect opens the cluster that Access means. It does not talk to it yet.
@@ -96,10 +102,27 @@ func Connect(a Access) (*Cluster, error) {
 	return c, nil
 }
 
+// answers tells that a server has answered.
+type answers struct {
+	http.RoundTripper
+	heard *atomic.Bool
+}
+
+func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := a.RoundTripper.RoundTrip(r)
+	if err == nil {
+		a.heard.Store(true)
+	}
+	return response, err
+}
+
 func newCluster(config *rest.Config, names []string) (*Cluster, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // a person types slower than any server answers
 	config.WarningHandler = rest.NewWarningWriter(os.Stderr, rest.WarningWriterOptions{Deduplicate: true})
+	cluster := &Cluster{Exec: executor(config), Stream: streamer(config), Server: config.Host, Names: names}
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return answers{next, &cluster.answered} })
 	plain, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", config.Host, err)
@@ -108,15 +131,15 @@ func newCluster(config *rest.Config, names []string) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.NewWithWatch(config, client.Options{Scheme: Scheme(), HTTPClient: plain, Mapper: mapper})
+	cluster.Client, err = client.NewWithWatch(config, client.Options{Scheme: Scheme(), HTTPClient: plain, Mapper: mapper})
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", config.Host, err)
 	}
-	d, err := discovery.NewDiscoveryClientForConfigAndClient(config, plain)
+	cluster.Discovery, err = discovery.NewDiscoveryClientForConfigAndClient(config, plain)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", config.Host, err)
 	}
-	return &Cluster{Client: c, Discovery: d, Exec: executor(config), Stream: streamer(config), Server: config.Host, Names: names}, nil
+	return cluster, nil
 }
 
 // Scheme returns the kinds of Kubernetes and of Pelago.
@@ -137,10 +160,14 @@ func describe(err error, c *Cluster) error {
 		return nil
 	case meta.IsNoMatchError(err), isMissingKind(err):
 		return fmt.Errorf("there is no Pelago in the cluster at %s; run: pelago install", c.Server)
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause): // forbidden to everybody
+		return fmt.Errorf("%w; wait until that namespace is gone, and run the command again", err)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w; ask the cluster's owner for this right, or use another --context", err)
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("the cluster at %s does not accept the credentials of the kubeconfig; sign in again, or use another --context", c.Server)
+	case errors.Is(err, context.DeadlineExceeded) && c.answered.Load():
+		return fmt.Errorf("the cluster at %s answers, but not in time: %w; it, or the way to it, is slow; run the command again", c.Server, err)
 	case errors.Is(err, context.DeadlineExceeded), unreachable(err):
 		return fmt.Errorf("the cluster at %s does not answer: %w; see that it runs and that the kubeconfig has the right address", c.Server, err)
 	case apierrors.IsConflict(err), apierrors.IsTooManyRequests(err), apierrors.IsServerTimeout(err), apierrors.IsTimeout(err),

@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"context"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 )
@@ -53,4 +56,41 @@ func knows(version schema.GroupVersion, kind string) bool {
 		}
 	}
 	return false
+}
+
+// TestDescribe holds that what is said to do helps against what was wrong: nobody gives a right to write into a namespace
+// that is being removed, and a server that has answered is no wrong address.
+func TestDescribe(t *testing.T) {
+	s := newStage(t, 0)
+	const name = "terminating"
+	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{"pelago.dev/test"}}})
+	if err := s.c.Delete(t.Context(), newNamespace(name)); err != nil {
+		t.Fatal(err)
+	}
+	config := servers.server(t, 0)
+	late, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	into := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "x"}}
+	for _, one := range []struct {
+		reason     string
+		before     func(*Cluster) error
+		do         func(*Cluster) error
+		says, lies string
+	}{
+		{"the namespace is going", nil, func(c *Cluster) error { return c.Client.Create(t.Context(), into.DeepCopy()) }, "wait until that namespace is gone", "ask the cluster's owner"},
+		{"it has not answered", nil, func(c *Cluster) error { return c.Client.List(late, &corev1.NodeList{}) }, "right address", "is slow"},
+		{"it has answered", func(c *Cluster) error { return c.Client.List(t.Context(), &corev1.NodeList{}) },
+			func(c *Cluster) error { return c.Client.List(late, &corev1.NodeList{}) }, "answers, but not in time", "right address"},
+	} {
+		c, err := newCluster(config, nil)
+		if err == nil && one.before != nil {
+			err = one.before(c)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := describe(one.do(c), c); err == nil || !strings.Contains(err.Error(), one.says) || strings.Contains(err.Error(), one.lies) {
+			t.Errorf("%s: it says %v", one.reason, err)
+		}
+	}
 }

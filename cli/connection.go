@@ -62,7 +62,7 @@ func (c *Cluster) connectionChain(ctx context.Context, e *Env, namespace, from, 
 	if f.From == nil || f.To == nil {
 		return nil, usage("FROM and TO are the same pod, %s; name two", from)
 	}
-	s, err := c.gather(ctx)
+	s, err := c.gatherNetwork(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -103,6 +103,9 @@ func TestExplainFull(t *testing.T) {
 	if got := told(); !strings.Contains(got, "it is full: it asks for 500m cpu, free there is 200m") {
 		t.Errorf("of a full node: %s", got)
 	}
+	if got, want := s.run("explain", "pod", name+"/more"), s.run("explain", "pod", "more", "-n", name); got != want || got.code != 0 {
+		t.Errorf("by a word with its namespace the pod is explained as %+v, without as %+v", got, want)
+	}
 	s.space(v1alpha1.PeeringNamespace("genoa"), nil)
 	r := &v1alpha1.ResourceRequest{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.PeeringNamespace("genoa"), Name: "default"}}
 	s.create(r)

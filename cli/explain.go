@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -119,7 +120,8 @@ func (c *Cluster) peeringChains(ctx context.Context, e *Env, word string) ([]cha
 		if consume.TokenSecret != "" {
 			var secret corev1.Secret
 			err := c.Client.Get(ctx, inSystem(consume.TokenSecret), &secret)
-			if client.IgnoreNotFound(err) != nil {
+			f.TokenUnread = apierrors.IsForbidden(err)
+			if client.IgnoreNotFound(err) != nil && !f.TokenUnread {
 				return nil, describe(fmt.Errorf("reading the invitation's Secret: %w", err), c)
 			}
 			f.Token = err == nil

@@ -75,6 +75,7 @@ func (c *Cluster) podChains(ctx context.Context, e *Env, namespace, name string)
 	if f.Pod, err = c.podNamed(ctx, namespace, name); err != nil {
 		return nil, err
 	}
+	namespace = f.Pod.Namespace // which the word may say
 	if f.Offloading, err = c.offloadingOf(ctx, namespace); err != nil {
 		return nil, err
 	}
@@ -133,11 +134,10 @@ func (c *Cluster) namespaceChains(ctx context.Context, _ *Env, name string) ([]c
 	if f.Offloading == nil {
 		return []chain.Chain{chain.Namespace(f)}, nil
 	}
-	var pods corev1.PodList
-	if err := c.Client.List(ctx, &pods, client.InNamespace(name)); err != nil {
-		return nil, describe(fmt.Errorf("listing pods: %w", err), c)
+	places, err := c.whereabouts(ctx, f.Offloading, f.Nodes)
+	if err != nil {
+		return nil, err
 	}
-	places := whereabouts(pods.Items, f.Offloading, f.Nodes)
 	f.Here, f.Away, f.Waiting, f.Outdated = places.here, places.away, places.waiting, places.outdated
 	f.Sent = c.servicesSent(ctx, f.Offloading)
 	return []chain.Chain{chain.Namespace(f)}, nil
@@ -163,30 +163,45 @@ func (c *Cluster) servicesSent(ctx context.Context, o *v1alpha1.NamespaceOffload
 // places counts the pods of a namespace that have not ended.
 type places struct{ here, away, waiting, outdated int }
 
+// whereabouts counts the pods of an offloaded namespace page by page, and keeps none.
+func (c *Cluster) whereabouts(ctx context.Context, o *v1alpha1.NamespaceOffloading, nodes []chain.NodeFacts) (places, error) {
+	p, virtual := places{}, namesOf(nodes)
+	err := c.eachPod(ctx, func(pod *corev1.Pod) { p.add(pod, o, virtual) }, client.InNamespace(o.Namespace))
+	return p, err
+}
+
+// whereabouts counts pods that are there already.
 func whereabouts(pods []corev1.Pod, o *v1alpha1.NamespaceOffloading, nodes []chain.NodeFacts) places {
-	virtual := map[string]bool{}
-	for _, n := range nodes {
-		virtual[n.Node.Name] = true
-	}
-	var p places
+	p, virtual := places{}, namesOf(nodes)
 	for i := range pods {
-		pod := &pods[i]
-		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-			continue
-		}
-		switch {
-		case pod.Spec.NodeName == "":
-			p.waiting++
-		case virtual[pod.Spec.NodeName]:
-			p.away++
-		default:
-			p.here++
-		}
-		if chain.Outdated(pod, o) != "" {
-			p.outdated++
-		}
+		p.add(&pods[i], o, virtual)
 	}
 	return p
+}
+
+func namesOf(nodes []chain.NodeFacts) map[string]bool {
+	names := map[string]bool{}
+	for _, n := range nodes {
+		names[n.Node.Name] = true
+	}
+	return names
+}
+
+func (p *places) add(pod *corev1.Pod, o *v1alpha1.NamespaceOffloading, virtual map[string]bool) {
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return
+	}
+	switch {
+	case pod.Spec.NodeName == "":
+		p.waiting++
+	case virtual[pod.Spec.NodeName]:
+		p.away++
+	default:
+		p.here++
+	}
+	if chain.Outdated(pod, o) != "" {
+		p.outdated++
+	}
 }
 
 // offloadingOf is the NamespaceOffloading in a namespace, nil if there is none.
@@ -253,19 +268,19 @@ func withheld(r *v1alpha1.ResourceRequest) *metav1.Condition {
 
 // used is what the pods on a node ask for; nil if they cannot be read, which is beside the point.
 func (c *Cluster) used(ctx context.Context, node string) v1alpha1.ResourceList {
-	var pods corev1.PodList
-	if err := c.Client.List(ctx, &pods, &client.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node)}); err != nil {
-		return nil
-	}
 	all := v1alpha1.ResourceList{}
-	for i := range pods.Items {
-		if p := &pods.Items[i]; p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
-			for name, quantity := range chain.Requests(p) {
-				sum := all[name]
-				sum.Add(quantity)
-				all[name] = sum
-			}
+	err := c.eachPod(ctx, func(p *corev1.Pod) {
+		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			return
 		}
+		for name, quantity := range chain.Requests(p) {
+			sum := all[name]
+			sum.Add(quantity)
+			all[name] = sum
+		}
+	}, client.MatchingFields{"spec.nodeName": node})
+	if err != nil {
+		return nil
 	}
 	return all
 }

@@ -26,7 +26,7 @@ type install struct {
 	clusterName, apiServerURL, image, serviceType string
 	labels, set                                   []string
 	valuesFile                                    string
-	dryRun                                        bool
+	dryRun, downgrade                             bool
 	output                                        string
 	timeout                                       time.Duration
 }
@@ -38,7 +38,9 @@ func newInstall(e *Env) *cobra.Command {
 		Short: "Install Pelago into a cluster, or upgrade it there",
 		Long: `Looks at the cluster, applies Pelago to it and waits until it runs. What was set by an
 earlier install stays unless it is set again, so running it again upgrades Pelago to this
-program's version, or changes nothing. It makes the objects of the Helm chart.
+program's version, or changes nothing. It makes the objects of the Helm chart. A program that
+is older than what is there, and does not know all fields of its kinds, changes nothing unless
+told --downgrade: what is stored in them would be lost.
 
 The network between clusters needs a privileged pod on each node, in the namespace
 pelago-network. Where that is not allowed: --set network.enabled=false, and the rest works.
@@ -61,6 +63,7 @@ machine only, give --api-server-url, or the cluster can use others but not be us
 	f.StringArrayVar(&i.set, "set", nil, "a value of the chart, PATH=VALUE; repeatable")
 	f.StringVar(&i.valuesFile, "values", "", "file with values of the chart, in YAML; - reads standard input")
 	f.BoolVar(&i.dryRun, "dry-run", false, "print the objects instead of applying them")
+	f.BoolVar(&i.downgrade, "downgrade", false, "go on where the cluster's definitions have kinds or fields that this program does not know")
 	durationFlag(f, &i.timeout, "timeout", waitDefault, "how long to wait until Pelago runs")
 	outputFlag(c, &i.output)
 	f.Lookup("output").Usage = "with --dry-run: json or yaml"
@@ -71,7 +74,7 @@ func (i *install) run(ctx context.Context, e *Env, _ []string) error {
 	if i.output != "" && !i.dryRun {
 		return usage("-o needs --dry-run; add it to print the objects, or leave out -o to apply them")
 	}
-	given, err := i.given(e)
+	given, err := i.given(ctx, e)
 	if err != nil {
 		return err
 	}
@@ -88,6 +91,9 @@ func (i *install) run(ctx context.Context, e *Env, _ []string) error {
 	if i.dryRun {
 		return screen.Documents(e.Out, orYAML(i.output), append([]*unstructured.Unstructured{setup.Namespace()}, plan.objects...))
 	}
+	if err := i.newer(ctx, e, c, plan); err != nil {
+		return err
+	}
 	plan.print(e)
 	changes, err := i.apply(ctx, e, c, plan)
 	if err != nil {
@@ -95,6 +101,29 @@ func (i *install) run(ctx context.Context, e *Env, _ []string) error {
 	}
 	plan.done(e, changes)
 	return nil
+}
+
+// mostLost is how many fields are named that this program does not know.
+const mostLost = 5
+
+// newer fails where this program is older than what is installed, unless that is meant.
+func (i *install) newer(ctx context.Context, e *Env, c *Cluster, p *plan) error {
+	lost, err := setup.Site{Client: c.Client, Clock: e.Clock}.Lost(ctx, p.objects)
+	if err != nil {
+		return describe(err, c)
+	}
+	if len(lost) == 0 {
+		return nil
+	}
+	named := strings.Join(lost[:min(len(lost), mostLost)], ", ")
+	if more := len(lost) - mostLost; more > 0 {
+		named += fmt.Sprintf(" and %d more", more)
+	}
+	if i.downgrade {
+		e.note("This program, %s, does not know what the cluster's definitions have: %s. What is stored there will be lost.", e.Version, screen.Clean(named))
+		return nil
+	}
+	return fmt.Errorf("the Pelago here is newer than this program, %s, which does not know %s; use the program of that version, or go back and lose what is stored there: pelago install --downgrade", e.Version, named)
 }
 
 // plan is what an installation will be.
@@ -150,7 +179,8 @@ func (i *install) plan(ctx context.Context, e *Env, c *Cluster, given map[string
 	if err != nil {
 		return nil, err
 	}
-	p.objects = append(p.objects, stored)
+	// First, so that what was given is not forgotten by who ends before all is applied.
+	p.objects = append([]*unstructured.Unstructured{stored}, p.objects...)
 	p.settings, err = checkSettings(p.objects)
 	return p, err
 }

@@ -295,15 +295,3 @@ func (i invitation) check() error {
 func (i invitation) bare() bool {
 	return i.ClusterID == "" && i.AuthURL == "" && i.CASHA256 == "" && i.Token == "" && !i.inBand()
 }
-
-// readToken replaces the token "-" by a line of input.
-func readToken(token string, in io.Reader) (string, error) {
-	if token != "-" {
-		return token, nil
-	}
-	text, err := io.ReadAll(io.LimitReader(in, 4096))
-	if err != nil {
-		return "", fmt.Errorf("reading the token: %w", err)
-	}
-	return strings.TrimSpace(string(text)), nil
-}

@@ -48,6 +48,10 @@ func (s *snapshot) report(now time.Time) Report {
 	}
 	r.Tombstones = append(r.Tombstones, s.tombstones...)
 	slices.Sort(r.Tombstones)
+	if s.stonesUnread {
+		r.Pending = append(r.Pending, Problem{Object: "tombstones", Message: "who may not list Secrets in namespace " + v1alpha1.SystemNamespace +
+			" does not see which clusters have not been told that a peering is over"})
+	}
 	for _, name := range r.Tombstones {
 		r.Problems = append(r.Problems, Problem{Object: "tombstone " + name, Message: "that cluster has not been told that the peering is over",
 			Remedy: "nothing, if it comes back; else: pelago unpeer " + name + " --forget"})

@@ -92,6 +92,9 @@ func startServer(t *testing.T) string {
 var cleanups []func()
 
 func TestMain(m *testing.M) {
+	if play := children[os.Getenv(childVariable)]; play != nil {
+		os.Exit(play(os.Args[1:]))
+	}
 	flag.Parse()
 	code := m.Run()
 	for i := len(cleanups) - 1; i >= 0; i-- {

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/cli/chain"
@@ -67,11 +66,10 @@ type OffloadedAtReport struct {
 // offloadings reads what concerns offloading into a snapshot. An installation that has
 // no such kinds yet has none.
 func (c *Cluster) offloadings(ctx context.Context, s *snapshot) error {
-	var nodes corev1.NodeList
-	if err := c.Client.List(ctx, &nodes, client.MatchingLabels{v1alpha1.LabelType: v1alpha1.TypeVirtualNode}); err != nil {
+	var err error
+	if s.nodes, err = c.virtual(ctx, ""); err != nil {
 		return describe(fmt.Errorf("listing virtual nodes: %w", err), c)
 	}
-	s.nodes = nodes.Items
 	var list v1alpha1.NamespaceOffloadingList
 	if err := c.Client.List(ctx, &list); err != nil && !notServed(err) {
 		return describe(fmt.Errorf("listing offloadings: %w", err), c)

@@ -82,7 +82,7 @@ that of the provider's, and its API server need not be.`,
 	f.StringVar(&p.invitation.Tunnel.PublicKey, "tunnel-key", "", "the provider's key of the invitation's tunnel, in place of --auth-url")
 	f.StringArrayVar(&p.invitation.Tunnel.Endpoints, "tunnel-endpoint", nil, "where that tunnel is called over UDP, HOST:PORT; repeatable")
 	f.StringVar(&p.invitation.CASHA256, "ca-sha256", "", "fingerprint of the authority of the provider's authentication endpoint")
-	f.StringVar(&p.invitation.Token, "token", "", "the invitation's token; - reads it from standard input")
+	f.StringVar(&p.invitation.Token, "token", "", "the invitation's token; - reads it from standard input, one line")
 	f.StringVar(&p.consume.serverURL, "server-url", "", "address of the provider's API server, if not the one it names")
 	f.StringVar(&p.consume.proxyURL, "proxy-url", "", "HTTP proxy through which the provider is reached")
 	f.BoolVar(&p.consume.defaultRequest, "default-request", true, "ask for resources at once")
@@ -125,7 +125,7 @@ func (p *peer) run(ctx context.Context, e *Env, args []string) error {
 	if p.remote != (Access{}) {
 		return p.both(ctx, e, consume)
 	}
-	if p.invitation.Token, err = readToken(p.invitation.Token, e.In); err != nil {
+	if p.invitation.Token, err = readToken(ctx, p.invitation.Token, e.In); err != nil {
 		return err
 	}
 	if err := p.invitation.check(); err != nil {

@@ -113,7 +113,7 @@ func (s *stage) namespaces(ctx context.Context) {
 			continue
 		}
 		in := client.InNamespace(n.Name)
-		for _, object := range []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}, &corev1.Service{}, &corev1.ServiceAccount{}, &appsv1.Deployment{}, &appsv1.DaemonSet{}, &v1alpha1.ResourceRequest{}, &v1alpha1.ResourceOffer{}} {
+		for _, object := range []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}, &corev1.Service{}, &corev1.ServiceAccount{}, &appsv1.Deployment{}, &appsv1.DaemonSet{}, &v1alpha1.ResourceRequest{}, &v1alpha1.ResourceOffer{}, &v1alpha1.NamespaceOffloading{}, &corev1.Pod{}} {
 			s.c.DeleteAllOf(ctx, object, in)
 		}
 		n.Spec.Finalizers = nil

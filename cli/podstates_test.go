@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/cli/chain"
 )
 
 // lists is a reader of whose calls List is played.
@@ -50,6 +51,43 @@ func TestPages(t *testing.T) {
 	c.Client = lists{play: func(client.ObjectList, *client.ListOptions) error { return apierrors.NewResourceExpired("too old") }}
 	if err := c.eachPod(t.Context(), func(*corev1.Pod) {}); err == nil {
 		t.Error("a list that the server cannot go on with is no error")
+	}
+}
+
+// TestPodsInPages holds that pods that are only counted are listed in pages, and all are counted.
+func TestPodsInPages(t *testing.T) {
+	o := &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: v1alpha1.OffloadingName},
+		Spec: v1alpha1.NamespaceOffloadingSpec{PodOffloadingStrategy: v1alpha1.PodsLocal}} // so that pods that may go elsewhere are outdated
+	whole := 0
+	c := &Cluster{Client: lists{play: func(list client.ObjectList, o *client.ListOptions) error {
+		pods, is := list.(*corev1.PodList)
+		switch {
+		case !is:
+		case o.Limit == 0:
+			whole++
+			fallthrough
+		case o.Continue == "more":
+			pods.Items, pods.Continue = []corev1.Pod{podOn("shop", "b", "milan")}, ""
+		default:
+			pods.Items, pods.Continue = []corev1.Pod{podOn("shop", "a", "milan")}, "more"
+		}
+		return nil
+	}}}
+	places, err := c.whereabouts(t.Context(), o, []chain.NodeFacts{{Node: virtualNode("milan", "milan", corev1.ConditionTrue)}})
+	if err != nil || places.away != 2 {
+		t.Errorf("of the namespace %+v are counted, %v", places, err)
+	}
+	one := podOn("shop", "a", "milan")
+	for name, amount := range chain.Requests(&one) {
+		if sum := c.used(t.Context(), "milan")[name]; sum.AsApproximateFloat64() != 2*amount.AsApproximateFloat64() {
+			t.Errorf("%s of %s is used, want twice %s", &sum, name, &amount)
+		}
+	}
+	if found, err := c.outdated(t.Context(), o); err != nil || len(found) != 2 || places.outdated != 2 {
+		t.Errorf("%d pods are outdated, found %+v, %v", places.outdated, found, err)
+	}
+	if whole > 0 {
+		t.Errorf("%d lists of pods have no bound", whole)
 	}
 }
 

@@ -78,13 +78,14 @@ func choose(n int, one, many string) string {
 // outdated finds what has pods in an offloaded namespace that were made under other terms.
 func (c *Cluster) outdated(ctx context.Context, o *v1alpha1.NamespaceOffloading) ([]workload, error) {
 	in := client.InNamespace(o.Namespace)
-	var list corev1.PodList
-	if err := c.Client.List(ctx, &list, in); err != nil {
-		return nil, describe(fmt.Errorf("listing pods: %w", err), c)
-	}
-	found := slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return chain.Outdated(&p, o) == "" })
-	if len(found) == 0 {
-		return nil, nil
+	var found []corev1.Pod
+	err := c.eachPod(ctx, func(p *corev1.Pod) {
+		if chain.Outdated(p, o) != "" { // of which no more is needed than what made it
+			found = append(found, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name, OwnerReferences: p.OwnerReferences}})
+		}
+	}, in)
+	if err != nil || len(found) == 0 {
+		return nil, err
 	}
 	var (
 		sets        appsv1.ReplicaSetList

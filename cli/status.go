@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -78,13 +79,15 @@ type snapshot struct {
 	offers      []v1alpha1.ResourceOffer
 	heard       map[string]time.Time // by tenant, if Leases can be read
 	tombstones  []string
-	nodes       []corev1.Node // virtual ones
-	offloadings []v1alpha1.NamespaceOffloading
-	sent        map[string][]string // Services that need no pod elsewhere, by namespace
-	mapped      []v1alpha1.IPMapping
-	maps        []v1alpha1.NamespaceMap // with providers
-	pods        []corev1.Pod            // on virtual nodes, and of offloaded namespaces
-	fabric      fabric
+	// stonesUnread says that tombstones, which are Secrets, may not be read.
+	stonesUnread bool
+	nodes        []corev1.Node // virtual ones
+	offloadings  []v1alpha1.NamespaceOffloading
+	sent         map[string][]string // Services that need no pod elsewhere, by namespace
+	mapped       []v1alpha1.IPMapping
+	maps         []v1alpha1.NamespaceMap // with providers
+	pods         []corev1.Pod            // on virtual nodes, and of offloaded namespaces
+	fabric       fabric
 }
 
 // gather reads a snapshot.
@@ -106,7 +109,6 @@ func (c *Cluster) gather(ctx context.Context) (*snapshot, error) {
 		invitations v1alpha1.InvitationList
 		requests    v1alpha1.ResourceRequestList
 		offers      v1alpha1.ResourceOfferList
-		tombstones  corev1.SecretList
 		deployments appsv1.DeploymentList
 	)
 	home := client.InNamespace(v1alpha1.SystemNamespace)
@@ -120,7 +122,6 @@ func (c *Cluster) gather(ctx context.Context) (*snapshot, error) {
 		{"invitations", &invitations, nil},
 		{"requests", &requests, nil},
 		{"offers", &offers, nil},
-		{"tombstones", &tombstones, []client.ListOption{home, client.HasLabels{v1alpha1.LabelTombstone}}},
 		{"deployments", &deployments, []client.ListOption{home, client.MatchingLabels{v1alpha1.LabelManagedBy: setup.Installed}}},
 	} {
 		if err := c.Client.List(ctx, read.list, read.opts...); err != nil {
@@ -130,8 +131,10 @@ func (c *Cluster) gather(ctx context.Context) (*snapshot, error) {
 	s.peerings, s.tenants, s.invitations, s.offers = peerings.Items, tenants.Items, invitations.Items, offers.Items
 	s.requests = requests.Items
 	s.deployments = deployments.Items
-	for _, t := range tombstones.Items {
-		s.tombstones = append(s.tombstones, t.Labels[v1alpha1.LabelTombstone])
+	if s.tombstones, err = tombstones(ctx, c); apierrors.IsForbidden(err) {
+		s.stonesUnread = true // what is known beside them is shown
+	} else if err != nil {
+		return nil, err
 	}
 	c.heartbeats(ctx, s)
 	if err := c.network(ctx, s); err != nil {
@@ -141,6 +144,26 @@ func (c *Cluster) gather(ctx context.Context) (*snapshot, error) {
 		return nil, err
 	}
 	return s, c.diagnose(ctx, s)
+}
+
+// gatherNetwork reads of a snapshot what says which tunnels there are and how they are: no pod, no Secret, and
+// nothing of namespaces.
+func (c *Cluster) gatherNetwork(ctx context.Context) (*snapshot, error) {
+	s := &snapshot{}
+	var peerings v1alpha1.PeeringList
+	if err := c.Client.List(ctx, &peerings); err != nil {
+		return nil, describe(fmt.Errorf("listing peerings: %w", err), c)
+	}
+	var tenants v1alpha1.TenantList
+	if err := c.Client.List(ctx, &tenants); err != nil {
+		return nil, describe(fmt.Errorf("listing tenants: %w", err), c)
+	}
+	s.peerings, s.tenants = peerings.Items, tenants.Items
+	var err error
+	if s.nodes, err = c.virtual(ctx, ""); err != nil {
+		return nil, describe(fmt.Errorf("listing virtual nodes: %w", err), c)
+	}
+	return s, c.network(ctx, s)
 }
 
 // diagnose finds out why Deployments are not ready.

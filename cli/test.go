@@ -110,15 +110,24 @@ func newProbe(e *Env) *cobra.Command {
 	return probe
 }
 
-func (o *testNetwork) run(ctx context.Context, e *Env, args []string) (err error) {
+func (o *testNetwork) run(ctx context.Context, e *Env, args []string) error {
+	results, err := o.results(ctx, e, args)
+	if results != nil { // though its namespace may have stayed
+		err = errors.Join(o.print(e, results), err)
+	}
+	return err
+}
+
+// results tries all ways. What it makes for that is removed when it returns, before anything is shown: nobody may read that.
+func (o *testNetwork) results(ctx context.Context, e *Env, args []string) (results []reach.Result, err error) {
 	for _, word := range o.with {
 		if !slices.Contains(extras, word) {
-			return usage("--with %q is unknown; use %s", word, strings.Join(extras, ", "))
+			return nil, usage("--with %q is unknown; use %s", word, strings.Join(extras, ", "))
 		}
 	}
 	c, err := e.open()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	limit := o.timeout
 	if limit > 0 { // else there is none
@@ -130,7 +139,7 @@ func (o *testNetwork) run(ctx context.Context, e *Env, args []string) (err error
 	defer progress.Stop()
 	w, err := c.newTestbed(ctx, args)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if o.image != "" {
 		w.image.Image = o.image
@@ -138,7 +147,7 @@ func (o *testNetwork) run(ctx context.Context, e *Env, args []string) (err error
 	w.balance, w.api = slices.Contains(o.with, withBalancer), slices.Contains(o.with, withAPI)
 	behind, err := c.leftBehind(ctx, e.Clock.Now())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(behind) > 0 {
 		progress.Note("Earlier tests have left pods, and perhaps load balancers, behind; to remove them: kubectl delete namespace %s", strings.Join(behind, " "))
@@ -152,26 +161,21 @@ func (o *testNetwork) run(ctx context.Context, e *Env, args []string) (err error
 		defer func() { err = errors.Join(err, w.remove()) }()
 	}
 	if err := w.build(ctx); err != nil {
-		return describe(err, c)
+		return nil, describe(err, c)
 	}
 	if err := w.wait(ctx, e, progress, o.timeout); err != nil {
-		return err
+		return nil, err
 	}
 	w.balanced(ctx, e, progress, o.settle)
 	pods, err := w.ends(ctx, w.gateways(ctx, e.Clock.Now()))
 	if err != nil {
-		return describe(err, c)
+		return nil, describe(err, c)
 	}
 	domain, err := w.domain(ctx)
 	if err != nil {
-		return describe(err, c)
+		return nil, describe(err, c)
 	}
-	results, err := w.try(ctx, e, progress, o.settle, reach.Paths(w.namespace, headless, domain, pods), pods)
-	if err != nil {
-		return err
-	}
-	progress.Stop()
-	return o.print(e, results)
+	return w.try(ctx, e, progress, o.settle, reach.Paths(w.namespace, headless, domain, pods), pods)
 }
 
 // try calls every way until it is good or the time to settle is over.

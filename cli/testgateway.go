@@ -10,7 +10,7 @@ import (
 // gateways are the nodes of this cluster that have the tunnels to providers, by peering; none where nobody may read
 // that, which keeps no way from being tried.
 func (w *testbed) gateways(ctx context.Context, now time.Time) map[string]string {
-	s, err := w.cluster.gather(ctx)
+	s, err := w.cluster.gatherNetwork(ctx)
 	if err != nil {
 		return nil
 	}

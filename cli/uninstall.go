@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -136,10 +137,12 @@ func (u *uninstall) refuse(ctx context.Context, c *Cluster) error {
 	return nil
 }
 
-// tombstones names the clusters that have not been told yet that a peering is over.
+// tombstones names the clusters that have not been told yet that a peering is over. Of their Secrets nothing is read but
+// the labels.
 func tombstones(ctx context.Context, c *Cluster) ([]string, error) {
-	var list corev1.SecretList
-	if err := c.Client.List(ctx, &list, client.InNamespace(v1alpha1.SystemNamespace), client.HasLabels{v1alpha1.LabelTombstone}); err != nil {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
+	if err := c.Client.List(ctx, list, client.InNamespace(v1alpha1.SystemNamespace), client.HasLabels{v1alpha1.LabelTombstone}); err != nil {
 		return nil, describe(fmt.Errorf("listing tombstones: %w", err), c)
 	}
 	var names []string

@@ -33,8 +33,8 @@ const (
 )
 
 // given makes chart values of the flags: the file, then --set, then flags of their own.
-func (i *install) given(e *Env) (map[string]any, error) {
-	values, err := readValues(e, i.valuesFile)
+func (i *install) given(ctx context.Context, e *Env) (map[string]any, error) {
+	values, err := readValues(ctx, e, i.valuesFile)
 	if err != nil {
 		return nil, err
 	}
@@ -83,18 +83,17 @@ func (i *install) given(e *Env) (map[string]any, error) {
 }
 
 // readValues reads a file of values.
-func readValues(e *Env, name string) (map[string]any, error) {
+func readValues(ctx context.Context, e *Env, name string) (map[string]any, error) {
 	values := map[string]any{}
 	if name == "" {
 		return values, nil
 	}
-	var text []byte
-	var err error
-	if name == "-" {
-		text, err = io.ReadAll(io.LimitReader(e.In, mostValues))
-	} else {
-		text, err = os.ReadFile(name)
-	}
+	text, err := unless(ctx, func() ([]byte, error) {
+		if name == "-" {
+			return io.ReadAll(io.LimitReader(e.In, mostValues))
+		}
+		return os.ReadFile(name) // perhaps a pipe
+	})
 	if err != nil {
 		return nil, fmt.Errorf("reading --values: %w; give a file that can be read, or - for standard input", err)
 	}
@@ -207,22 +206,28 @@ func (c *Cluster) ownSettings(ctx context.Context) (*corev1.ConfigMap, error) {
 		first, config.Name, config.Namespace)
 }
 
-// installed returns the values of the installation that is there, nil if there is none.
-// Settings that were edited in the cluster since win over those that were installed. Where they
-// cannot be read nobody knows what was edited: that is an error, unless all are given anew.
+// installed returns the values of the installation that is there, also of one that ended before its settings were
+// applied, nil if there is none. Settings that were edited in the cluster since win over those that were installed. Where
+// they cannot be read nobody knows what was edited: that is an error, unless all are given anew.
 func (c *Cluster) installed(ctx context.Context, e *Env, anew bool) (map[string]any, error) {
 	config, err := c.ownSettings(ctx)
-	if config == nil || err != nil {
+	if err != nil {
 		return nil, err
 	}
 	values := map[string]any{}
 	var stored corev1.ConfigMap
 	err = c.Client.Get(ctx, inSystem(valuesName), &stored)
+	if config == nil && apierrors.IsNotFound(err) {
+		return nil, nil
+	}
 	if err == nil {
 		err = yaml.Unmarshal([]byte(stored.Data[valuesKey]), &values)
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, describe(fmt.Errorf("reading the values of the earlier installation: %w", err), c)
+	}
+	if config == nil {
+		return values, nil
 	}
 	settings := map[string]any{}
 	err = yaml.UnmarshalStrict([]byte(config.Data[home.ConfigKey]), &settings)

@@ -23,7 +23,7 @@ const (
 	Broken State = "Broken"
 	// Unknown: an earlier step has to be done first.
 	Unknown State = "Unknown"
-	// Aside: it is not so and need not be; it explains what is.
+	// Aside: it is not so and need not be, or nobody may see whether it is; it explains what is.
 	Aside State = "Aside"
 )
 

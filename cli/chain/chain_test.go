@@ -145,6 +145,21 @@ func TestPeering(t *testing.T) {
 	}
 }
 
+// TestTokenUnread holds that who may not read a token is told so, and of what comes after it, but is told of a missing one
+// where the manager has said that it is.
+func TestTokenUnread(t *testing.T) {
+	for reason, want := range map[string]State{v1alpha1.ReasonAuthUnreachable: Aside, v1alpha1.ReasonInvitationMissing: Broken} {
+		f := whole()
+		f.Peering.Status = v1alpha1.PeeringStatus{Conditions: []metav1.Condition{no(v1alpha1.ConditionIdentityReady, reason, "x")}}
+		f.TokenUnread = true
+		c := Peering(f)[0]
+		i := slices.IndexFunc(c.Steps, func(s Step) bool { return s.Fact == "there is an invitation to show" })
+		if i < 0 || c.Steps[i].State != want || len(c.Stops()) == 0 {
+			t.Errorf("where it says %s: %+v", reason, c.Steps)
+		}
+	}
+}
+
 // TestBranches holds that a broken request hides no other one, and that one which gets
 // nothing says who has it.
 func TestBranches(t *testing.T) {

@@ -19,6 +19,8 @@ type Facts struct {
 	Peering *v1alpha1.Peering
 	// Token says that the Secret with the invitation's token is there.
 	Token bool
+	// TokenUnread says that nobody may read whether it is.
+	TokenUnread bool
 	// Way is the tunnel to the provider, nil unless it is reached in band.
 	Way *Way
 	// Requests and Offers are those in the peering's own namespace.
@@ -103,6 +105,9 @@ func invited(f Facts) Step {
 	switch {
 	case p.Status.Credential != nil || identity != nil && identity.Status == metav1.ConditionTrue:
 		s.Evidence = "accepted; its token is gone"
+	case f.TokenUnread && (identity == nil || identity.Reason != v1alpha1.ReasonInvitationMissing):
+		s.State = Aside // what comes after it tells
+		s.Evidence = fmt.Sprintf("not known: who may not read Secret %s/%s does not see whether it is there", v1alpha1.SystemNamespace, p.Spec.Consume.TokenSecret)
 	case identity != nil && identity.Reason == v1alpha1.ReasonInvitationMissing, !f.Token:
 		s.State, s.Remedy = Broken, Remedy(v1alpha1.ReasonInvitationMissing, p.Name)
 		s.Evidence = "no token and no credential"

@@ -58,7 +58,7 @@ const API = "kubernetes"
 type Pod struct {
 	// Name of the pod, and of the Service that selects it alone.
 	Name string
-	// Cluster is where it runs: the peering, or this cluster's own name.
+	// Cluster is where it runs: the peering, or this cluster's own name, which may be the same.
 	Cluster string
 	// Home says that it runs in this cluster.
 	Home bool
@@ -189,7 +189,7 @@ func between(namespace, headless, domain string, from, to Pod, family Family, se
 		version = "6"
 	}
 	add := func(by, host string, port int32, network string) {
-		paths = append(paths, Path{From: from.Name, To: to.Name, By: by, Family: family, Host: host, Port: port, across: from.Cluster != to.Cluster, network: network})
+		paths = append(paths, Path{From: from.Name, To: to.Name, By: by, Family: family, Host: host, Port: port, across: !together(from, to), network: network})
 	}
 	named := ""
 	if several {
@@ -224,9 +224,13 @@ func between(namespace, headless, domain string, from, to Pod, family Family, se
 	return paths
 }
 
+// together says that two pods are in one cluster. Nothing keeps a peering from having the name that this cluster gives
+// itself, and clusters that kubeadm made are called alike, so the name alone does not tell.
+func together(from, to Pod) bool { return from.Home == to.Home && from.Cluster == to.Cluster }
+
 // address is that of a pod as another one sees it.
 func address(from, to Pod) Addresses {
-	if from.Home || from.Cluster == to.Cluster {
+	if from.Home || together(from, to) {
 		return to.Addresses
 	}
 	return to.Seen[from.Cluster]

@@ -84,6 +84,24 @@ func TestPaths(t *testing.T) {
 	}
 }
 
+// TestPathsOfNamesakes holds that a peering with the name of this cluster is another cluster.
+func TestPathsOfNamesakes(t *testing.T) {
+	pods := three()[:2]
+	pods[0].Cluster, pods[1].Cluster = "kubernetes", "kubernetes"
+	pods[0].Seen = map[string]Addresses{"kubernetes": Of("10.81.0.5")}
+	paths := Paths("shop", "all", "rome.example", pods)
+	for by, want := range map[string]string{"pod address": "10.81.0.5:8080", "UDP to pod address": "udp4/10.81.0.5:8080"} {
+		if got, found := wayOf(paths, "milan", "home", by, ""); !found || got != want {
+			t.Errorf("milan calls home by %s at %q, want %q", by, got, want)
+		}
+	}
+	for _, p := range paths {
+		if r := Judge(p, Answer{Err: "refused", At: AtConnect}, pods); strings.Contains(r.Remedy, "both are in") {
+			t.Errorf("of a way between two clusters it is said: %s", r.Remedy)
+		}
+	}
+}
+
 // TestPathsByFamily holds that clusters that both have two families have ways by each, also where a
 // pod lacks the address, and that one alone is enough where the other cluster has no more.
 func TestPathsByFamily(t *testing.T) {

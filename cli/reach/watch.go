@@ -41,12 +41,14 @@ const (
 	Connection = "connection"
 )
 
-// Watch calls HOST:PORT again and again until the context ends, whatever became of the calls
+// Watch calls HOST:PORT again and again until the context ends, or nobody reads any more, whatever became of the calls
 // before, and writes a Change, a line of JSON, whenever one goes wrong, or well after one that did
 // not, and every second. It also keeps one connection, on which silence is no failure: every second
 // in which it speaks it says so.
 func Watch(ctx context.Context, target string, out io.Writer) error {
-	w := &watcher{out: out}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w := &watcher{out: out, unread: cancel}
 	var both sync.WaitGroup
 	both.Go(func() { w.requests(ctx, target) })
 	both.Go(func() { w.connection(ctx, target) })
@@ -58,6 +60,8 @@ type watcher struct {
 	mu  sync.Mutex
 	out io.Writer
 	err error
+	// unread ends the calls.
+	unread func()
 }
 
 func (w *watcher) tell(c Change) {
@@ -66,6 +70,7 @@ func (w *watcher) tell(c Change) {
 	defer w.mu.Unlock()
 	if err := json.NewEncoder(w.out).Encode(c); err != nil && w.err == nil {
 		w.err = fmt.Errorf("telling what changed: %w", err)
+		w.unread()
 	}
 }
 

@@ -3,6 +3,7 @@ package reach
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -114,5 +115,21 @@ func TestCourse(t *testing.T) {
 		if told[i] != want[i] {
 			t.Errorf("told %+v, want %+v", told[i], want[i])
 		}
+	}
+}
+
+// TestWatchUnread holds that it ends when nobody reads any more.
+func TestWatchUnread(t *testing.T) {
+	read, write := io.Pipe()
+	_ = read.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- Watch(t.Context(), "127.0.0.1:1", write) }()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, io.ErrClosedPipe) {
+			t.Errorf("it ends with %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("it goes on")
 	}
 }

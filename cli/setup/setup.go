@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -80,7 +81,7 @@ func (s Site) Apply(ctx context.Context, objects []*unstructured.Unstructured) (
 		}
 		s.Say("Applying %s %s", object.GetKind(), object.GetName())
 		if err := s.apply(ctx, object, &changes); err != nil {
-			if object.GetKind() == daemonSetKind.Kind && apierrors.IsForbidden(err) {
+			if object.GetKind() == daemonSetKind.Kind && apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 				err = fmt.Errorf("%w; its pods have to be privileged: %s", err, withoutAgents)
 			}
 			return changes, fmt.Errorf("applying %s %s: %w", object.GetKind(), object.GetName(), err)
@@ -174,6 +175,7 @@ var pruned = []schema.GroupVersionKind{
 	daemonSetKind,
 	{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"},
 	{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"},
+	{Group: "monitoring.coreos.com", Version: "v1", Kind: "PrometheusRule"},
 	{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"},
 	{Version: "v1", Kind: "Service"},
 	{Version: "v1", Kind: "ConfigMap"},

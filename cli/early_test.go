@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/cli/setup"
+)
+
+// TestInstallEndsEarly holds that an installation that ended before all was applied goes on with what
+// it was given, when it is said to be run again: agents that were left out stay out.
+func TestInstallEndsEarly(t *testing.T) {
+	s := newStage(t, 1)
+	t.Cleanup(func() { newStage(t, 1) }) // the kinds again, for the next test
+	stop := s.kubernetes()
+	defer func() {
+		if got := s.run("uninstall"); got.code != 0 {
+			t.Errorf("uninstalling: %+v", got)
+		}
+		stop()
+	}()
+	refused := errors.New("nothing of this kind is taken")
+	early := programWith(t.Context(), func(e *Env) {
+		e.Connect = func(Access) (*Cluster, error) {
+			c, err := Connect(s.access)
+			if err == nil {
+				c.Client = interceptor.NewClient(c.Client, interceptor.Funcs{Apply: func(ctx context.Context, c client.WithWatch, o runtime.ApplyConfiguration, options ...client.ApplyOption) error {
+					if u, is := o.(interface{ GetKind() string }); is && u.GetKind() == "ServiceAccount" {
+						return refused
+					}
+					return c.Apply(ctx, o, options...)
+				}})
+			}
+			return c, err
+		}
+	}, "install", "--cluster-name", "milan", "--api-server-url", "https://milan.example:6443", "--set", "network.enabled=false", "--downgrade") // from the kinds of a stage
+	if early.code != 1 || !strings.Contains(early.err, refused.Error()) {
+		t.Fatalf("an installation that is refused: %+v", early)
+	}
+	if err := s.c.Get(t.Context(), inSystem(v1alpha1.ConfigName), &corev1.ConfigMap{}); !apierrors.IsNotFound(err) {
+		t.Fatalf("the settings are there already: %v; let the test refuse what is applied before them", err)
+	}
+	if got := s.run("install"); got.code != 0 || !strings.Contains(got.out, "Pelago runs in milan") {
+		t.Errorf("installing again: %+v", got)
+	}
+	var agents appsv1.DaemonSet
+	if err := s.c.Get(t.Context(), client.ObjectKey{Namespace: v1alpha1.NetworkNamespace, Name: v1alpha1.AgentName}, &agents); !apierrors.IsNotFound(err) {
+		t.Errorf("agents come to a cluster where they were left out: %v", err)
+	}
+}
+
+// TestOlderProgram holds that a program that does not know all that is installed changes nothing, unless that is meant. Of
+// the kinds of a stage each has fields from later.
+func TestOlderProgram(t *testing.T) {
+	s := newStage(t, 1)
+	t.Cleanup(func() { newStage(t, 1) }) // the kinds again, for the next test
+	stop := s.kubernetes()
+	kind := func(name string) *unstructured.Unstructured {
+		u := &unstructured.Unstructured{}
+		u.SetAPIVersion("apiextensions.k8s.io/v1")
+		u.SetKind("CustomResourceDefinition")
+		u.SetName(name)
+		return u
+	}
+	tenants := kind("tenants.pelago.dev")
+	if err := s.c.Get(t.Context(), client.ObjectKeyFromObject(tenants), tenants); err != nil {
+		t.Fatal(err)
+	}
+	moons := kind("moons.pelago.dev")
+	moons.SetLabels(map[string]string{v1alpha1.LabelManagedBy: setup.Installed})
+	moons.Object["spec"] = map[string]any{"group": "pelago.dev", "scope": "Cluster", "names": map[string]any{"plural": "moons", "singular": "moon", "kind": "Moon", "listKind": "MoonList"},
+		"versions": []any{map[string]any{"name": "v1alpha1", "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}}}}}
+	s.create(moons)
+	install := []string{"install", "--cluster-name", "milan", "--api-server-url", "https://milan.example:6443"}
+	before := tenants.GetResourceVersion()
+	if got := s.run(install...); got.code != 1 || !strings.Contains(got.err, "is newer than this program, v1.2.3, which does not know ") ||
+		!strings.Contains(got.err, ".pelago.dev v1alpha1 spec.fromLater, ") || !strings.Contains(got.err, "moons.pelago.dev and ") || !strings.Contains(got.err, " more; use the program of that version, or ") {
+		t.Errorf("installing with an older program: %+v", got)
+	}
+	if err := s.c.Get(t.Context(), client.ObjectKeyFromObject(tenants), tenants); err != nil || tenants.GetResourceVersion() != before {
+		t.Errorf("the definition of tenants was changed, %v", err)
+	}
+	if err := s.c.Get(t.Context(), inSystem(valuesName), &corev1.ConfigMap{}); !apierrors.IsNotFound(err) {
+		t.Errorf("something was applied: %v", err)
+	}
+	if got := s.run(append(install, "--dry-run")...); got.code != 0 {
+		t.Errorf("a dry run: %+v", got)
+	}
+	if got := s.run(append(install, "--downgrade")...); got.code != 0 || !strings.Contains(got.err, "does not know what the cluster's definitions have: ") {
+		t.Errorf("going back: %+v", got)
+	}
+	s.drop(moons)
+	if got := s.run("install"); got.code != 0 || !strings.Contains(got.out, "nothing had to be changed") {
+		t.Errorf("installing again: %+v", got)
+	}
+	if got := s.run("uninstall"); got.code != 0 {
+		t.Errorf("uninstalling: %+v", got)
+	}
+	stop()
+}
