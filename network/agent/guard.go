@@ -59,11 +59,7 @@ func (k *known) guard(f facts, object string, p *pair, table *ipam.Table, of pla
 		}
 	} else {
 		mapped := f.mapped(tenantOf(p))
-		for i := range f.hosted {
-			pod := &f.hosted[i]
-			if pod.Labels[v1alpha1.LabelTenant] != tenantOf(p) {
-				continue
-			}
+		for _, pod := range f.hostedOf(tenantOf(p)) {
 			home, is := mapped[pod.Namespace]
 			if !is { // not known yet, nor which rules are for it
 				w.isolate(everybody.guarded, sides{here: w.own(podAddresses(pod))})
