@@ -61,8 +61,9 @@ type ruler struct {
 	mu     sync.Mutex
 	looked map[types.NamespacedName]time.Time
 	told   map[types.NamespacedName]said
-	// bound are those that have policies, for which pods matter.
-	bound map[types.NamespacedName]bool
+	// bound are those that have policies, and for which pods these matter.
+	bound  map[types.NamespacedName]policy.Scope
+	scenes scenes
 }
 
 // Reconcile compiles the policies of a namespace for one peering, and writes what differs.
@@ -80,7 +81,9 @@ func (r *ruler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	r.remember(req.NamespacedName, len(g.policies) > 0)
+	if len(g.policies) == 0 {
+		r.unbind(req.NamespacedName)
+	}
 	specs, problems := policy.Compile(g.world(true)).Shards(req.Namespace, len(here.have))
 	if err := here.make(ctx, specs); err != nil {
 		return retried(err, "writing network rules of %s here", req.Namespace)
@@ -134,12 +137,21 @@ func (r *ruler) rest(of types.NamespacedName) time.Duration {
 	return 0
 }
 
-func (r *ruler) remember(of types.NamespacedName, policies bool) {
+// bind remembers for which pods a namespace is to be looked at again. It comes before pods are read: those that
+// change meanwhile bring us back.
+func (r *ruler) bind(of types.NamespacedName, scope policy.Scope) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.bound[of] = policies; !policies {
-		delete(r.bound, of)
-		delete(r.looked, of)
+	r.bound[of] = scope
+}
+
+func (r *ruler) unbind(of types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.bound, of)
+	delete(r.looked, of)
+	if len(r.bound) == 0 {
+		r.scenes.drop()
 	}
 }
 
