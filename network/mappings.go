@@ -139,9 +139,6 @@ func (m *mapper) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Resu
 		}
 		return ctrl.Result{RequeueAfter: unknownWait}, nil
 	}
-	w := status.Begin(m.client, o)
-	defer w.Commit(ctx, &res, &err)
-	o.Status.ObservedGeneration = o.Generation
 	holders, err := m.holders(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -149,8 +146,13 @@ func (m *mapper) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Resu
 	d := decideMapping(o, p.ground, holders, m.left)
 	if d.address.IsValid() {
 		m.given[o.UID], m.names[req.NamespacedName] = d.address, o.UID
-		o.Status.Address = d.address.String()
+		if stored, err := m.store(ctx, o, d.address, &res); !stored {
+			return res, err
+		}
 	}
+	w := status.Begin(m.client, o)
+	defer w.Commit(ctx, &res, &err)
+	o.Status.ObservedGeneration = o.Generation
 	if d.reason == "" {
 		if d.reason, d.text, err = m.make(ctx, o, d.to); err == nil && d.reason == "" {
 			d.reason, d.text, err = m.crowded(ctx, o)
@@ -167,6 +169,18 @@ func (m *mapper) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Resu
 		status.True(&o.Status.Conditions, o.Generation, v1alpha1.ConditionReady, v1alpha1.ReasonReady, "")
 	}
 	return ctrl.Result{RequeueAfter: mappingEvery}, nil
+}
+
+// store writes which address a mapping has before anything leads to that: who begins anew gives it to no other one.
+func (m *mapper) store(ctx context.Context, o *v1alpha1.IPMapping, a netip.Addr, res *ctrl.Result) (stored bool, err error) {
+	if o.Status.Address == a.String() {
+		return true, nil
+	}
+	w := status.Begin(m.client, o)
+	o.Status.Address = a.String()
+	w.Commit(ctx, res, &err)
+	o.ResourceVersion = w.Version()
+	return o.ResourceVersion != "", err
 }
 
 // forget takes back what a name was given, unless that is still who has it.
