@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -20,11 +21,8 @@ type guarding struct {
 	namespace, peering string
 	// policies of the namespace; none if it is not offloaded to the peering's provider and has no
 	// pods there, or that has no network.
-	policies   []networkingv1.NetworkPolicy
-	namespaces map[string]map[string]string
-	// pods are all that have a network of their own and have not ended, by the peering whose
-	// provider they run at, "" here.
-	pods map[string][]policy.Pod
+	policies []networkingv1.NetworkPolicy
+	*scene
 	// published are the ranges that the provider is told of.
 	published []netip.Prefix
 	// mapped is what is mapped in the namespace.
@@ -35,7 +33,7 @@ type guarding struct {
 
 // gather reads what rules follow from.
 func (r *ruler) gather(ctx context.Context, namespace, peering string) (*guarding, error) {
-	g := &guarding{namespace: namespace, peering: peering, namespaces: map[string]map[string]string{}, pods: map[string][]policy.Pod{}}
+	g := &guarding{namespace: namespace, peering: peering, scene: &scene{}}
 	mapped, config, p := &v1alpha1.NamespaceMap{}, &v1alpha1.NetworkConfig{}, &v1alpha1.Peering{}
 	in := v1alpha1.PeeringNamespace(peering)
 	for key, o := range map[client.ObjectKey]client.Object{
@@ -56,7 +54,9 @@ func (r *ruler) gather(ctx context.Context, namespace, peering string) (*guardin
 	if g.policies = policies.Items; len(g.policies) == 0 {
 		return g, nil
 	}
-	if err := r.gatherPods(ctx, g); err != nil {
+	r.bind(types.NamespacedName{Namespace: namespace, Name: peering}, policy.ScopeOf(namespace, g.policies))
+	var err error
+	if g.scene, err = r.scenes.now(ctx, r.client); err != nil {
 		return nil, err
 	}
 	mappings := &v1alpha1.IPMappingList{}
@@ -73,38 +73,6 @@ func (r *ruler) gather(ctx context.Context, namespace, peering string) (*guardin
 		g.policies = nil // nobody of the namespace is there any more
 	}
 	return g, nil
-}
-
-func (r *ruler) gatherPods(ctx context.Context, g *guarding) error {
-	namespaces := &corev1.NamespaceList{}
-	if err := r.client.List(ctx, namespaces, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("listing namespaces: %w", err)
-	}
-	for i := range namespaces.Items {
-		g.namespaces[namespaces.Items[i].Name] = namespaces.Items[i].Labels
-	}
-	nodes := &corev1.NodeList{}
-	if err := r.client.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("listing nodes: %w", err)
-	}
-	behind := map[string]string{}
-	for i := range nodes.Items {
-		n := &nodes.Items[i]
-		if behind[n.Name] = ""; n.Labels[v1alpha1.LabelType] == v1alpha1.TypeVirtualNode {
-			behind[n.Name] = n.Labels[v1alpha1.LabelPeering]
-		}
-	}
-	pods := &corev1.PodList{}
-	if err := r.client.List(ctx, pods, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("listing pods: %w", err)
-	}
-	for i := range pods.Items {
-		p := &pods.Items[i]
-		if at, known := behind[p.Spec.NodeName]; known && networked(p) {
-			g.pods[at] = append(g.pods[at], seen(p))
-		}
-	}
-	return nil
 }
 
 // networked says whether a pod has a network of its own, and has not ended.

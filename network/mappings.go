@@ -54,7 +54,7 @@ func ground(f *facts, views map[string]ipam.Result) mapping.Ground {
 	}
 	take("in the range of the pods here", f.property.Pods)
 	take("in the range of the Services here", f.property.Services)
-	for _, name := range slices.Sorted(maps.Keys(f.nodes)) { // always the same of the same facts: what changes wakes all mappings
+	for _, name := range slices.Sorted(maps.Keys(f.nodes)) { // always the same of the same facts: what changes has all mappings compared
 		take("in the range of the pods of a node here", podRanges(f.nodes[name]))
 	}
 	take("in the external range of this cluster, which stands for other things", f.property.External)
@@ -78,6 +78,8 @@ type mapper struct {
 	given map[types.UID]netip.Addr
 	names map[types.NamespacedName]types.UID
 	left  []netip.Addr
+	// verdicts are of the ground that mappings were looked at with.
+	verdicts verdicts
 }
 
 func newMapper(n *Network, c client.Client, live client.Reader) *mapper {
@@ -110,13 +112,14 @@ func (n *Network) registerMapper(mgr ctrl.Manager) error {
 			builder.WithPredicates(predicate.Funcs{ // where one goes there is room
 				CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: func(event.UpdateEvent) bool { return false }, GenericFunc: func(event.GenericEvent) bool { return false },
 			})).
-		WatchesRawSource(n.listeners.source(groundKey, func(string) []reconcile.Request { return all(context.Background()) })).
+		WatchesRawSource(n.listeners.source(groundKey, func(string) []reconcile.Request { return m.moved(context.Background()) })).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1, RateLimiter: retries()}).
 		Complete(m)
 }
 
 // Reconcile gives one mapping its address, its Service and the word about it.
 func (m *mapper) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
+	m.verdicts.forget(req.NamespacedName)
 	o := &v1alpha1.IPMapping{}
 	if err := m.client.Get(ctx, req.NamespacedName, o); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -139,9 +142,6 @@ func (m *mapper) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Resu
 		}
 		return ctrl.Result{RequeueAfter: unknownWait}, nil
 	}
-	w := status.Begin(m.client, o)
-	defer w.Commit(ctx, &res, &err)
-	o.Status.ObservedGeneration = o.Generation
 	holders, err := m.holders(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -149,8 +149,13 @@ func (m *mapper) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Resu
 	d := decideMapping(o, p.ground, holders, m.left)
 	if d.address.IsValid() {
 		m.given[o.UID], m.names[req.NamespacedName] = d.address, o.UID
-		o.Status.Address = d.address.String()
+		if stored, err := m.store(ctx, o, d.address, &res); !stored {
+			return res, err
+		}
 	}
+	w := status.Begin(m.client, o)
+	defer w.Commit(ctx, &res, &err)
+	o.Status.ObservedGeneration = o.Generation
 	if d.reason == "" {
 		if d.reason, d.text, err = m.make(ctx, o, d.to); err == nil && d.reason == "" {
 			d.reason, d.text, err = m.crowded(ctx, o)
@@ -166,7 +171,20 @@ func (m *mapper) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Resu
 	default:
 		status.True(&o.Status.Conditions, o.Generation, v1alpha1.ConditionReady, v1alpha1.ReasonReady, "")
 	}
+	m.verdicts.set(req.NamespacedName, verdictOf(p.ground, o.Spec.Address))
 	return ctrl.Result{RequeueAfter: mappingEvery}, nil
+}
+
+// store writes which address a mapping has before anything leads to that: who begins anew gives it to no other one.
+func (m *mapper) store(ctx context.Context, o *v1alpha1.IPMapping, a netip.Addr, res *ctrl.Result) (stored bool, err error) {
+	if o.Status.Address == a.String() {
+		return true, nil
+	}
+	w := status.Begin(m.client, o)
+	o.Status.Address = a.String()
+	w.Commit(ctx, res, &err)
+	o.ResourceVersion = w.Version()
+	return o.ResourceVersion != "", err
 }
 
 // forget takes back what a name was given, unless that is still who has it.

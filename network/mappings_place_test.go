@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -37,6 +38,45 @@ func TestMappingPlaces(t *testing.T) {
 		if d := decideMapping(o, ground, nil, nil); d.reason != c.reason || d.text != c.text || d.address.IsValid() != (c.reason == "") {
 			t.Errorf("%s/%s is %+v, want %s with %q", c.namespace, c.name, d, c.reason, c.text)
 		}
+	}
+}
+
+// TestMappingCrash: a manager that ends between what leads to an address and the word of it gives that to no other
+// mapping when it begins anew.
+func TestMappingCrash(t *testing.T) {
+	b := newBoard(t)
+	o := &v1alpha1.IPMapping{ObjectMeta: at(b.namespace, "db"), Spec: v1alpha1.IPMappingSpec{Address: "192.0.2.50", Ports: []v1alpha1.IPMappingPort{{Name: "sql", Port: 5432}}}}
+	if err := b.client.Create(ctx, o); err != nil {
+		t.Fatal(err)
+	}
+	ended := errors.New("the process has ended")
+	made := false
+	dying := interceptor.NewClient(b.client, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+			err := c.Create(ctx, o, options...)
+			_, slice := o.(*discoveryv1.EndpointSlice)
+			made = made || slice && err == nil
+			return err
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, options ...client.SubResourcePatchOption) error {
+			if made {
+				return ended
+			}
+			return c.SubResource(sub).Patch(ctx, o, p, options...)
+		},
+	})
+	b.mapper = newMapper(b.network, dying, dying)
+	if _, err := b.mapper.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(o)}); !errors.Is(err, ended) {
+		t.Fatalf("it did not end after the slice: %v", err)
+	}
+	slice := &discoveryv1.EndpointSlice{}
+	b.has("db", slice)
+	b.restart()
+	if other := b.add("other", "192.0.2.51"); other.Status.Address == slice.Annotations[v1alpha1.AnnotationExternal] {
+		t.Errorf("both have %s", other.Status.Address)
+	}
+	if db := b.look("db"); db.Status.Address != slice.Annotations[v1alpha1.AnnotationExternal] {
+		t.Errorf("it has %s, and its slice said %v", db.Status.Address, slice.Annotations)
 	}
 }
 

@@ -106,7 +106,8 @@ func own(g grounds) property {
 
 // findPods takes the ranges of the pods from the settings, or finds them on the nodes: of
 // each family the smallest prefix that holds all of theirs, widened as far as nothing else
-// that is ours lies there.
+// that is ours lies there. One that is published and is as right stays what it is: nodes come and go,
+// and each new range moves views at all peers.
 func (p *property) findPods(g grounds) {
 	if p.Pods = prefixes(g.settings.Pods); len(p.Pods) > 0 {
 		return
@@ -119,6 +120,13 @@ func (p *property) findPods(g grounds) {
 	for _, four := range []bool{true, false} {
 		all, ok := around(found, four)
 		if !ok {
+			continue
+		}
+		i := slices.IndexFunc(g.published, func(was netip.Prefix) bool {
+			return was.Bits() <= all.Bits() && was.Contains(all.Addr()) && !slices.ContainsFunc(apart, was.Overlaps)
+		})
+		if i >= 0 {
+			p.Pods = append(p.Pods, g.published[i])
 			continue
 		}
 		wide := wide6

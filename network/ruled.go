@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/network/policy"
 )
 
 func (n *Network) registerRuler(mgr ctrl.Manager) error {
@@ -36,7 +37,7 @@ func (n *Network) registerRuler(mgr ctrl.Manager) error {
 		Watches(&networkingv1.NetworkPolicy{}, r.of(func(o client.Object, at types.NamespacedName) bool { return at.Namespace == o.GetNamespace() }),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.IPMapping{}, r.of(func(o client.Object, at types.NamespacedName) bool { return at.Namespace == o.GetNamespace() })).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.guarded), builder.WithPredicates(podChanged())).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.scoped), builder.WithPredicates(podChanged())).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.guarded), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.guarded), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&v1alpha1.NamespaceMap{}, toMapped(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
@@ -54,7 +55,8 @@ func (n *Network) registerRuler(mgr ctrl.Manager) error {
 func newRuler(n *Network, mgr ctrl.Manager) *ruler {
 	return &ruler{
 		client: mgr.GetClient(), clock: n.options.Clock, fleet: n.options.Fleet, events: mgr.GetEventRecorder(component), patience: remoteLimit,
-		looked: map[types.NamespacedName]time.Time{}, told: map[types.NamespacedName]said{}, bound: map[types.NamespacedName]bool{},
+		looked: map[types.NamespacedName]time.Time{}, told: map[types.NamespacedName]said{}, bound: map[types.NamespacedName]policy.Scope{},
+		scenes: scenes{shared: true},
 	}
 }
 
@@ -111,8 +113,25 @@ func (r *ruler) of(concerns func(client.Object, types.NamespacedName) bool) hand
 	})
 }
 
-// guarded asks for all namespaces that have policies: a pod of any may be a peer.
+// scoped asks for the namespaces with policies that may be about a pod. Of one that changes both states are asked
+// about; where the labels of its namespace change, too, all are asked for then.
+func (r *ruler) scoped(ctx context.Context, pod client.Object) (requests []reconcile.Request) {
+	r.scenes.change()
+	space := &corev1.Namespace{}
+	err := r.client.Get(ctx, client.ObjectKey{Name: pod.GetNamespace()}, space, client.UnsafeDisableDeepCopy)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for at, scope := range r.bound {
+		if err != nil || scope.Holds(pod.GetNamespace(), space.Labels, pod.GetLabels()) { // unknown labels may be any
+			requests = append(requests, reconcile.Request{NamespacedName: at})
+		}
+	}
+	return requests
+}
+
+// guarded asks for all namespaces that have policies: these may be about pods of any namespace, at any node.
 func (r *ruler) guarded(context.Context, client.Object) (requests []reconcile.Request) {
+	r.scenes.change()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for at := range r.bound {
@@ -148,7 +167,7 @@ func podChanged() predicate.Predicate {
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			was, ok := e.ObjectOld.(*corev1.Pod)
 			is, ok2 := e.ObjectNew.(*corev1.Pod)
-			return !ok || !ok2 || networked(was) != networked(is) ||
+			return !ok || !ok2 || was.UID != is.UID || networked(was) != networked(is) ||
 				networked(is) && (!maps.Equal(was.Labels, is.Labels) || was.Spec.NodeName != is.Spec.NodeName || !slices.Equal(was.Status.PodIPs, is.Status.PodIPs))
 		},
 	}

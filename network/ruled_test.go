@@ -26,6 +26,7 @@ func TestPodChanged(t *testing.T) {
 		"it has begun":        {func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }, false},
 		"it is to go":         {func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) }, false},
 		"another annotation":  {func(p *corev1.Pod) { p.Annotations = map[string]string{"a": "b"} }, false},
+		"another of its name": {func(p *corev1.Pod) { p.UID = "other" }, true},
 		"of the host's ports": {func(p *corev1.Pod) { p.Spec.HostNetwork = true }, true},
 	} {
 		was := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "db"}}, Spec: corev1.PodSpec{NodeName: "n"}}

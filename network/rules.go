@@ -61,12 +61,13 @@ type ruler struct {
 	mu     sync.Mutex
 	looked map[types.NamespacedName]time.Time
 	told   map[types.NamespacedName]said
-	// bound are those that have policies, for which pods matter.
-	bound map[types.NamespacedName]bool
+	// bound are those that have policies, and for which pods these matter.
+	bound  map[types.NamespacedName]policy.Scope
+	scenes scenes
 }
 
 // Reconcile compiles the policies of a namespace for one peering, and writes what differs.
-func (r *ruler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (r *ruler) Reconcile(ctx context.Context, req ctrl.Request) (result ctrl.Result, err error) {
 	ctx, cancel := context.WithTimeout(ctx, ruleLimit)
 	defer cancel()
 	if wait := r.rest(req.NamespacedName); wait > 0 {
@@ -80,10 +81,22 @@ func (r *ruler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	r.remember(req.NamespacedName, len(g.policies) > 0)
+	if len(g.policies) == 0 {
+		r.unbind(req.NamespacedName)
+	}
 	specs, problems := policy.Compile(g.world(true)).Shards(req.Namespace, len(here.have))
 	if err := here.make(ctx, specs); err != nil {
 		return retried(err, "writing network rules of %s here", req.Namespace)
+	}
+	for i := range specs {
+		here.amounts[req.Namespace] = here.amounts[req.Namespace].Plus(policy.AmountOf(&specs[i]))
+	}
+	if again := r.beyond(ctx, req.Name, here.amounts); again > 0 {
+		defer func() {
+			if err == nil && (result.RequeueAfter == 0 || again < result.RequeueAfter) {
+				result.RequeueAfter = again
+			}
+		}()
 	}
 	if len(g.policies) > 0 && !g.known {
 		return r.tell(ctx, req.NamespacedName, append(problems, req.Name+" knows no NetworkPolicies of other clusters: pods of this namespace there are guarded by the gateways here alone; upgrade it")), nil
@@ -134,12 +147,21 @@ func (r *ruler) rest(of types.NamespacedName) time.Duration {
 	return 0
 }
 
-func (r *ruler) remember(of types.NamespacedName, policies bool) {
+// bind remembers for which pods a namespace is to be looked at again. It comes before pods are read: those that
+// change meanwhile bring us back.
+func (r *ruler) bind(of types.NamespacedName, scope policy.Scope) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.bound[of] = policies; !policies {
-		delete(r.bound, of)
-		delete(r.looked, of)
+	r.bound[of] = scope
+}
+
+func (r *ruler) unbind(of types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.bound, of)
+	delete(r.looked, of)
+	if len(r.bound) == 0 {
+		r.scenes.drop()
 	}
 }
 
@@ -181,18 +203,24 @@ type shelf struct {
 	client    client.Client
 	namespace string
 	have      map[string]any
+	// amounts are those of other namespaces, of rules here.
+	amounts map[string]policy.Amount
 }
 
 // here are those for this cluster's gateways.
 func (r *ruler) here(ctx context.Context, namespace, peering string) (*shelf, error) {
-	s := &shelf{r.client, v1alpha1.PeeringNamespace(peering), map[string]any{}}
+	s := &shelf{r.client, v1alpha1.PeeringNamespace(peering), map[string]any{}, map[string]policy.Amount{}}
 	list := &v1alpha1.NetworkRulesList{}
 	if err := r.client.List(ctx, list, client.InNamespace(s.namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing network rules: %w", err)
 	}
 	for i := range list.Items {
 		o := &list.Items[i]
-		if namespaceOf(o) != namespace || o.DeletionTimestamp != nil {
+		if o.DeletionTimestamp != nil {
+			continue
+		}
+		if other := namespaceOf(o); other != namespace {
+			s.amounts[other] = s.amounts[other].Plus(policy.AmountOf(&o.Spec))
 			continue
 		}
 		spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&o.Spec)
@@ -218,7 +246,7 @@ func (r *ruler) there(ctx context.Context, namespace, peering string) *shelf {
 	if err := peer.Reader().List(ctx, list, client.InNamespace(peer.TenantNamespace())); err != nil {
 		return nil // being read brings us back
 	}
-	s := &shelf{peer.Client(), peer.TenantNamespace(), map[string]any{}}
+	s := &shelf{client: peer.Client(), namespace: peer.TenantNamespace(), have: map[string]any{}}
 	for i := range list.Items {
 		if o := &list.Items[i]; namespaceOf(o) == namespace && o.GetDeletionTimestamp() == nil {
 			digest(o)

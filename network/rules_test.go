@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/network/policy"
 )
 
 // ruled is a world with an offloaded namespace, of which db runs at milan and web at home.
@@ -57,7 +58,7 @@ func (w *ruled) there() string { return v1alpha1.TenantNamespace(w.milan.peer) }
 // again starts the manager anew.
 func (w *ruled) again() {
 	w.ruler = &ruler{client: w.rome.client, clock: w.clock, fleet: fakeFleet{w.rome}, events: w.rome.recorded, patience: remoteLimit,
-		looked: map[types.NamespacedName]time.Time{}, told: map[types.NamespacedName]said{}, bound: map[types.NamespacedName]bool{}}
+		looked: map[types.NamespacedName]time.Time{}, told: map[types.NamespacedName]said{}, bound: map[types.NamespacedName]policy.Scope{}}
 	list := w.ruler.client
 	w.ruler.client = unhidden{list, w.raw}
 }

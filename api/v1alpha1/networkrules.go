@@ -64,6 +64,10 @@ const (
 	// MaxNetworkRulesSize is the largest Size of the rules of a namespace, and that of the pods of a
 	// shard: half of what gateways keep of one object.
 	MaxNetworkRulesSize = 128 << 10
+	// MaxNetworkPeeringRules is the most rules of one peering, in all namespaces together, and
+	// MaxNetworkPeeringElements about the most addresses and ports that these and their pods are.
+	MaxNetworkPeeringRules    = 1 << 10
+	MaxNetworkPeeringElements = 1 << 17
 )
 
 // Size is about how many bytes a rule takes.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -49,6 +50,9 @@ type Cache struct {
 	informers map[schema.GroupVersionKind]toolscache.SharedIndexInformer
 	ended     context.Context
 	end       context.CancelFunc
+
+	mu   sync.Mutex
+	told []toolscache.InformerSynced // whether a handler was told of all that was read first
 }
 
 // Cache makes one of a query per kind, which begins to follow when it is run. Trim leaves of each object what is to be
@@ -127,12 +131,16 @@ func (c *Cache) informer(o runtime.Object) (toolscache.SharedIndexInformer, erro
 // Listen has a handler told of all objects of the kind of o.
 func (c *Cache) Listen(o Object, handler toolscache.ResourceEventHandler) error {
 	informer, err := c.informer(o)
-	if err == nil {
-		_, err = informer.AddEventHandler(handler)
-	}
 	if err != nil {
 		return fmt.Errorf("listening to %T: %w", o, err)
 	}
+	registration, err := informer.AddEventHandler(handler)
+	if err != nil {
+		return fmt.Errorf("listening to %T: %w", o, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told = append(c.told, registration.HasSynced)
 	return nil
 }
 
@@ -156,10 +164,12 @@ func (c *Cache) Synced() bool {
 	return true
 }
 
-// Wait waits until all that there is is held, and reports whether it is: not if ctx ended first, or the
-// cache did.
+// Wait waits until all that there is is held, and handlers were told of it, and reports whether that is so: not
+// if ctx ended first, or the cache did.
 func (c *Cache) Wait(ctx context.Context) bool {
-	var all []toolscache.InformerSynced
+	c.mu.Lock()
+	all := slices.Clone(c.told)
+	c.mu.Unlock()
 	for _, informer := range c.informers {
 		all = append(all, informer.HasSynced)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr/funcr"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -139,6 +140,36 @@ func TestCache(t *testing.T) {
 	}
 	if _, err := c.Cache(keep, Query{Of: &corev1.Node{}}, Query{Of: &corev1.Node{}}); err == nil {
 		t.Error("a kind can be followed twice")
+	}
+}
+
+// TestCacheTold holds that a cache is waited for until its listeners know what it holds.
+func TestCacheTold(t *testing.T) {
+	server := kubetest.Server(t)
+	client, namespace := newClient(t, server.Config), server.Namespace(t)
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a", Labels: map[string]string{"kube-test": "t"}}}
+	if err := client.Create(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.Cache(keep, Query{Of: m, Namespace: namespace, Labels: labels.SelectorFromSet(m.Labels)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun, goOn := make(chan bool), make(chan bool)
+	if err := c.Listen(m, toolscache.ResourceEventHandlerFuncs{AddFunc: func(any) { close(begun); <-goOn }}); err != nil {
+		t.Fatal(err)
+	}
+	run(t, t.Context(), c)
+	<-begun
+	until(t, "all is held", c.Synced)
+	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if c.Wait(short) {
+		t.Error("it is not waited for who listens")
+	}
+	close(goOn)
+	if !c.Wait(t.Context()) {
+		t.Error("who listens knows all, and it is waited for more")
 	}
 }
 

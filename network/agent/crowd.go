@@ -83,7 +83,7 @@ func (c *crowds) look() {
 	}
 }
 
-// tally is how many connections a gateway has, and the most that the node may have in each.
+// tally is how many connections a gateway has, and the most that the node may have in each, 0 without a limit.
 type tally struct{ count, most int }
 
 // judge says which gateways are full, by what was counted, and reports whether those are others now.
@@ -115,8 +115,11 @@ func payer(gateway string) string {
 }
 
 // crowded says whether no more connections may begin, by whether that was so, how many there are, and how
-// many all peers have.
+// many all peers have. Where the node has no limit, 0 of the kernel's, no share of it can be full.
 func crowded(was bool, count, all, peers, most int) bool {
+	if most <= 0 {
+		return false
+	}
 	if was { // until it is less by a while
 		count, all, most = count-1, all-1, most*crowdFull/crowdRoom
 	}

@@ -30,6 +30,11 @@ func TestCrowded(t *testing.T) {
 		if got := crowded(c.was, c.count, c.all, c.peers, 1000); got != c.want {
 			t.Errorf("was %t, and %d of 1000, %d of all %d: %t", c.was, c.count, c.all, c.peers, got)
 		}
+		for _, most := range []int{0, -1} { // the kernel has no limit then, or one of more than 2^31
+			if crowded(c.was, c.count, c.all, c.peers, most) {
+				t.Errorf("was %t, and %d of any number, said as %d: it is full", c.was, c.count, most)
+			}
+		}
 	}
 }
 

@@ -31,6 +31,8 @@ type facts struct {
 	// hosted are the pods of tenants here, and given the slices made for them.
 	hosted []corev1.Pod
 	given  []discoveryv1.EndpointSlice
+	// groups are the two above as plans ask for them, nil as long as nobody has made them.
+	groups *groups
 	// away are the pods on virtual nodes, by node.
 	away map[string][]corev1.Pod
 	// maps say which namespaces a provider has part in, and home are the slices in these,

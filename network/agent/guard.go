@@ -10,12 +10,7 @@ import (
 	"github.com/pelago-dev/pelago/network/dataplane"
 	"github.com/pelago-dev/pelago/network/ipam"
 	"github.com/pelago-dev/pelago/network/plan"
-)
-
-// Bounds of what the NetworkRules of one peering may have us do, in all namespaces together.
-const (
-	maxGuardRules    = 1 << 10
-	maxGuardElements = 1 << 17
+	"github.com/pelago-dev/pelago/network/policy"
 )
 
 // watchman makes the Guard of one peering. Home's addresses are, at the provider, those that the
@@ -33,9 +28,9 @@ type watchman struct {
 	// hosted are the tenant's pods here by their UIDs at home.
 	hosted map[string][]*corev1.Pod
 
-	guard           *dataplane.Guard
-	rules, elements int
-	strange         int
+	guard   *dataplane.Guard
+	taken   policy.Amount
+	strange int
 }
 
 // guard is what the NetworkRules of a peering say, nil if there are none. Home's API server is free for all.
@@ -59,11 +54,7 @@ func (k *known) guard(f facts, object string, p *pair, table *ipam.Table, of pla
 		}
 	} else {
 		mapped := f.mapped(tenantOf(p))
-		for i := range f.hosted {
-			pod := &f.hosted[i]
-			if pod.Labels[v1alpha1.LabelTenant] != tenantOf(p) {
-				continue
-			}
+		for _, pod := range f.hostedOf(tenantOf(p)) {
 			home, is := mapped[pod.Namespace]
 			if !is { // not known yet, nor which rules are for it
 				w.isolate(everybody.guarded, sides{here: w.own(podAddresses(pod))})
@@ -144,8 +135,10 @@ type sides struct{ here, there []netip.Addr }
 
 // namespace adds what the rules of one home namespace say, of whose pods some are here.
 func (w *watchman) namespace(home string, set *ruleset, theirs []*corev1.Pod) {
-	if w.rules+len(set.rules) > maxGuardRules || w.elements+set.size() > maxGuardElements {
-		w.known.wrong(w.object, "the NetworkRules of all namespaces are more than %d rules or %d addresses, and all pods of %s are isolated", maxGuardRules, maxGuardElements, short(home))
+	if more := w.taken.Plus(set.amount()); more.Fits() {
+		w.taken = more
+	} else {
+		w.known.wrong(w.object, "the NetworkRules of all namespaces are more than %d rules or %d addresses, and all pods of %s are isolated", v1alpha1.MaxNetworkPeeringRules, v1alpha1.MaxNetworkPeeringElements, short(home))
 		for i := range set.pods {
 			if w.pair.role == plan.Consumer && len(set.pods[i].peerOf) == 0 { // whose pods here are known by these alone
 				w.isolate(everybody.guarded, sides{here: w.find(&set.pods[i]).here})
@@ -153,7 +146,6 @@ func (w *watchman) namespace(home string, set *ruleset, theirs []*corev1.Pod) {
 		}
 		set = everybody
 	}
-	w.rules, w.elements = w.rules+len(set.rules), w.elements+set.size()
 	entries := make([]dataplane.Entry, 2*len(set.rules)) // of each rule one for pods here, and one for pods there
 	theRules := map[int]bool{}                           // that pods there have
 	for i, r := range set.rules {
@@ -206,8 +198,9 @@ func (w *watchman) namespace(home string, set *ruleset, theirs []*corev1.Pod) {
 
 func itself(a netip.Addr) (netip.Addr, bool) { return a, true }
 
-// size is how many elements a set may become.
-func (s *ruleset) size() (n int) {
+// amount is how much a set may become; home's manager counts the same.
+func (s *ruleset) amount() policy.Amount {
+	n := 0
 	for _, r := range s.rules {
 		n += 2 * (1 + len(r.peers) + len(r.ports))
 	}
@@ -217,7 +210,7 @@ func (s *ruleset) size() (n int) {
 			n += 2 * len(ports)
 		}
 	}
-	return n
+	return policy.Amount{Rules: len(s.rules), Elements: n}
 }
 
 // find is where a pod is. At the provider one that runs here has a UID, and what has addresses is

@@ -246,22 +246,16 @@ func waiting(pods []corev1.Pod) (all []types.UID) {
 // recent are the pods of a tenant here that changed last, as they are told of.
 func recent(f facts, tenant string) health.Recent {
 	var r health.Recent
-	virtually := map[string]bool{}
-	for i := range f.nodes {
-		if _, is := virtual(&f.nodes[i]); is {
-			virtually[f.nodes[i].Name] = true
-		}
-	}
+	virtually := f.grouped().virtual
 	type aged struct {
 		pod     *corev1.Pod
 		version uint64
 	}
 	var all []aged
-	for i := range f.hosted {
-		pod := &f.hosted[i]
+	for _, pod := range f.hostedOf(tenant) {
 		version := uint64(max(0, versionOf(pod)))
 		switch {
-		case pod.Labels[v1alpha1.LabelTenant] != tenant || len(podAddresses(pod)) == 0:
+		case len(podAddresses(pod)) == 0:
 		case virtually[pod.Spec.NodeName]: // the tenant is told of it by another address
 			r.After = max(r.After, version)
 		default:

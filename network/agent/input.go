@@ -83,6 +83,7 @@ func (k *known) wrong(object, format string, args ...any) {
 // input makes the input for a plan of what is known of the cluster. It is pure, and alike
 // on all nodes.
 func input(f facts) known {
+	f.groups = f.group() // of what f has now, whoever grouped it before
 	k := known{input: plan.Input{Node: f.self, AtNodes: nodeAddresses(f.nodes)}, secrets: map[string]tunnel.Secret{}, transit: map[string][]netip.Prefix{}, via: map[netip.Prefix]string{},
 		away: map[string][]string{}, unreached: map[string]int{}, hosts: map[string]string{}, recent: map[string]health.Recent{}, read: f.read, problems: slices.Clone(f.wrongRules)}
 	peerings := f.pairs()
@@ -269,11 +270,8 @@ func tenantOf(p *pair) string {
 
 // hostedBy are the addresses of a tenant's pods here.
 func hostedBy(f facts, p *pair) (addrs []string) {
-	tenant := tenantOf(p)
-	for i := range f.hosted {
-		if pod := &f.hosted[i]; pod.Labels[v1alpha1.LabelTenant] == tenant {
-			addrs = append(addrs, podAddresses(pod)...)
-		}
+	for _, pod := range f.hostedOf(tenantOf(p)) {
+		addrs = append(addrs, podAddresses(pod)...)
 	}
 	return addrs
 }
@@ -281,11 +279,8 @@ func hostedBy(f facts, p *pair) (addrs []string) {
 // givenTo are the addresses that a tenant has given its Services here, as this cluster sees
 // them.
 func givenTo(f facts, p *pair) (addrs []string) {
-	tenant := tenantOf(p)
-	for i := range f.given {
-		if s := &f.given[i]; s.Labels[v1alpha1.LabelTenant] == tenant {
-			addrs = append(addrs, sliceAddresses(s)...)
-		}
+	for _, s := range f.grouped().given[tenantOf(p)] {
+		addrs = append(addrs, sliceAddresses(s)...)
 	}
 	return addrs
 }

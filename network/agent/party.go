@@ -33,10 +33,8 @@ func (k *known) parties(f facts, object string, p *pair, within, real func(netip
 	}
 	for _, tenant := range slices.Sorted(maps.Keys(tenants)) {
 		var here []string
-		for i := range f.hosted {
-			if pod := &f.hosted[i]; pod.Labels[v1alpha1.LabelTenant] == tenant {
-				here = append(here, podAddresses(pod)...)
-			}
+		for _, pod := range f.hostedOf(tenant) {
+			here = append(here, podAddresses(pod)...)
 		}
 		all = append(all, dataplane.Party{
 			There: k.reached(object, there[tenant], real), Ranges: ranges[tenant], With: k.reached(object, here, within),

@@ -119,6 +119,7 @@ func (k *known) paths(f facts, p *pair, out plan.Peering) (all []plan.Path) {
 		}
 	}
 	taken := map[netip.Prefix]bool{}
+	whose := f.whose(p)
 	for _, n := range named {
 		key := v1alpha1.NetworkPathKey(p.namespace, n.Name)
 		object := "path " + key
@@ -126,7 +127,7 @@ func (k *known) paths(f facts, p *pair, out plan.Peering) (all []plan.Path) {
 			k.wrong("peering "+out.Key, "the name %s of a direct path is not 16 digits of 0 to 9 and a to f", short(n.Name))
 			continue
 		}
-		path := plan.Path{Key: key, Own: own, Here: k.ownedBy(f, p, n.Spec.OriginOwner, here), Alive: f.carrying[key], Heard: f.heard[key], ListenPort: uint16(max(0, min(n.Status.Port, 65535)))}
+		path := plan.Path{Key: key, Own: own, Here: ownedBy(p, whose, n.Spec.OriginOwner, here), Alive: f.carrying[key], Heard: f.heard[key], ListenPort: uint16(max(0, min(n.Status.Port, 65535)))}
 		path.Prefixes = k.ledTo(object, n, p, out.Views, taken)
 		if !k.pathTunnel(object, f, n, key, &path) || len(path.Prefixes) == 0 {
 			continue
@@ -143,9 +144,26 @@ func (k *known) paths(f facts, p *pair, out plan.Peering) (all []plan.Path) {
 
 // ownedBy are those of some addresses of a tenant's pods here that are in namespaces of a word, "" for
 // those that have none: a path is for the pods of one owner, and the tenant may bring those of others.
-func (k *known) ownedBy(f facts, p *pair, owner string, here []netip.Addr) []netip.Addr {
+func ownedBy(p *pair, whose map[netip.Addr]owned, owner string, here []netip.Addr) []netip.Addr {
 	if p.role == plan.Consumer {
 		return here
+	}
+	return slices.DeleteFunc(slices.Clone(here), func(a netip.Addr) bool {
+		his, is := whose[a]
+		return !is || his.several || his.word != owner
+	})
+}
+
+// owned is by which word of an owner's an address is, unless it is by several: it is of two pods for a moment.
+type owned struct {
+	word    string
+	several bool
+}
+
+// whose says of the addresses of a tenant's pods here which words their namespaces have.
+func (f facts) whose(p *pair) map[netip.Addr]owned {
+	if p.role == plan.Consumer {
+		return nil
 	}
 	words := map[string]string{}
 	for i := range f.namespaces {
@@ -153,18 +171,15 @@ func (k *known) ownedBy(f facts, p *pair, owner string, here []netip.Addr) []net
 			words[n.Name] = n.Labels[v1alpha1.LabelOriginOwner]
 		}
 	}
-	his := map[netip.Addr]bool{}
-	for i := range f.hosted {
-		pod := &f.hosted[i]
-		if pod.Labels[v1alpha1.LabelTenant] != tenantOf(p) {
-			continue
-		}
-		for _, a := range meant(podAddresses(pod), func(a netip.Addr) (netip.Addr, bool) { return a, true }) {
-			before, twice := his[a] // as an address is of two pods for a moment
-			his[a] = words[pod.Namespace] == owner && (before || !twice)
+	all := map[netip.Addr]owned{}
+	for _, pod := range f.hostedOf(tenantOf(p)) {
+		word := words[pod.Namespace]
+		for _, a := range meant(podAddresses(pod), itself) {
+			before, twice := all[a]
+			all[a] = owned{word, twice && (before.several || before.word != word)}
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(here), func(a netip.Addr) bool { return !his[a] })
+	return all
 }
 
 // pathName says whether a path is named as the kind has it.

@@ -18,6 +18,7 @@ import (
 	"github.com/pelago-dev/pelago/network/dataplane"
 	"github.com/pelago-dev/pelago/network/ipam"
 	"github.com/pelago-dev/pelago/network/plan"
+	"github.com/pelago-dev/pelago/network/policy"
 )
 
 // rulesOf are NetworkRules of one shard.
@@ -432,6 +433,26 @@ func TestTooManyRules(t *testing.T) {
 	for _, e := range g.Entries {
 		if strings.HasPrefix(e.Name, "shop/") {
 			t.Errorf("an entry allows them something: %+v", e)
+		}
+	}
+}
+
+// TestAmount holds that gateways count rules as home's manager does, who says what is more than they take.
+func TestAmount(t *testing.T) {
+	for _, n := range []v1alpha1.NetworkRules{
+		rulesOf(atTurin, "shop", way(ingress), nil),
+		rulesOf(atTurin, "shop", nil, []v1alpha1.NetworkRule{
+			{Policy: "db", Direction: ingress, Protocol: "TCP", Ports: []v1alpha1.NetworkPortRange{{First: 1, Last: 9}, {First: 80, Last: 80}}, Blocks: []v1alpha1.NetworkAddressRange{{First: "10.0.0.1", Last: "10.0.0.9"}, {First: "fd00::", Last: "fd00::1"}}},
+			{Policy: "db", Direction: egress, AnyPeer: true, PerPod: true, Protocol: "UDP"},
+		}, v1alpha1.NetworkRulesPod{UID: "db", Isolated: way(ingress), Selected: []int32{0, 1}},
+			v1alpha1.NetworkRulesPod{Addresses: []string{"10.50.1.1", "fd01::1"}, PeerOf: []int32{1}, Ports: []v1alpha1.NetworkRulesPorts{{Rule: 1, Ports: []int32{53, 54}}}}),
+	} {
+		set, err := readRules([]*v1alpha1.NetworkRules{&n})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := policy.AmountOf(&n.Spec), set.amount(); got != want {
+			t.Errorf("home counts %+v, a gateway %+v", got, want)
 		}
 	}
 }

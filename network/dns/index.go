@@ -22,7 +22,10 @@ type Index struct {
 	pods       map[podKey]pod
 	addresses  map[netip.Addr][]podKey
 	namespaces map[string]namespace
-	clients    map[whose]Client
+	// tenants are the names of the namespaces of each, and clients those who have been asked for since
+	// anything of their tenant's changed.
+	tenants map[string]map[string]bool
+	clients map[whose]Client
 }
 
 // whose is whose pods see the same names: a tenant's own, or those of one owner whose pods are
@@ -65,13 +68,32 @@ func (n namespace) called(by whose) string {
 
 // NewIndex makes an empty one for a node.
 func NewIndex(node string) *Index {
-	return &Index{node: node, pods: map[podKey]pod{}, addresses: map[netip.Addr][]podKey{}, namespaces: map[string]namespace{}, clients: map[whose]Client{}}
+	return &Index{node: node, pods: map[podKey]pod{}, addresses: map[netip.Addr][]podKey{}, namespaces: map[string]namespace{}, tenants: map[string]map[string]bool{}, clients: map[whose]Client{}}
 }
 
 // Client says who has an address.
 func (x *Index) Client(a netip.Addr) (Client, bool) {
 	x.mu.RLock()
-	defer x.mu.RUnlock()
+	by, domain, known := x.find(a)
+	c, made := x.clients[by]
+	x.mu.RUnlock()
+	if known && !made {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if by, domain, known = x.find(a); known { // as it is now
+			c = x.client(by)
+			x.clients[by] = c
+		}
+	}
+	if !known {
+		return Client{}, false
+	}
+	c.Domain = domain
+	return c, true
+}
+
+// find says whose the pod with an address is, and what domain it has.
+func (x *Index) find(a netip.Addr) (by whose, domain string, known bool) {
 	var latest podKey // an address may have a new pod before the old one is known to be gone
 	var found bool
 	for _, key := range x.addresses[a.Unmap()] {
@@ -81,11 +103,9 @@ func (x *Index) Client(a netip.Addr) (Client, bool) {
 	}
 	space, mapped := x.namespaces[latest.namespace]
 	if !found || !mapped {
-		return Client{}, false
+		return whose{}, "", false
 	}
-	c := x.clients[space.whose]
-	c.Domain = x.pods[latest].domain
-	return c, true
+	return space.whose, x.pods[latest].domain, true
 }
 
 // SetPod takes in a pod as it is now.
@@ -144,39 +164,44 @@ func (x *Index) SetNamespace(n *corev1.Namespace) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	before := x.namespaces[n.Name]
+	x.forget(n.Name)
 	x.namespaces[n.Name] = next
-	x.tell(before.whose, next.whose)
+	if x.tenants[next.tenant] == nil {
+		x.tenants[next.tenant] = map[string]bool{}
+	}
+	x.tenants[next.tenant][n.Name] = true
+	x.changed(next.whose)
 }
 
 // DeleteNamespace forgets a namespace that is gone.
 func (x *Index) DeleteNamespace(name string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	before := x.namespaces[name]
-	delete(x.namespaces, name)
-	x.tell(before.whose)
+	x.forget(name)
 }
 
-// tell makes the Clients anew who know namespaces of these; those before may be in use.
-func (x *Index) tell(of ...whose) {
-	anew := map[whose]bool{}
-	for _, w := range of {
-		anew[w], anew[whose{tenant: w.tenant}] = true, true
+func (x *Index) forget(name string) {
+	before, known := x.namespaces[name]
+	if !known {
+		return
 	}
-	for by := range anew {
-		if c := x.client(by); len(c.Namespaces) == 0 {
-			delete(x.clients, by)
-		} else {
-			x.clients[by] = c
-		}
+	delete(x.namespaces, name)
+	if delete(x.tenants[before.tenant], name); len(x.tenants[before.tenant]) == 0 {
+		delete(x.tenants, before.tenant)
 	}
+	x.changed(before.whose)
+}
+
+// changed has those made anew who know a namespace of these, when they are asked for: those before may be in use.
+func (x *Index) changed(of whose) {
+	delete(x.clients, of)
+	delete(x.clients, whose{tenant: of.tenant})
 }
 
 // client is those who know namespaces by the same names.
 func (x *Index) client(by whose) Client {
 	c := Client{Tenant: by.tenant, Namespaces: map[string]string{}}
-	for _, name := range slices.Sorted(maps.Keys(x.namespaces)) {
+	for _, name := range slices.Sorted(maps.Keys(x.tenants[by.tenant])) {
 		n := x.namespaces[name]
 		called := n.called(by)
 		if called == "" {

@@ -84,7 +84,7 @@ func TestIndex(t *testing.T) {
 	x.SetNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop-rome"}})
 	x.DeletePod("kube-system", "web")
 	x.DeleteNamespace("bank-naples")
-	if len(x.pods)+len(x.addresses)+len(x.namespaces)+len(x.clients) != 0 {
+	if len(x.pods)+len(x.addresses)+len(x.namespaces)+len(x.tenants)+len(x.clients) != 0 {
 		t.Errorf("something is left: %+v", x)
 	}
 }
