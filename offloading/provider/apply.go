@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -68,7 +69,7 @@ func (r *reconciler) create(ctx context.Context, f facts, p plan, n *note) (plan
 		shadow.Resolve(pod, f.place.names, f.place.domain, r.nameServers()...)
 	}
 	shadow.ReachHome(pod, f.shadow.Spec.Home.Namespace, f.place.domain, api)
-	if len(pod.Spec.EphemeralContainers) > 0 { // the API server takes them only later: then the pod has to follow
+	if len(pod.Spec.EphemeralContainers)+len(f.leftOut) > 0 { // the API server takes them only later: then the pod has to follow, and says what it does not
 		pod.Spec.EphemeralContainers = nil
 		delete(pod.Annotations, v1alpha1.AnnotationApplied)
 	}
@@ -197,7 +198,7 @@ func (r *reconciler) change(ctx context.Context, f facts, p plan, n *note) (plan
 // follow changes a pod that was read past the cache. It returns what cannot be changed.
 func (r *reconciler) follow(ctx context.Context, f facts, now *corev1.Pod) (problems []string, err error) {
 	changes := shadow.Compare(now, f.made)
-	problems = changes.Impossible
+	problems = slices.Concat(f.leftOut, changes.Impossible)
 	note := func(what string, err error) error {
 		if err != nil && answered(err) {
 			problems = append(problems, what+": "+err.Error())

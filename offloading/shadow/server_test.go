@@ -56,7 +56,7 @@ func TestAgainstServer(t *testing.T) {
 	ground := Ground{Namespace: server.Namespace(t), Tenant: "rome"}
 	make := func(t *testing.T, pod *corev1.Pod) *corev1.Pod {
 		t.Helper()
-		want, err := Make(forged(t, pod), ground)
+		want, _, err := Make(forged(t, pod), ground)
 		if err != nil {
 			t.Fatal(err)
 		}
