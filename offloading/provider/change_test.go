@@ -147,7 +147,7 @@ func image(name string) func(*corev1.PodSpec) {
 	return func(p *corev1.PodSpec) { p.Containers[0].Image = name }
 }
 
-// A pod that is made again gets its ephemeral containers, which cannot be there from the
+// A pod that is made again gets its ephemeral containers that home asks for, as they have not ended; they cannot be there from the
 // beginning.
 func TestEphemeralFromTheStart(t *testing.T) {
 	b := newBench(t)
