@@ -79,9 +79,10 @@ func (r *reconciler) create(ctx context.Context, f facts, p plan, n *note) (plan
 		r.metrics.created.Inc()
 		if over := r.ledger.confirm(f.terms, key, f.made, pod); over != nil {
 			// The API server's defaults have made it larger than what was checked.
-			r.ledger.cancel(f.tenant, key)
-			p.remove = []removal{{pod: pod}}
-			return r.refused(f, p, n, v1alpha1.ReasonLimitExceeded, over.Error()), r.clear(ctx, p)
+			return r.takeBack(ctx, f, p, n, pod, v1alpha1.ReasonLimitExceeded, over.Error())
+		}
+		if fields := shadow.Lost(pod, f.made); len(fields) > 0 {
+			return r.takeBack(ctx, f, p, n, pod, v1alpha1.ReasonNotAdmitted, "the provider's API server, which is older, does not know "+strings.Join(fields, ", ")+"; leave out what is named")
 		}
 		return p, nil
 	}
@@ -90,6 +91,13 @@ func (r *reconciler) create(ctx context.Context, f facts, p plan, n *note) (plan
 	}
 	r.ledger.cancel(f.tenant, key)
 	return r.notCreated(ctx, f, p, n, err)
+}
+
+// takeBack removes a pod that was just made and is not what was asked for, and says why.
+func (r *reconciler) takeBack(ctx context.Context, f facts, p plan, n *note, pod *corev1.Pod, reason, message string) (plan, error) {
+	r.ledger.cancel(f.tenant, client.ObjectKeyFromObject(f.shadow))
+	p.remove = []removal{{pod: pod}}
+	return r.refused(f, p, n, reason, message), r.clear(ctx, p)
 }
 
 // homeAPI is where a pod that is about to be made reaches home's API server, if it has tokens
