@@ -314,3 +314,17 @@ func TestMakeBoundsGrace(t *testing.T) {
 		}
 	}
 }
+
+// TestBaselineSysctls holds the sysctls that the Pod Security Standard baseline allows in the oldest release of Kubernetes that is
+// supported, as the policy of k8s.io/pod-security-admission lists them.
+func TestBaselineSysctls(t *testing.T) {
+	for _, name := range []string{
+		"kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.tcp_syncookies", "net.ipv4.ping_group_range",
+		"net.ipv4.ip_unprivileged_port_start", "net.ipv4.ip_local_reserved_ports", "net.ipv4.tcp_keepalive_time", "net.ipv4.tcp_fin_timeout",
+		"net.ipv4.tcp_keepalive_intvl", "net.ipv4.tcp_keepalive_probes", "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem",
+	} {
+		if _, _, err := Make(handwritten(pod(`,"securityContext":{"sysctls":[{"name":"`+name+`","value":"1"}]}`)), there); err != nil {
+			t.Errorf("%s is refused: %v", name, err)
+		}
+	}
+}
