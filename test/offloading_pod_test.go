@@ -119,11 +119,15 @@ func top(t *testing.T, c *continuum) {
 	})
 }
 
-// mutableFields holds that image, ephemeral containers and resources follow.
+// mutableFields holds that image, ephemeral containers and resources follow, and that an ephemeral container
+// that the provider refuses, as by kubectl's default profile, keeps nothing from that.
 func mutableFields(t *testing.T, c *continuum) {
 	s := c.offloaded(t, "rome", "--pod-offloading-strategy", "Remote")
 	s.create(t, s.sleeper("changes"))
 	home := s.running(t, "changes")
+	if out, err := s.kubectl(t, "debug", "changes", "--image="+boxImage, "--image-pull-policy=Never", "--profile=general", "--container=refused", "--", "true"); err != nil {
+		t.Errorf("debug that is refused: %s %v", out, err)
+	}
 	if out, err := s.kubectl(t, "debug", "changes", "--image="+boxImage, "--image-pull-policy=Never", "--profile=baseline", "--container=look", "--", "sh", "-c", "echo looking; sleep 300"); err != nil {
 		t.Errorf("debug: %s %v", out, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -68,7 +69,7 @@ func (r *reconciler) create(ctx context.Context, f facts, p plan, n *note) (plan
 		shadow.Resolve(pod, f.place.names, f.place.domain, r.nameServers()...)
 	}
 	shadow.ReachHome(pod, f.shadow.Spec.Home.Namespace, f.place.domain, api)
-	if len(pod.Spec.EphemeralContainers) > 0 { // the API server takes them only later: then the pod has to follow
+	if len(pod.Spec.EphemeralContainers)+len(f.leftOut) > 0 { // the API server takes them only later: then the pod has to follow, and says what it does not
 		pod.Spec.EphemeralContainers = nil
 		delete(pod.Annotations, v1alpha1.AnnotationApplied)
 	}
@@ -78,9 +79,10 @@ func (r *reconciler) create(ctx context.Context, f facts, p plan, n *note) (plan
 		r.metrics.created.Inc()
 		if over := r.ledger.confirm(f.terms, key, f.made, pod); over != nil {
 			// The API server's defaults have made it larger than what was checked.
-			r.ledger.cancel(f.tenant, key)
-			p.remove = []removal{{pod: pod}}
-			return r.refused(f, p, n, v1alpha1.ReasonLimitExceeded, over.Error()), r.clear(ctx, p)
+			return r.takeBack(ctx, f, p, n, pod, v1alpha1.ReasonLimitExceeded, over.Error())
+		}
+		if fields := shadow.Lost(pod, f.made); len(fields) > 0 {
+			return r.takeBack(ctx, f, p, n, pod, v1alpha1.ReasonNotAdmitted, "the provider's API server, which is older, does not know "+strings.Join(fields, ", ")+"; leave out what is named")
 		}
 		return p, nil
 	}
@@ -89,6 +91,13 @@ func (r *reconciler) create(ctx context.Context, f facts, p plan, n *note) (plan
 	}
 	r.ledger.cancel(f.tenant, key)
 	return r.notCreated(ctx, f, p, n, err)
+}
+
+// takeBack removes a pod that was just made and is not what was asked for, and says why.
+func (r *reconciler) takeBack(ctx context.Context, f facts, p plan, n *note, pod *corev1.Pod, reason, message string) (plan, error) {
+	r.ledger.cancel(f.tenant, client.ObjectKeyFromObject(f.shadow))
+	p.remove = []removal{{pod: pod}}
+	return r.refused(f, p, n, reason, message), r.clear(ctx, p)
 }
 
 // homeAPI is where a pod that is about to be made reaches home's API server, if it has tokens
@@ -197,7 +206,7 @@ func (r *reconciler) change(ctx context.Context, f facts, p plan, n *note) (plan
 // follow changes a pod that was read past the cache. It returns what cannot be changed.
 func (r *reconciler) follow(ctx context.Context, f facts, now *corev1.Pod) (problems []string, err error) {
 	changes := shadow.Compare(now, f.made)
-	problems = changes.Impossible
+	problems = slices.Concat(f.leftOut, changes.Impossible)
 	note := func(what string, err error) error {
 		if err != nil && answered(err) {
 			problems = append(problems, what+": "+err.Error())

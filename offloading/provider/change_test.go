@@ -3,9 +3,11 @@ package provider
 import (
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -80,6 +82,60 @@ func TestFollows(t *testing.T) {
 	b.want("pod", string(b.pod().UID), string(uid))
 }
 
+// TestDebugThatIsRefused holds that an ephemeral container that is refused, as that of kubectl debug with
+// its profile general, is left out and named, and keeps the pod from nothing.
+func TestDebugThatIsRefused(t *testing.T) {
+	b := newBench(t)
+	b.shadowPod(corev1.RestartPolicyAlways)
+	b.settle()
+	b.bind(b.node(corev1.ConditionTrue).Name)
+	b.status(running)
+	b.settle()
+	uid := b.pod().UID
+	edit := func(change func(*v1alpha1.ShadowPod)) {
+		t.Helper()
+		s := b.get(b.uid)
+		change(s)
+		b.must(b.c.Update(t.Context(), s))
+		b.clock.SetTime(b.clock.Now().Add(changeEvery))
+		b.settle()
+	}
+	named := func(when string) {
+		t.Helper()
+		b.want(when, b.reason(), "True Running")
+		c := condition(b.get(b.uid).Status.Conditions)
+		if !strings.Contains(c.Message, `"debugger"`) || !strings.Contains(c.Message, "capabilities") || c.ObservedGeneration != b.get(b.uid).Generation {
+			t.Errorf("%s: the message is %q", when, c.Message)
+		}
+		if all := b.pod().Spec.EphemeralContainers; len(all) != 1 || all[0].Name != "fine" {
+			t.Errorf("%s: the ephemeral containers are %v", when, all)
+		}
+	}
+	edit(func(s *v1alpha1.ShadowPod) {
+		s.Spec.Pod = podText(corev1.RestartPolicyAlways, func(p *corev1.PodSpec) {
+			p.EphemeralContainers = []corev1.EphemeralContainer{
+				{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debugger", Image: "busybox:1",
+					SecurityContext: &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"SYS_PTRACE"}}}}},
+				{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "fine", Image: "busybox:1"}}}
+		})
+	})
+	named("debugged")
+	edit(func(s *v1alpha1.ShadowPod) { s.Spec.Labels["app"] = "web2" })
+	named("labelled")
+	b.want("label", b.pod().Labels["app"], "web2")
+	b.want("pod", string(b.pod().UID), string(uid))
+
+	b.must(b.c.Delete(t.Context(), b.pod(), client.GracePeriodSeconds(0)))
+	b.settle()
+	b.clock.SetTime(b.clock.Now().Add(time.Minute))
+	b.settle()
+	if b.pod() == nil || b.pod().UID == uid {
+		t.Fatalf("it is not made again: %s", b.show())
+	}
+	named("made again")
+	b.want("label of the next", b.pod().Labels["app"], "web2")
+}
+
 func requests(cpu string) func(*corev1.PodSpec) {
 	return func(p *corev1.PodSpec) {
 		p.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
@@ -91,7 +147,7 @@ func image(name string) func(*corev1.PodSpec) {
 	return func(p *corev1.PodSpec) { p.Containers[0].Image = name }
 }
 
-// A pod that is made again gets its ephemeral containers, which cannot be there from the
+// A pod that is made again gets its ephemeral containers that home asks for, as they have not ended; they cannot be there from the
 // beginning.
 func TestEphemeralFromTheStart(t *testing.T) {
 	b := newBench(t)

@@ -36,9 +36,11 @@ type facts struct {
 	// dead are the nodes, of pods that are being deleted, that do not do their part:
 	// true if the node is gone, false if it is not ready.
 	dead map[string]bool
-	// made is the pod as it is wanted, if it was worked out; refusal says why not.
+	// made is the pod as it is wanted, if it was worked out; refusal says why not, and leftOut
+	// what it lacks of what is wanted.
 	made    *corev1.Pod
 	refusal error
+	leftOut []string
 	// patience is how long the pod may be unschedulable.
 	patience time.Duration
 	note     note
@@ -108,7 +110,7 @@ func (r *reconciler) gather(ctx context.Context, s *v1alpha1.ShadowPod, n *note)
 		if f.pod != nil {
 			ground.Namespace = f.pod.Namespace
 		}
-		f.made, f.refusal = shadow.Make(s, ground)
+		f.made, f.leftOut, f.refusal = shadow.Make(s, ground)
 	}
 	if f.pod == nil && !gaveUp(s) && (s.Status.Ref != nil || n.pod != "") {
 		n.lose(f.now)

@@ -75,7 +75,7 @@ func TestReachHomeIsNoChange(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				pod, err := Make(s, ground)
+				pod, _, err := Make(s, ground)
 				if err != nil {
 					t.Fatal(err)
 				}

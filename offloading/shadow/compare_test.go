@@ -150,3 +150,35 @@ func debuggers(name string, n, size int) (all []corev1.EphemeralContainer) {
 	}
 	return all
 }
+
+// TestEndedDebugger holds that an ephemeral container that has ended is not asked for any more, so that it does
+// not run again in a pod that is made anew, and that the pod in which it ended needs no change but of its record.
+func TestEndedDebugger(t *testing.T) {
+	home := atHome()
+	home.Spec.EphemeralContainers = debuggers("d", 2, 0)
+	before := forged(t, home)
+	now := made(t, before)
+	if n := len(now.Spec.EphemeralContainers); n != 2 {
+		t.Fatalf("%d ephemeral containers are asked for, want 2", n)
+	}
+	home.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{
+		{Name: home.Spec.EphemeralContainers[0].Name, State: ended(0).ContainerStatuses[0].State},
+		{Name: home.Spec.EphemeralContainers[1].Name, State: running().ContainerStatuses[0].State},
+	}
+	after := forged(t, home)
+	want := made(t, after)
+	if diff := cmp.Diff(now.Spec.EphemeralContainers[1:], want.Spec.EphemeralContainers); diff != "" {
+		t.Errorf("asked for when one has ended (-want +got):\n%s", diff)
+	}
+	if Asked(Hash(before.Spec), after, home, here) {
+		t.Error("that one has ended is not sent")
+	}
+	if diff := cmp.Diff(Changes{Pod: true}, Compare(now, want)); diff != "" {
+		t.Errorf("the pod in which it ended (-want +got):\n%s", diff)
+	}
+	kept := now.DeepCopy()
+	Apply(now, want)
+	if diff := cmp.Diff(kept.Spec, now.Spec); diff != "" || now.Annotations[v1alpha1.AnnotationApplied] != Hash(after.Spec) {
+		t.Errorf("its record is %s, and its spec differs by\n%s", now.Annotations[v1alpha1.AnnotationApplied], diff)
+	}
+}

@@ -16,7 +16,9 @@ import (
 
 // Forge makes the ShadowPod of a home pod; its namespace is left empty. The error is a
 // *Refusal: no provider runs a pod like this. Values of the downward API are those of
-// home; an environment shows labels and annotations as they are at this moment.
+// home; an environment shows labels and annotations as they are at this moment. An
+// ephemeral container that has ended is left out: it never begins again, also not in a pod
+// that the provider makes anew. Where it is, it stays, as Compare takes none away.
 func Forge(pod *corev1.Pod, at Place) (*v1alpha1.ShadowPod, error) { return forge(pod, at, sparse) }
 
 // Asked says whether a ShadowPod of this hash asks for what want does, which was forged of
@@ -32,6 +34,10 @@ func Asked(hash string, want *v1alpha1.ShadowPod, pod *corev1.Pod, at Place) boo
 func forge(pod *corev1.Pod, at Place, lighten func(*corev1.PodSpec)) (*v1alpha1.ShadowPod, error) {
 	spec := pod.Spec.DeepCopy()
 	unresolve(pod, spec)
+	spec.EphemeralContainers = without(spec.EphemeralContainers, func(e corev1.EphemeralContainer) bool {
+		was := named(pod.Status.EphemeralContainerStatuses, e.Name)
+		return was != nil && was.State.Terminated != nil
+	})
 	w := &walk{home: pod, uid: string(pod.UID), at: at, level: v1alpha1.PodSecurityPrivileged, labels: pod.Labels}
 	w.noTokensOf(pod)
 	w.pod(spec)

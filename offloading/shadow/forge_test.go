@@ -135,12 +135,12 @@ func TestForgeLeavesPodSecurityToProvider(t *testing.T) {
 	pod := homePod()
 	pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
 	s := forged(t, pod)
-	if _, err := Make(s, there); err == nil {
+	if _, _, err := Make(s, there); err == nil {
 		t.Error("baseline makes a privileged pod")
 	}
 	g := there
 	g.PodSecurity = v1alpha1.PodSecurityPrivileged
-	if _, err := Make(s, g); err != nil {
+	if _, _, err := Make(s, g); err != nil {
 		t.Error(err)
 	}
 }

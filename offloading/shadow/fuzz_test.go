@@ -22,7 +22,7 @@ func FuzzMake(f *testing.F) {
 	f.Fuzz(func(t *testing.T, pod, key, value string) {
 		s := handwritten(pod)
 		s.Spec.Labels, s.Spec.Annotations = map[string]string{key: value}, map[string]string{key: value}
-		got, err := Make(s, there)
+		got, _, err := Make(s, there)
 		if err != nil {
 			var refusal *Refusal
 			if !errors.As(err, &refusal) || len(err.Error()) > maxRefusal {
@@ -47,7 +47,7 @@ func FuzzMake(f *testing.F) {
 				t.Fatal("made a volume of the node")
 			}
 		}
-		again, err := Make(s, there)
+		again, _, err := Make(s, there)
 		if err != nil || cmp.Diff(got, again) != "" {
 			t.Fatal("the same ShadowPod makes another pod")
 		}

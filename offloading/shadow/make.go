@@ -3,6 +3,7 @@ package shadow
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,12 +22,16 @@ var uid = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[
 // and its own metadata counts for nothing but the name. The error is a *Refusal.
 //
 // The pod has the ephemeral containers that are wanted; the API server takes them only
-// after its creation, so clear them in what is created, and Compare asks for them.
-func Make(s *v1alpha1.ShadowPod, g Ground) (*corev1.Pod, error) {
+// after its creation, so clear them in what is created, and Compare asks for them. Those
+// that are refused are left out, with the reasons: nobody can take one out of the home pod
+// again, so it must not keep the pod from all that comes later.
+func Make(s *v1alpha1.ShadowPod, g Ground) (made *corev1.Pod, leftOut []string, err error) {
 	spec, err := decodePod(s.Spec.Pod)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	ephemeral := spec.EphemeralContainers
+	spec.EphemeralContainers = nil
 	level := g.PodSecurity
 	if level == "" {
 		level = v1alpha1.PodSecurityBaseline
@@ -36,8 +41,9 @@ func Make(s *v1alpha1.ShadowPod, g Ground) (*corev1.Pod, error) {
 	w.metadata(s.Spec)
 	w.pod(spec)
 	if err := w.verdict(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	spec.EphemeralContainers, leftOut = w.ephemeral(spec, ephemeral)
 	spec.ServiceAccountName = "default"
 	spec.AutomountServiceAccountToken = ptr.To(false)
 	pod := &corev1.Pod{
@@ -53,7 +59,30 @@ func Make(s *v1alpha1.ShadowPod, g Ground) (*corev1.Pod, error) {
 		pod.Finalizers = []string{v1alpha1.FinalizerShadowPod}
 	}
 	pod.Annotations[annotationParts] = partsOf(pod).String()
-	return pod, nil
+	return pod, leftOut, nil
+}
+
+// ephemeral applies the table to each ephemeral container of a pod by itself, and says why
+// some are left out.
+func (w *walk) ephemeral(spec *corev1.PodSpec, all []corev1.EphemeralContainer) (kept []corev1.EphemeralContainer, leftOut []string) {
+	seen := map[string]bool{"": true}
+	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+		seen[c.Name] = true
+	}
+	for i := range all {
+		one, c, path := *w, &all[i], fmt.Sprintf("spec.ephemeralContainers[%d]", i)
+		one.value(path, reflect.ValueOf(c))
+		if seen[c.Name] {
+			one.refuse(path+".name", "empty, or there twice; give each a name of its own")
+		}
+		if err := one.verdict(); err != nil {
+			leftOut = append(leftOut, fmt.Sprintf("the ephemeral container %.63q is left out: %s", c.Name, err))
+			continue
+		}
+		seen[c.Name] = true
+		kept = append(kept, *c)
+	}
+	return kept, leftOut
 }
 
 func ownLabels(s *v1alpha1.ShadowPod, g Ground) map[string]string {

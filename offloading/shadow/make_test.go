@@ -37,7 +37,6 @@ func TestHostileShadowPods(t *testing.T) {
 	}{
 		{"a privileged container owns the node", container(`,"securityContext":{"privileged":true}`), "spec.containers[0].securityContext.privileged", unlessPrivileged},
 		{"also as an init container", pod(`,"initContainers":[{"name":"i","image":"i","securityContext":{"privileged":true}}]`), "spec.initContainers[0].securityContext.privileged", unlessPrivileged},
-		{"also as an ephemeral container", pod(`,"ephemeralContainers":[{"name":"i","image":"i","securityContext":{"privileged":true}}]`), "spec.ephemeralContainers[0].securityContext.privileged", unlessPrivileged},
 		{"capabilities beyond baseline", container(`,"securityContext":{"capabilities":{"add":["CHOWN","SYS_ADMIN"]}}`), "securityContext.capabilities.add", unlessPrivileged},
 		{"all capabilities", container(`,"securityContext":{"capabilities":{"add":["ALL"]}}`), "securityContext.capabilities.add", unlessPrivileged},
 		{"an unmasked /proc", container(`,"securityContext":{"procMount":"Unmasked"}`), "securityContext.procMount", unlessPrivileged},
@@ -109,7 +108,7 @@ func TestHostileShadowPods(t *testing.T) {
 			for _, level := range []v1alpha1.PodSecurity{"", v1alpha1.PodSecurityBaseline, v1alpha1.PodSecurityRestricted, v1alpha1.PodSecurityPrivileged} {
 				g := there
 				g.PodSecurity = level
-				got, err := Make(handwritten(c.pod), g)
+				got, _, err := Make(handwritten(c.pod), g)
 				if level == v1alpha1.PodSecurityPrivileged && !c.always {
 					if err != nil {
 						t.Errorf("a privileged tenant is refused: %v", err)
@@ -162,7 +161,7 @@ func TestHostileMetadata(t *testing.T) {
 		t.Run(c.reason, func(t *testing.T) {
 			s := handwritten(pod(""))
 			c.change(s)
-			if _, err := Make(s, there); err == nil || !strings.Contains(err.Error(), c.field) {
+			if _, _, err := Make(s, there); err == nil || !strings.Contains(err.Error(), c.field) {
 				t.Errorf("the error is %v, and should name %s", err, c.field)
 			}
 		})
@@ -198,6 +197,40 @@ func TestHostileShadowPodsGetNothing(t *testing.T) {
 	}
 	if strings.Contains(got.Annotations[annotationParts], "lie") {
 		t.Error("the record of what was asked is the peer's")
+	}
+}
+
+// TestMakeLeavesOut holds that an ephemeral container is left out that is refused, with a reason that
+// names it, and that all else of the pod is as if it were not there.
+func TestMakeLeavesOut(t *testing.T) {
+	const fine = `{"name":"fine","image":"i"}`
+	for _, c := range []struct {
+		reason, all, name, field string
+		always                   bool
+	}{
+		{"a privileged one", fine + `,{"name":"bad","image":"i","securityContext":{"privileged":true}}`, `"bad"`, "spec.ephemeralContainers[1].securityContext.privileged", false},
+		{"one of kubectl debug", `{"name":"bad","image":"i","securityContext":{"capabilities":{"add":["SYS_PTRACE"]}}},` + fine, `"bad"`, "spec.ephemeralContainers[0].securityContext.capabilities.add", false},
+		{"one that is a process of a Windows host", fine + `,{"name":"bad","image":"i","securityContext":{"windowsOptions":{"hostProcess":true}}}`, `"bad"`, "hostProcess", true},
+		{"one with the name of a container", `{"name":"web","image":"i"},` + fine, `"web"`, "spec.ephemeralContainers[0].name", true},
+		{"one with the name of another", fine + "," + fine, `"fine"`, "spec.ephemeralContainers[1].name", true},
+		{"one without a name", `{"image":"i"},` + fine, `""`, "spec.ephemeralContainers[0].name", true},
+	} {
+		s := handwritten(pod(`,"ephemeralContainers":[` + c.all + `]`))
+		want := made(t, handwritten(pod(`,"ephemeralContainers":[`+fine+`]`)))
+		got, left, err := Make(s, there)
+		if err != nil || len(left) != 1 || !strings.Contains(left[0], c.name) || !strings.Contains(left[0], c.field) {
+			t.Errorf("%s: left out %q, error %v", c.reason, left, err)
+			continue
+		}
+		got.Annotations[v1alpha1.AnnotationApplied] = want.Annotations[v1alpha1.AnnotationApplied] // of the text, which differs
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-without it +got):\n%s", c.reason, diff)
+		}
+		g := there
+		g.PodSecurity = v1alpha1.PodSecurityPrivileged
+		if _, left, err := Make(s, g); err != nil || (len(left) == 1) != c.always {
+			t.Errorf("%s, for a privileged tenant: left out %q, error %v", c.reason, left, err)
+		}
 	}
 }
 
@@ -262,7 +295,7 @@ func TestManyReasonsAreBounded(t *testing.T) {
 	for i := range 1000 {
 		ports = append(ports, fmt.Sprintf(`{"containerPort":%d,"hostPort":%d}`, i+1, i+1))
 	}
-	_, err := Make(handwritten(container(`,"ports":[`+strings.Join(ports, ",")+`]`)), there)
+	_, _, err := Make(handwritten(container(`,"ports":[`+strings.Join(ports, ",")+`]`)), there)
 	var refusal *Refusal
 	if !errors.As(err, &refusal) || len(refusal.Reasons) > maxReasonCount+1 || len(err.Error()) > maxRefusal || !strings.Contains(err.Error(), "more") {
 		t.Errorf("%d reasons in %d bytes: %v", len(refusal.Reasons), len(err.Error()), err)
@@ -278,6 +311,20 @@ func TestMakeBoundsGrace(t *testing.T) {
 		s.Spec.Pod = strings.Replace(s.Spec.Pod, `"terminationGracePeriodSeconds":600`, fmt.Sprintf(`"terminationGracePeriodSeconds":%d`, asked), 1) // as one writes it who is no Pelago
 		if got := made(t, s).Spec.TerminationGracePeriodSeconds; got == nil && want != 30 || got != nil && *got != want {
 			t.Errorf("%d seconds were asked for, and the pod has %v", asked, got)
+		}
+	}
+}
+
+// TestBaselineSysctls holds the sysctls that the Pod Security Standard baseline allows in the oldest release of Kubernetes that is
+// supported, as the policy of k8s.io/pod-security-admission lists them.
+func TestBaselineSysctls(t *testing.T) {
+	for _, name := range []string{
+		"kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.tcp_syncookies", "net.ipv4.ping_group_range",
+		"net.ipv4.ip_unprivileged_port_start", "net.ipv4.ip_local_reserved_ports", "net.ipv4.tcp_keepalive_time", "net.ipv4.tcp_fin_timeout",
+		"net.ipv4.tcp_keepalive_intvl", "net.ipv4.tcp_keepalive_probes", "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem",
+	} {
+		if _, _, err := Make(handwritten(pod(`,"securityContext":{"sysctls":[{"name":"`+name+`","value":"1"}]}`)), there); err != nil {
+			t.Errorf("%s is refused: %v", name, err)
 		}
 	}
 }

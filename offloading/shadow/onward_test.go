@@ -30,7 +30,7 @@ func (o onward) made(t *testing.T, of *corev1.Pod) (*corev1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	pod, err := Make(s, Ground{Namespace: o.namespace, Tenant: o.tenant})
+	pod, _, err := Make(s, Ground{Namespace: o.namespace, Tenant: o.tenant})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestOnwardHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := Make(again, Ground{Namespace: oslo.namespace, Tenant: oslo.tenant})
+	want, _, err := Make(again, Ground{Namespace: oslo.namespace, Tenant: oslo.tenant})
 	if err != nil {
 		t.Fatal(err)
 	}

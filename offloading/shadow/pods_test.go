@@ -118,7 +118,7 @@ func forged(t testing.TB, pod *corev1.Pod) *v1alpha1.ShadowPod {
 
 func made(t testing.TB, s *v1alpha1.ShadowPod) *corev1.Pod {
 	t.Helper()
-	pod, err := Make(s, there)
+	pod, _, err := Make(s, there)
 	if err != nil {
 		t.Fatalf("making: %v", err)
 	}

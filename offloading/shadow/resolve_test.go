@@ -89,7 +89,7 @@ func TestResolveIsNoChange(t *testing.T) {
 			home.Name = fmt.Sprintf("web-%d-%v", i, server.IsValid())
 			home.Spec.DNSPolicy = policy
 			home.Spec.DNSConfig = &corev1.PodDNSConfig{Nameservers: many(3, "192.0.2.%d"), Searches: many(32, "d%d.example.org")}
-			want, err := Make(forged(t, home), ground)
+			want, _, err := Make(forged(t, home), ground)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -101,7 +101,7 @@ func TestResolveIsNoChange(t *testing.T) {
 			}
 			none(t, now, want)
 			home.Spec.Hostname = "other"
-			if want, err = Make(forged(t, home), ground); err != nil {
+			if want, _, err = Make(forged(t, home), ground); err != nil {
 				t.Fatal(err)
 			}
 			got := Compare(now, want).Impossible
@@ -116,13 +116,13 @@ func TestResolveIsNoChange(t *testing.T) {
 func TestResolvedOtherwise(t *testing.T) {
 	for _, policy := range []corev1.DNSPolicy{corev1.DNSDefault, corev1.DNSNone} {
 		home := homePod()
-		now, err := Make(forged(t, home), there)
+		now, _, err := Make(forged(t, home), there)
 		if err != nil {
 			t.Fatal(err)
 		}
 		Resolve(now, "shop", v1alpha1.DefaultDomain, nameServer)
 		home.Spec.DNSPolicy, home.Spec.DNSConfig = policy, &corev1.PodDNSConfig{Nameservers: []string{"192.0.2.1"}}
-		want, err := Make(forged(t, home), there)
+		want, _, err := Make(forged(t, home), there)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +137,7 @@ func TestResolvedOtherwise(t *testing.T) {
 func TestResolveDomain(t *testing.T) {
 	for _, c := range []struct{ domain, said string }{{v1alpha1.DefaultDomain, ""}, {"rome.example", "rome.example"}} {
 		home := homePod()
-		want, err := Make(forged(t, home), there)
+		want, _, err := Make(forged(t, home), there)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -56,7 +56,7 @@ func TestAgainstServer(t *testing.T) {
 	ground := Ground{Namespace: server.Namespace(t), Tenant: "rome"}
 	make := func(t *testing.T, pod *corev1.Pod) *corev1.Pod {
 		t.Helper()
-		want, err := Make(forged(t, pod), ground)
+		want, _, err := Make(forged(t, pod), ground)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -202,7 +202,7 @@ func running() corev1.PodStatus {
 			{Type: corev1.PodInitialized, Status: corev1.ConditionTrue}, {Type: corev1.ContainersReady, Status: corev1.ConditionTrue}},
 		ContainerStatuses: []corev1.ContainerStatus{{Name: "web", Ready: true, Started: ptr.To(true), RestartCount: 2, Image: "web:1", ImageID: "sha256:1",
 			ContainerID: "containerd://1", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Unix(1700000001, 0)}},
-			Resources: &corev1.ResourceRequirements{Requests: amounts("cpu", "100m")}, AllocatedResources: amounts("cpu", "100m")}},
+			Resources: &corev1.ResourceRequirements{Requests: amounts("cpu", "100m"), Limits: amounts("cpu", "1", "memory", "1Gi")}, AllocatedResources: amounts("cpu", "100m")}},
 	}
 }
 

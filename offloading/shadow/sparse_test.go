@@ -38,7 +38,7 @@ func TestSparseAgainstServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			pod, err := Make(s, ground)
+			pod, _, err := Make(s, ground)
 			if err != nil {
 				t.Fatal(err)
 			}

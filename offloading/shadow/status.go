@@ -16,9 +16,10 @@ import (
 // that the pod has, known phases and conditions, bounded texts. What is home's own
 // stays: PodScheduled and the conditions of others, qosClass, claims; hostIP becomes
 // address. The pod's addresses are the views of those that it has there; without any it
-// has none, and neither has one that has ended, as others get its addresses. Ready is
-// home's: the containers and home's readiness gates. A terminal phase stays whatever is
-// reported later.
+// has none, and neither has one that has ended, as others get its addresses. Amounts of
+// resources are what the spec and a resize of home's allow. Ready is home's: the
+// containers and home's readiness gates. A terminal phase stays whatever is reported
+// later.
 //
 // There is no clock here, and the provider's is not ours: a condition whose status
 // changed has no lastTransitionTime, which Stamp sets, and what is reported of other times
@@ -49,11 +50,14 @@ func Status(home *corev1.Pod, s *v1alpha1.ShadowPod, address string, view View) 
 	if next.StartTime == nil {
 		next.StartTime = reported.StartTime
 	}
-	next.Resources, next.AllocatedResources = keepResources(reported.Resources), keepList(reported.AllocatedResources)
-	b := believer{pod: home, budget: maxMessages, over: terminal(phase)}
+	sizePod(&next, reported, home)
+	b := believer{pod: home, budget: maxMessages, over: terminal(phase), pending: condition(reported.Conditions, corev1.PodResizePending) != nil}
 	next.ContainerStatuses = b.containers(home.Spec.Containers, home.Status.ContainerStatuses, reported.ContainerStatuses)
 	next.InitContainerStatuses = b.containers(home.Spec.InitContainers, home.Status.InitContainerStatuses, reported.InitContainerStatuses)
 	next.EphemeralContainerStatuses = b.ephemeral(home.Status.EphemeralContainerStatuses, reported.EphemeralContainerStatuses)
+	if b.pending && !resizing(home, &next) {
+		reported.Conditions = without(reported.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodResizePending })
+	}
 	next.Conditions = conditions(home, phase, reported.Conditions)
 	if home.Status.ObservedGeneration != home.Generation && observed(home, s, address) {
 		next.ObservedGeneration = home.Generation
@@ -161,6 +165,8 @@ type believer struct {
 	budget int
 	// over: the pod has ended, so none of its containers is ready.
 	over bool
+	// pending: the provider says that a resize is.
+	pending bool
 }
 
 // containers goes by the pod's own list: nothing else is believed to exist.
@@ -169,7 +175,7 @@ func (b *believer) containers(spec []corev1.Container, home, reported []corev1.C
 	for i := range spec {
 		r, was := named(reported, spec[i].Name), named(home, spec[i].Name)
 		ended := was != nil && was.State.Terminated != nil && !mayRestart(b.pod, &spec[i], was.State.Terminated.ExitCode)
-		out = b.next(out, was, r, ended)
+		out = b.next(out, was, r, spec[i].Resources, ended)
 	}
 	return out
 }
@@ -180,27 +186,26 @@ func (b *believer) ephemeral(home, reported []corev1.ContainerStatus) []corev1.C
 	for i := range b.pod.Spec.EphemeralContainers {
 		name := b.pod.Spec.EphemeralContainers[i].Name
 		was := named(home, name)
-		out = b.next(out, was, named(reported, name), was != nil && was.State.Terminated != nil)
+		out = b.next(out, was, named(reported, name), corev1.ResourceRequirements{}, was != nil && was.State.Terminated != nil)
 	}
 	return out
 }
 
 // next adds to a list what one container is next, if anything: what has ended for good stays so, as
 // the API server refuses the whole status otherwise.
-func (b *believer) next(list []corev1.ContainerStatus, was, reported *corev1.ContainerStatus, ended bool) []corev1.ContainerStatus {
+func (b *believer) next(list []corev1.ContainerStatus, was, reported *corev1.ContainerStatus, size corev1.ResourceRequirements, ended bool) []corev1.ContainerStatus {
+	var c corev1.ContainerStatus
 	switch {
 	case ended && (reported == nil || reported.State.Terminated == nil):
-		return append(list, *was.DeepCopy())
+		c = *was.DeepCopy()
 	case reported != nil:
-		return append(list, b.believe(*reported))
+		c = keepContainer(*reported, &b.budget)
+		c.Ready = c.Ready && !b.over
+	default:
+		return list
 	}
-	return list
-}
-
-func (b *believer) believe(c corev1.ContainerStatus) corev1.ContainerStatus {
-	c = keepContainer(c, &b.budget)
-	c.Ready = c.Ready && !b.over
-	return c
+	b.size(&c, size, was)
+	return append(list, c)
 }
 
 func named(list []corev1.ContainerStatus, name string) *corev1.ContainerStatus {

@@ -428,6 +428,7 @@ func TestStatusKeepsEndsOfTheirOwn(t *testing.T) {
 	home.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "web-debug", Image: "debug:1"}}}
 	home.Status.EphemeralContainerStatuses = ended(0).ContainerStatuses
 	home.Status.EphemeralContainerStatuses[0].Name = "web-debug"
+	home.Status.EphemeralContainerStatuses[0].Resources, home.Status.EphemeralContainerStatuses[0].AllocatedResources = nil, nil
 	begun := running()
 	begun.EphemeralContainerStatuses = running().ContainerStatuses
 	begun.EphemeralContainerStatuses[0].Name = "web-debug"

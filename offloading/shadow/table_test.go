@@ -142,7 +142,7 @@ This page is written by a test from the table in ` + "`offloading/shadow/table.g
 			last = owner.Name()
 			fmt.Fprintf(&b, "\n## %s\n\n", last)
 			if last == "Container" {
-				b.WriteString("The same for ephemeral containers.\n\n")
+				b.WriteString("The same for ephemeral containers. One in which a value is refused is left out, and the pod runs without it.\n\n")
 			}
 			b.WriteString("| field | what happens | why |\n|---|---|---|\n")
 		}

@@ -113,7 +113,7 @@ func TestOthersTokens(t *testing.T) {
 		{"for pulling images", pod(`,"imagePullSecrets":[{"name":"` + own + `"}]`), "imagePullSecrets"},
 		{"its own", projected(own), ""},
 	} {
-		_, err := Make(handwritten(c.pod), there)
+		_, _, err := Make(handwritten(c.pod), there)
 		if (err == nil) != (c.field == "") || err != nil && !strings.Contains(err.Error(), c.field) {
 			t.Errorf("%s: %v", c.reason, err)
 		}

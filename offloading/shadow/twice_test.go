@@ -35,7 +35,7 @@ func TestTwice(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pod, err := Make(s, ground)
+		pod, _, err := Make(s, ground)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,8 +5,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/fleet"
@@ -71,6 +75,46 @@ func TestDrain(t *testing.T) {
 	if len(s.evict) != maxPerPass || !s.more || s.left != 3*maxPerPass {
 		t.Errorf("many pods: %d evicted, more %v, left %d", len(s.evict), s.more, s.left)
 	}
+}
+
+// TestDrainOfDeletedNode holds that a drain begins though somebody has deleted the node and a finalizer of his keeps it.
+func TestDrainOfDeletedNode(t *testing.T) {
+	w := newWorld(t)
+	w.offer(w.key("default"))
+	w.settle("default")
+	guarded := w.pod(w.options.Namespace, w.name, func(p *corev1.Pod) { p.Labels = map[string]string{"guarded": w.name} })
+	w.run(guarded)
+	w.create(&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: w.options.Namespace, Name: "deleted-node"}, Spec: policyv1.PodDisruptionBudgetSpec{
+		MinAvailable: &intstr.IntOrString{IntVal: 1}, Selector: &metav1.LabelSelector{MatchLabels: guarded.Labels},
+	}})
+	finalizers := func(all ...string) {
+		t.Helper()
+		n := w.node("default")
+		n.Finalizers = all
+		if err := w.client.Update(ctx, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	finalizers("example.com/theirs")
+	if err := w.client.Delete(ctx, w.node("default")); err != nil {
+		t.Fatal(err)
+	}
+	w.decide(w.key("default"), false, v1alpha1.ReasonDeclined)
+	w.settle("default")
+	there := func() bool {
+		return w.exists(client.ObjectKeyFromObject(guarded), guarded) && guarded.DeletionTimestamp == nil
+	}
+	if !there() || !draining(w.node("default")) {
+		t.Errorf("its budget holds: %v; since when it is drained is noted: %v", there(), draining(w.node("default")))
+	}
+	w.clock.SetTime(w.clock.Now().Add(budgetsFor))
+	if w.settle("default"); there() {
+		t.Error("a budget holds up the end for more than a minute")
+	}
+	w.finishAll(guarded)
+	finalizers()
+	w.settle("default")
+	w.expect("drained", "default", "False/Declined", "")
 }
 
 func TestDrainingSince(t *testing.T) {

@@ -28,10 +28,9 @@ const (
 // found done.
 func (r *reconciler) end(ctx context.Context, f facts, o outcome) (ctrl.Result, error) {
 	if f.ours() {
-		if f.node.DeletionTimestamp.IsZero() {
-			if err := r.cordon(ctx, f); err != nil {
-				return ctrl.Result{}, err
-			}
+		// One that somebody has deleted, and another one's finalizer keeps, too: since when it is drained counts.
+		if err := r.cordon(ctx, f); err != nil {
+			return ctrl.Result{}, err
 		}
 		step, err := r.drain(ctx, f)
 		if err != nil {

@@ -2,6 +2,7 @@ package vnode
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -260,6 +261,28 @@ func TestKubeletVersion(t *testing.T) {
 	}
 	if got := kubeletVersion(usual(func(f *facts) { f.peering.Status.Remote, f.kubernetes = nil, "" })); got != "v0.0.0+pelago" {
 		t.Errorf("nothing known: %s", got)
+	}
+}
+
+// TestDeclaredFeatures holds that a node has the features of the provider's release, as far as home knows of such.
+func TestDeclaredFeatures(t *testing.T) {
+	for _, c := range []struct {
+		provider, home string
+		want           bool
+	}{
+		{"v1.36.3", "v1.36.0", true}, {"1.36.0+k3s1", "v1.37.1", true}, {"v2.0.0", "v1.36.3", true},
+		{"v1.34.4", "v1.36.3", false}, {"v1.35.9", "v1.36.3", false}, {"v1.36.3", "v1.35.9", false}, {"", "v1.36.3", false}, {"v1.36.3", "", false}, {"evil", "v1.36.3", false},
+	} {
+		f := usual(func(f *facts) { f.peering.Status.Remote.KubernetesVersion, f.kubernetes = c.provider, c.home }, made)
+		if got := f.node.Status.DeclaredFeatures; slices.Contains(got, "RestartAllContainersOnContainerExits") != c.want ||
+			slices.Contains(got, "ExtendWebSocketsToKubelet") || !slices.IsSorted(got) {
+			t.Errorf("a provider of %q and a home of %q: %v", c.provider, c.home, got)
+		}
+	}
+	f := usual(func(f *facts) { f.kubernetes = "v1.36.3" }, made)
+	f.peering.Status.Remote.KubernetesVersion = "v1.35.0"
+	if state(f.node, f); f.node.Status.DeclaredFeatures != nil {
+		t.Errorf("after a downgrade: %v", f.node.Status.DeclaredFeatures)
 	}
 }
 

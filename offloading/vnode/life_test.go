@@ -11,6 +11,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/discovery"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -63,6 +64,39 @@ func TestLife(t *testing.T) {
 	}
 	w.drop("default")
 	w.gone("default")
+}
+
+// TestFeaturesAreKept holds that an API server of a release that knows the features of nodes keeps them, and that they cost one write.
+func TestFeaturesAreKept(t *testing.T) {
+	w := newWorld(t)
+	d, err := discovery.NewDiscoveryClientForConfig(kubetest.Server(t).Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := d.ServerVersion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.offer(w.key("default"))
+	w.settle("default")
+	p := &v1alpha1.Peering{}
+	w.exists(client.ObjectKey{Name: w.name}, p)
+	p.Status.Remote = &v1alpha1.ClusterInfo{Name: "milan", ID: clusterID, KubernetesVersion: "v1.36.0"}
+	if err := w.client.Status().Update(ctx, p); err != nil {
+		t.Fatal(err)
+	}
+	w.settle("default")
+	want := features
+	if release(info.GitVersion).LessThan(declaredSince) {
+		want = nil
+	}
+	if got := w.node("default").Status.DeclaredFeatures; !slices.Equal(got, want) {
+		t.Errorf("an API server of %s has kept %v, want %v", info.GitVersion, got, want)
+	}
+	writes := w.writes
+	if w.settle("default"); w.writes != writes && want != nil {
+		t.Errorf("%d writes at rest", w.writes-writes)
+	}
 }
 
 // TestSizeThatIsRefused holds that a node whose size the API server does not take is still ready or not.

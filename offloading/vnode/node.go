@@ -180,6 +180,7 @@ func state(node *corev1.Node, f facts) {
 		Architecture: arch, OperatingSystem: os, OSImage: "Pelago " + f.version,
 		ContainerRuntimeVersion: "pelago://" + strings.TrimPrefix(f.version, "v"), KubeletVersion: kubeletVersion(f),
 	}
+	s.DeclaredFeatures = declaredFeatures(f)
 	if ready := readiness(f); ready != nil {
 		setCondition(s, *ready, f)
 	}
@@ -211,17 +212,45 @@ func setCondition(s *corev1.NodeStatus, c corev1.NodeCondition, f facts) {
 // kubeletVersion is the provider's version of Kubernetes, as far as it says one, marked
 // as ours; else home's.
 func kubeletVersion(f facts) string {
-	said := ""
-	if f.peering.Status.Remote != nil {
-		said = f.peering.Status.Remote.KubernetesVersion
+	v := cmp.Or(release(said(f)), release(f.kubernetes), version.MustParseSemantic("0.0.0"))
+	return fmt.Sprintf("v%d.%d.%d+pelago", v.Major(), v.Minor(), v.Patch())
+}
+
+// said is what the provider says of its version of Kubernetes.
+func said(f facts) string {
+	if f.peering.Status.Remote == nil {
+		return ""
 	}
-	for _, text := range []string{said, f.kubernetes} {
-		if len(text) > maxVersion {
-			continue
-		}
-		if v, err := version.ParseSemantic(text); err == nil {
-			return fmt.Sprintf("v%d.%d.%d+pelago", v.Major(), v.Minor(), v.Patch())
+	return f.peering.Status.Remote.KubernetesVersion
+}
+
+// release reads a version of Kubernetes, nil if it is none.
+func release(text string) *version.Version {
+	if len(text) > maxVersion {
+		return nil
+	}
+	v, err := version.ParseSemantic(text)
+	if err != nil {
+		return nil
+	}
+	return v
+}
+
+// declaredSince is the release from which on nodes declare features, and have those of features by default.
+var declaredSince = version.MajorMinor(1, 36)
+
+// features are those that Kubernetes asks of a node, by its status, before it places or changes pods that need them, and that travel:
+// restartPolicyRules by which all containers restart, and resizes of the pod as a whole and of init containers. A provider that
+// has turned one off refuses what needs it.
+var features = []string{"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"}
+
+// declaredFeatures are what the node declares. An API server at home that does not know the field would drop it, each time
+// that it is written.
+func declaredFeatures(f facts) []string {
+	for _, text := range []string{said(f), f.kubernetes} {
+		if v := release(text); v == nil || v.LessThan(declaredSince) {
+			return nil
 		}
 	}
-	return "v0.0.0+pelago"
+	return slices.Clone(features)
 }
