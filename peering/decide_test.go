@@ -181,6 +181,7 @@ func TestInvitationSecret(t *testing.T) {
 		{"a service account's", corev1.Secret{Type: corev1.SecretTypeServiceAccountToken, Data: data}, false},
 		{"a credential", corev1.Secret{Type: corev1.SecretTypeOpaque, Data: data, ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1alpha1.LabelManagedBy: component}}}, false},
 		{"a tombstone", corev1.Secret{Type: corev1.SecretTypeOpaque, Data: data, ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1alpha1.LabelTombstone: "a"}}}, false},
+		{"a resource reader's", corev1.Secret{Type: corev1.SecretTypeOpaque, Data: map[string][]byte{"token": []byte("x"), "ca.crt": []byte("y")}}, false},
 		{"the endpoint's authority", corev1.Secret{Type: corev1.SecretTypeOpaque, Data: data, ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.AuthTLSName}}, false},
 	}
 	for _, c := range cases {

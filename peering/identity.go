@@ -194,18 +194,19 @@ func (r *reconciler) token(ctx context.Context, v *visit) (token, missing string
 	}
 	token = strings.TrimSpace(string(s.Data[keyToken]))
 	if !invitationSecret(s) || checkToken(token) != nil {
-		return "", fmt.Sprintf("spec.consume.tokenSecret: Secret %s/%s does not hold an invitation's token in key token", r.namespace, name), nil
+		return "", fmt.Sprintf("spec.consume.tokenSecret: Secret %s/%s does not hold an invitation's token in key token and nothing else", r.namespace, name), nil
 	}
 	return token, "", nil
 }
 
 // invitationSecret says whether a Secret may be taken for an invitation: whoever may
-// write Peerings must not get Pelago to send or delete its other Secrets.
+// write Peerings must not get Pelago to send or delete other Secrets of its namespace, as that of a
+// resource reader, which has a token beside what it is used with.
 func invitationSecret(s *corev1.Secret) bool {
 	if s.Type != corev1.SecretTypeOpaque || s.Labels[v1alpha1.LabelTombstone] != "" || s.Labels[v1alpha1.LabelManagedBy] == component {
 		return false
 	}
-	return s.Name != v1alpha1.AuthTLSName && len(s.Data[keyToken]) > 0
+	return s.Name != v1alpha1.AuthTLSName && len(s.Data) == 1 && len(s.Data[keyToken]) > 0
 }
 
 // discardToken removes the Secret with a token that has been used.
