@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/sha256"
@@ -39,6 +40,8 @@ const (
 	keyInvitation  = "token-secret"
 	keyFarewell    = "farewell"
 	keyTold        = "told"
+	keyOwnServer   = "own-server"
+	keyOwnProxy    = "own-proxy-url"
 )
 
 // credential is what the Secret of a peering holds.
@@ -60,6 +63,8 @@ type credential struct {
 	Invitation      string // name of the Secret with the token
 	Farewell        bool   // goodbye has begun
 	Told            bool   // and was taken
+	OwnServer       string // spec.consume.serverURL of the Peering, for when it does not consume any more
+	OwnProxy        string // and spec.consume.proxyURL
 }
 
 // issued says whether there is something to prove this cluster's identity with.
@@ -85,7 +90,8 @@ func (c *credential) renewAfter() time.Time {
 	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) * 2 / 3)
 }
 
-// connection is how the provider is reached; what the Peering says comes first.
+// connection is how the provider is reached; what the Peering says comes first, or said
+// when it does not consume any more.
 func (c *credential) connection(peering string, consume *v1alpha1.Consume) fleet.Connection {
 	conn := fleet.Connection{
 		Peering: peering, ClusterID: c.ClusterID, ServerURL: c.Server, CA: c.CA, ProxyURL: c.Proxy,
@@ -94,12 +100,11 @@ func (c *credential) connection(peering string, consume *v1alpha1.Consume) fleet
 	if c.Token == "" {
 		conn.Certificate, conn.Key = c.Certificate, c.Key
 	}
-	if consume != nil && consume.ServerURL != "" {
-		conn.ServerURL = consume.ServerURL
+	server, proxy := c.OwnServer, c.OwnProxy
+	if consume != nil {
+		server, proxy = consume.ServerURL, consume.ProxyURL
 	}
-	if consume != nil && consume.ProxyURL != "" {
-		conn.ProxyURL = consume.ProxyURL
-	}
+	conn.ServerURL, conn.ProxyURL = cmp.Or(server, conn.ServerURL), cmp.Or(proxy, conn.ProxyURL)
 	return conn
 }
 
@@ -112,6 +117,7 @@ func load(s *corev1.Secret) (*credential, error) {
 		TenantNamespace: string(d[keyNamespace]), ClusterID: string(d[keyClusterID]),
 		NextKey: d[keyNextKey], NextRequest: d[keyNextRequest],
 		Invitation: string(d[keyInvitation]), Farewell: len(d[keyFarewell]) > 0, Told: len(d[keyTold]) > 0,
+		OwnServer: string(d[keyOwnServer]), OwnProxy: string(d[keyOwnProxy]),
 	}
 	for key, at := range map[string]*time.Time{keyNotBefore: &c.NotBefore, keyNotAfter: &c.NotAfter} {
 		if len(d[key]) == 0 {
@@ -140,6 +146,7 @@ func (c *credential) store() map[string][]byte {
 		keyNamespace: []byte(c.TenantNamespace), keyClusterID: []byte(c.ClusterID),
 		keyNextKey: c.NextKey, keyNextRequest: c.NextRequest,
 		keyInvitation: []byte(c.Invitation),
+		keyOwnServer:  []byte(c.OwnServer), keyOwnProxy: []byte(c.OwnProxy),
 	}
 	if !c.NotAfter.IsZero() {
 		data[keyNotBefore] = []byte(c.NotBefore.UTC().Format(time.RFC3339))

@@ -136,7 +136,7 @@ func TestCredential(t *testing.T) {
 		UID: peeringUID, Key: []byte("key"), Request: []byte("request"), Certificate: []byte("cert"), CA: []byte("ca"),
 		Server: "https://a:1", Proxy: "http://p:1", TenantNamespace: "pelago-tenant-rome", ClusterID: remoteID,
 		NotBefore: begin, NotAfter: begin.Add(30 * time.Hour), NextKey: []byte("k2"), NextRequest: []byte("r2"),
-		Invitation: "y", Farewell: true,
+		Invitation: "y", Farewell: true, OwnServer: "https://c:3", OwnProxy: "http://s:3",
 	}
 	back, err := load(&corev1.Secret{Data: c.store()})
 	if diff := cmp.Diff(c, back); diff != "" || err != nil {
@@ -152,6 +152,14 @@ func TestCredential(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, conn, cmpopts.EquateComparable(netip.AddrPort{})); diff != "" {
 		t.Errorf("the owner's addresses come first: %s", diff)
+	}
+	want.ServerURL, want.ProxyURL = "https://c:3", "http://s:3"
+	if diff := cmp.Diff(want, c.connection("milan", nil), cmpopts.EquateComparable(netip.AddrPort{})); diff != "" {
+		t.Errorf("also when it does not consume any more: %s", diff)
+	}
+	want.ServerURL, want.ProxyURL = c.Server, c.Proxy
+	if diff := cmp.Diff(want, c.connection("milan", &v1alpha1.Consume{}), cmpopts.EquateComparable(netip.AddrPort{})); diff != "" {
+		t.Errorf("but not when the owner has taken them back: %s", diff)
 	}
 	for _, change := range []func(map[string][]byte){
 		func(d map[string][]byte) { delete(d, keyKey) },

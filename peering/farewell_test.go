@@ -63,6 +63,27 @@ func TestConsumeRemoved(t *testing.T) {
 	}
 }
 
+// TestConsumeRemovedElsewhere holds that a provider which the owner reaches by another
+// address than it says is told too when the Peering does not consume any more, also by
+// a process that knows of nothing else than what is stored.
+func TestConsumeRemovedElsewhere(t *testing.T) {
+	s := newStage(t)
+	s.auth.bend = func(i *v1alpha1.IdentityStatus) { i.ServerURL = "https://127.0.0.1:1" }
+	p := s.peer(func(p *v1alpha1.Peering) { p.Spec.Consume.ServerURL = s.server.Config.Host })
+	before := p.DeepCopy()
+	p.Spec.Consume, p.Spec.Provide = nil, &v1alpha1.Provide{Tenant: "nobody"}
+	if err := s.client.Patch(t.Context(), p, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	s.fleet.Remove(s.name)
+	s.restart(s.client)
+	s.until("consuming has ended", func(p *v1alpha1.Peering) bool {
+		s.finalize(v1alpha1.PeeringNamespace(s.name))
+		return !slices.Contains(p.Finalizers, v1alpha1.FinalizerConsume)
+	})
+	s.expectNothing()
+}
+
 // TestLeaveTooMuch unpeers from a provider that shows more than this cluster takes.
 func TestLeaveTooMuch(t *testing.T) {
 	s := newStage(t)

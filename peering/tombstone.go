@@ -31,7 +31,7 @@ func (r *reconciler) bury(ctx context.Context, v *visit) error {
 	c := *v.cred
 	c.NextKey, c.NextRequest, c.Invitation = nil, nil, ""
 	conn := c.connection(v.Name, v.Spec.Consume)
-	c.Server, c.Proxy = conn.ServerURL, conn.ProxyURL
+	c.Server, c.Proxy, c.OwnServer, c.OwnProxy = conn.ServerURL, conn.ProxyURL, "", ""
 	s := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: r.namespace, Name: fmt.Sprintf("%s%s-%.8s", tombstonePrefix, v.Name, v.UID),
