@@ -269,6 +269,8 @@ func TestLastContact(t *testing.T) {
 		{"lasting, and written lately", now, minute(6), minute(6)},
 		{"lasting, and written long ago", now, minute(5), minute(10)},
 		{"over: at once", now.Add(-time.Minute), minute(8), minute(9)},
+		{"written by a clock that was ahead", now, minute(30), minute(10)},
+		{"over, and written by a clock that was ahead", now.Add(-5 * time.Minute), minute(30), minute(5)},
 		{"never back", now.Add(-5 * time.Minute), minute(8), minute(8)},
 	}
 	for _, c := range cases {
