@@ -42,6 +42,7 @@ const (
 	keyTold        = "told"
 	keyOwnServer   = "own-server"
 	keyOwnProxy    = "own-proxy-url"
+	keyUsed        = "token-sha256"
 )
 
 // credential is what the Secret of a peering holds.
@@ -61,6 +62,7 @@ type credential struct {
 	NextKey         []byte // of a renewal that is going on
 	NextRequest     []byte
 	Invitation      string // name of the Secret with the token
+	Used            string // hash of the token that was accepted; "" before, and if an older build got the credential
 	Farewell        bool   // goodbye has begun
 	Told            bool   // and was taken
 	OwnServer       string // spec.consume.serverURL of the Peering, for when it does not consume any more
@@ -117,7 +119,7 @@ func load(s *corev1.Secret) (*credential, error) {
 		TenantNamespace: string(d[keyNamespace]), ClusterID: string(d[keyClusterID]),
 		NextKey: d[keyNextKey], NextRequest: d[keyNextRequest],
 		Invitation: string(d[keyInvitation]), Farewell: len(d[keyFarewell]) > 0, Told: len(d[keyTold]) > 0,
-		OwnServer: string(d[keyOwnServer]), OwnProxy: string(d[keyOwnProxy]),
+		Used: string(d[keyUsed]), OwnServer: string(d[keyOwnServer]), OwnProxy: string(d[keyOwnProxy]),
 	}
 	for key, at := range map[string]*time.Time{keyNotBefore: &c.NotBefore, keyNotAfter: &c.NotAfter} {
 		if len(d[key]) == 0 {
@@ -146,7 +148,7 @@ func (c *credential) store() map[string][]byte {
 		keyNamespace: []byte(c.TenantNamespace), keyClusterID: []byte(c.ClusterID),
 		keyNextKey: c.NextKey, keyNextRequest: c.NextRequest,
 		keyInvitation: []byte(c.Invitation),
-		keyOwnServer:  []byte(c.OwnServer), keyOwnProxy: []byte(c.OwnProxy),
+		keyUsed:       []byte(c.Used), keyOwnServer: []byte(c.OwnServer), keyOwnProxy: []byte(c.OwnProxy),
 	}
 	if !c.NotAfter.IsZero() {
 		data[keyNotBefore] = []byte(c.NotBefore.UTC().Format(time.RFC3339))

@@ -136,7 +136,7 @@ func TestCredential(t *testing.T) {
 		UID: peeringUID, Key: []byte("key"), Request: []byte("request"), Certificate: []byte("cert"), CA: []byte("ca"),
 		Server: "https://a:1", Proxy: "http://p:1", TenantNamespace: "pelago-tenant-rome", ClusterID: remoteID,
 		NotBefore: begin, NotAfter: begin.Add(30 * time.Hour), NextKey: []byte("k2"), NextRequest: []byte("r2"),
-		Invitation: "y", Farewell: true, OwnServer: "https://c:3", OwnProxy: "http://s:3",
+		Invitation: "y", Used: "z", Farewell: true, OwnServer: "https://c:3", OwnProxy: "http://s:3",
 	}
 	back, err := load(&corev1.Secret{Data: c.store()})
 	if diff := cmp.Diff(c, back); diff != "" || err != nil {

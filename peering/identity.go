@@ -135,6 +135,7 @@ func (r *reconciler) introduce(ctx context.Context, v *visit) (bool, error) {
 	c := *v.cred
 	answer.into(&c)
 	c.inside(v.Spec.Consume)
+	c.Used = v1alpha1.TokenHash(token)
 	if err := r.save(ctx, v, &c); err != nil {
 		return false, err
 	}
@@ -209,7 +210,7 @@ func invitationSecret(s *corev1.Secret) bool {
 	return s.Name != v1alpha1.AuthTLSName && len(s.Data) == 1 && len(s.Data[keyToken]) > 0
 }
 
-// discardToken removes the Secret with a token that has been used.
+// discardToken removes the Secret with the token that has been used.
 func (r *reconciler) discardToken(ctx context.Context, v *visit) error {
 	name := v.cred.Invitation
 	if v.Spec.Consume != nil && v.Spec.Consume.TokenSecret != "" {
@@ -225,10 +226,17 @@ func (r *reconciler) discardToken(ctx context.Context, v *visit) error {
 		}
 		return fmt.Errorf("reading the used token: %w", err)
 	}
-	if !invitationSecret(s) {
+	if !invitationSecret(s) || !v.spent(s) {
 		return nil
 	}
 	return r.remove(ctx, s)
+}
+
+// spent says whether the Secret with the name of the used one is that, or at least this
+// Peering's, and not one that was made for another Peering since.
+func (v *visit) spent(s *corev1.Secret) bool {
+	used := v.cred.Used
+	return used == "" || v1alpha1.TokenHash(strings.TrimSpace(string(s.Data[keyToken]))) == used || s.Labels[v1alpha1.LabelPeering] == v.Name
 }
 
 // remove deletes an object as it was read; one that is gone is fine.

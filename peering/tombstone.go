@@ -29,7 +29,7 @@ const (
 // bury keeps in a Secret what is needed to say goodbye later.
 func (r *reconciler) bury(ctx context.Context, v *visit) error {
 	c := *v.cred
-	c.NextKey, c.NextRequest, c.Invitation = nil, nil, ""
+	c.NextKey, c.NextRequest, c.Invitation, c.Used = nil, nil, "", ""
 	conn := c.connection(v.Name, v.Spec.Consume)
 	c.Server, c.Proxy, c.OwnServer, c.OwnProxy = conn.ServerURL, conn.ProxyURL, "", ""
 	s := &corev1.Secret{
