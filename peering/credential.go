@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -176,7 +177,30 @@ func (c *credential) status() *v1alpha1.CredentialStatus {
 	}
 }
 
-// newKey makes a key and a request for a certificate of the Peering's user, in PEM.
+// peeringUID names this peering to the provider. Each has a name of its own, also those
+// that one Peering has one after the other, so that a credential of one that has ended is
+// worth nothing in the next. Earlier builds took the UID of the Peering.
+func (c *credential) peeringUID() string {
+	return cmp.Or(strings.TrimPrefix(userOf(c.Request), v1alpha1.UserPrefix), c.UID)
+}
+
+// user is the credential's name at the provider's API server.
+func (c *credential) user() string { return v1alpha1.UserPrefix + c.peeringUID() }
+
+// userOf is the user that a request in PEM is for, "" if it is none.
+func userOf(request []byte) string {
+	block, _ := pem.Decode(request)
+	if block == nil {
+		return ""
+	}
+	asked, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return ""
+	}
+	return asked.Subject.CommonName
+}
+
+// newKey makes a key and a request for a certificate of a peering's user, in PEM.
 func newKey(random io.Reader, uid string) (key, request []byte, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), random)
 	if err != nil {

@@ -47,7 +47,8 @@ func TestFarewell(t *testing.T) {
 func TestConsumeRemoved(t *testing.T) {
 	s := newStage(t)
 	p := s.peer()
-	before := p.DeepCopy()
+	_, ended := s.credential()
+	before, consume := p.DeepCopy(), p.Spec.Consume
 	p.Spec.Consume, p.Spec.Provide = nil, &v1alpha1.Provide{Tenant: "nobody"}
 	if err := s.client.Patch(t.Context(), p, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
@@ -60,6 +61,16 @@ func TestConsumeRemoved(t *testing.T) {
 	p = s.until("it says so", has(v1alpha1.ConditionReady, v1alpha1.ReasonWaiting))
 	if p.Status.Credential != nil || has(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonIssued)(p) {
 		t.Errorf("status speaks of what is over: %+v", p.Status)
+	}
+	before = p.DeepCopy()
+	p.Spec.Consume = consume
+	if err := s.client.Patch(t.Context(), p, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	s.makeToken(token)
+	s.until("it consumes again", has(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonIssued))
+	if _, again := s.credential(); again.user() == ended.user() || again.UID != ended.UID {
+		t.Errorf("the credential that has ended is good again: both are %s", ended.user())
 	}
 }
 

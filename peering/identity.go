@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utiluuid "k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -62,7 +63,7 @@ func (r *reconciler) key(ctx context.Context, v *visit) (bool, error) {
 			return false, nil
 		}
 	}
-	key, request, err := newKey(r.rand, string(v.UID))
+	key, request, err := newKey(r.rand, string(utiluuid.NewUUID()))
 	if err != nil {
 		return false, err
 	}
@@ -121,9 +122,9 @@ func (r *reconciler) introduce(ctx context.Context, v *visit) (bool, error) {
 	}
 	answer, refusal := r.introduceOnce(ctx, introduction{
 		consume: consume, at: at, token: token,
-		spec: v1alpha1.IdentitySpec{Cluster: r.home.Info(), PeeringUID: string(v.UID), Request: string(v.cred.Request)},
+		spec: v1alpha1.IdentitySpec{Cluster: r.home.Info(), PeeringUID: v.cred.peeringUID(), Request: string(v.cred.Request)},
 		want: expected{
-			clusterID: v.Spec.ClusterID, user: v1alpha1.UserPrefix + string(v.UID),
+			clusterID: v.Spec.ClusterID, user: v.cred.user(),
 			key: v.cred.Key, request: v.cred.Request, now: r.clock.Now(),
 		},
 	})

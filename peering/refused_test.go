@@ -170,7 +170,7 @@ func TestPassingRefusal(t *testing.T) {
 	s.until("the refusal is shown", has(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonForbidden))
 	s.delete(p)
 	s.refusedGoodbye()
-	if err := s.grant(string(p.UID)); err != nil {
+	if err := s.grant(identity.Spec.PeeringUID); err != nil {
 		t.Fatal(err)
 	}
 	s.until("the provider was told", func(*v1alpha1.Peering) bool { return s.exists(identity) && identity.DeletionTimestamp != nil })

@@ -34,7 +34,7 @@ func (r *reconciler) bury(ctx context.Context, v *visit) error {
 	c.Server, c.Proxy, c.OwnServer, c.OwnProxy = conn.ServerURL, conn.ProxyURL, "", ""
 	s := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: r.namespace, Name: fmt.Sprintf("%s%s-%.8s", tombstonePrefix, v.Name, v.UID),
+			Namespace: r.namespace, Name: fmt.Sprintf("%s%s-%.8s", tombstonePrefix, v.Name, c.peeringUID()),
 			Labels: map[string]string{v1alpha1.LabelManagedBy: component, v1alpha1.LabelTombstone: v.Name},
 		},
 		Type: corev1.SecretTypeOpaque,
