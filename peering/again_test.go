@@ -67,3 +67,41 @@ func TestMadeAgainAndEnded(t *testing.T) {
 		t.Errorf("%d secrets are left, %v", len(secrets.Items), err)
 	}
 }
+
+// TestSameSecretName: a Secret that was made for another Peering under the name of one
+// that has been used is left alone, and one that is this Peering's is not.
+func TestSameSecretName(t *testing.T) {
+	s := newStage(t)
+	s.peer()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "invitation"}}
+	for _, c := range []struct {
+		reason, token, peering string
+		left                   bool
+	}{
+		{"the token that was used, applied again", token, "", false},
+		{"another one, for this Peering", "another", s.name, false},
+		{"another one", "another", "", true},
+	} {
+		s.makeToken(c.token)
+		if c.peering != "" {
+			if !s.exists(secret) {
+				t.Fatal("the Secret is not there")
+			}
+			secret.Labels = map[string]string{v1alpha1.LabelPeering: c.peering}
+			if err := s.client.Update(t.Context(), secret); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := s.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		if left := s.exists(secret); left != c.left {
+			t.Errorf("%s: it is there: %v", c.reason, left)
+		}
+	}
+	s.delete(s.peering())
+	s.untilGone()
+	if !s.exists(secret) {
+		t.Error("the other one's Secret went with the Peering")
+	}
+}

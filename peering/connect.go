@@ -25,6 +25,13 @@ func (r *reconciler) connect(ctx context.Context, v *visit) (bool, error) {
 		return false, nil
 	}
 	v.yes(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonIssued, "")
+	if own := v.Spec.Consume; own.ServerURL != v.cred.OwnServer || own.ProxyURL != v.cred.OwnProxy {
+		c := *v.cred
+		c.OwnServer, c.OwnProxy = own.ServerURL, own.ProxyURL
+		if err := r.save(ctx, v, &c); err != nil {
+			return false, err
+		}
+	}
 	peer, ok := r.fleet.Peer(v.Name)
 	if !ok {
 		v.soon(time.Second)

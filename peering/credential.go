@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/sha256"
@@ -11,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,6 +41,9 @@ const (
 	keyInvitation  = "token-secret"
 	keyFarewell    = "farewell"
 	keyTold        = "told"
+	keyOwnServer   = "own-server"
+	keyOwnProxy    = "own-proxy-url"
+	keyUsed        = "token-sha256"
 )
 
 // credential is what the Secret of a peering holds.
@@ -58,8 +63,11 @@ type credential struct {
 	NextKey         []byte // of a renewal that is going on
 	NextRequest     []byte
 	Invitation      string // name of the Secret with the token
+	Used            string // hash of the token that was accepted; "" before, and if an older build got the credential
 	Farewell        bool   // goodbye has begun
 	Told            bool   // and was taken
+	OwnServer       string // spec.consume.serverURL of the Peering, for when it does not consume any more
+	OwnProxy        string // and spec.consume.proxyURL
 }
 
 // issued says whether there is something to prove this cluster's identity with.
@@ -85,7 +93,8 @@ func (c *credential) renewAfter() time.Time {
 	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) * 2 / 3)
 }
 
-// connection is how the provider is reached; what the Peering says comes first.
+// connection is how the provider is reached; what the Peering says comes first, or said
+// when it does not consume any more.
 func (c *credential) connection(peering string, consume *v1alpha1.Consume) fleet.Connection {
 	conn := fleet.Connection{
 		Peering: peering, ClusterID: c.ClusterID, ServerURL: c.Server, CA: c.CA, ProxyURL: c.Proxy,
@@ -94,12 +103,11 @@ func (c *credential) connection(peering string, consume *v1alpha1.Consume) fleet
 	if c.Token == "" {
 		conn.Certificate, conn.Key = c.Certificate, c.Key
 	}
-	if consume != nil && consume.ServerURL != "" {
-		conn.ServerURL = consume.ServerURL
+	server, proxy := c.OwnServer, c.OwnProxy
+	if consume != nil {
+		server, proxy = consume.ServerURL, consume.ProxyURL
 	}
-	if consume != nil && consume.ProxyURL != "" {
-		conn.ProxyURL = consume.ProxyURL
-	}
+	conn.ServerURL, conn.ProxyURL = cmp.Or(server, conn.ServerURL), cmp.Or(proxy, conn.ProxyURL)
 	return conn
 }
 
@@ -112,6 +120,7 @@ func load(s *corev1.Secret) (*credential, error) {
 		TenantNamespace: string(d[keyNamespace]), ClusterID: string(d[keyClusterID]),
 		NextKey: d[keyNextKey], NextRequest: d[keyNextRequest],
 		Invitation: string(d[keyInvitation]), Farewell: len(d[keyFarewell]) > 0, Told: len(d[keyTold]) > 0,
+		Used: string(d[keyUsed]), OwnServer: string(d[keyOwnServer]), OwnProxy: string(d[keyOwnProxy]),
 	}
 	for key, at := range map[string]*time.Time{keyNotBefore: &c.NotBefore, keyNotAfter: &c.NotAfter} {
 		if len(d[key]) == 0 {
@@ -140,6 +149,7 @@ func (c *credential) store() map[string][]byte {
 		keyNamespace: []byte(c.TenantNamespace), keyClusterID: []byte(c.ClusterID),
 		keyNextKey: c.NextKey, keyNextRequest: c.NextRequest,
 		keyInvitation: []byte(c.Invitation),
+		keyUsed:       []byte(c.Used), keyOwnServer: []byte(c.OwnServer), keyOwnProxy: []byte(c.OwnProxy),
 	}
 	if !c.NotAfter.IsZero() {
 		data[keyNotBefore] = []byte(c.NotBefore.UTC().Format(time.RFC3339))
@@ -167,7 +177,30 @@ func (c *credential) status() *v1alpha1.CredentialStatus {
 	}
 }
 
-// newKey makes a key and a request for a certificate of the Peering's user, in PEM.
+// peeringUID names this peering to the provider. Each has a name of its own, also those
+// that one Peering has one after the other, so that a credential of one that has ended is
+// worth nothing in the next. Earlier builds took the UID of the Peering.
+func (c *credential) peeringUID() string {
+	return cmp.Or(strings.TrimPrefix(userOf(c.Request), v1alpha1.UserPrefix), c.UID)
+}
+
+// user is the credential's name at the provider's API server.
+func (c *credential) user() string { return v1alpha1.UserPrefix + c.peeringUID() }
+
+// userOf is the user that a request in PEM is for, "" if it is none.
+func userOf(request []byte) string {
+	block, _ := pem.Decode(request)
+	if block == nil {
+		return ""
+	}
+	asked, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return ""
+	}
+	return asked.Subject.CommonName
+}
+
+// newKey makes a key and a request for a certificate of a peering's user, in PEM.
 func newKey(random io.Reader, uid string) (key, request []byte, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), random)
 	if err != nil {

@@ -136,7 +136,7 @@ func TestCredential(t *testing.T) {
 		UID: peeringUID, Key: []byte("key"), Request: []byte("request"), Certificate: []byte("cert"), CA: []byte("ca"),
 		Server: "https://a:1", Proxy: "http://p:1", TenantNamespace: "pelago-tenant-rome", ClusterID: remoteID,
 		NotBefore: begin, NotAfter: begin.Add(30 * time.Hour), NextKey: []byte("k2"), NextRequest: []byte("r2"),
-		Invitation: "y", Farewell: true,
+		Invitation: "y", Used: "z", Farewell: true, OwnServer: "https://c:3", OwnProxy: "http://s:3",
 	}
 	back, err := load(&corev1.Secret{Data: c.store()})
 	if diff := cmp.Diff(c, back); diff != "" || err != nil {
@@ -152,6 +152,14 @@ func TestCredential(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, conn, cmpopts.EquateComparable(netip.AddrPort{})); diff != "" {
 		t.Errorf("the owner's addresses come first: %s", diff)
+	}
+	want.ServerURL, want.ProxyURL = "https://c:3", "http://s:3"
+	if diff := cmp.Diff(want, c.connection("milan", nil), cmpopts.EquateComparable(netip.AddrPort{})); diff != "" {
+		t.Errorf("also when it does not consume any more: %s", diff)
+	}
+	want.ServerURL, want.ProxyURL = c.Server, c.Proxy
+	if diff := cmp.Diff(want, c.connection("milan", &v1alpha1.Consume{}), cmpopts.EquateComparable(netip.AddrPort{})); diff != "" {
+		t.Errorf("but not when the owner has taken them back: %s", diff)
 	}
 	for _, change := range []func(map[string][]byte){
 		func(d map[string][]byte) { delete(d, keyKey) },
@@ -181,6 +189,7 @@ func TestInvitationSecret(t *testing.T) {
 		{"a service account's", corev1.Secret{Type: corev1.SecretTypeServiceAccountToken, Data: data}, false},
 		{"a credential", corev1.Secret{Type: corev1.SecretTypeOpaque, Data: data, ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1alpha1.LabelManagedBy: component}}}, false},
 		{"a tombstone", corev1.Secret{Type: corev1.SecretTypeOpaque, Data: data, ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1alpha1.LabelTombstone: "a"}}}, false},
+		{"a resource reader's", corev1.Secret{Type: corev1.SecretTypeOpaque, Data: map[string][]byte{"token": []byte("x"), "ca.crt": []byte("y")}}, false},
 		{"the endpoint's authority", corev1.Secret{Type: corev1.SecretTypeOpaque, Data: data, ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.AuthTLSName}}, false},
 	}
 	for _, c := range cases {
@@ -260,6 +269,8 @@ func TestLastContact(t *testing.T) {
 		{"lasting, and written lately", now, minute(6), minute(6)},
 		{"lasting, and written long ago", now, minute(5), minute(10)},
 		{"over: at once", now.Add(-time.Minute), minute(8), minute(9)},
+		{"written by a clock that was ahead", now, minute(30), minute(10)},
+		{"over, and written by a clock that was ahead", now.Add(-5 * time.Minute), minute(30), minute(5)},
 		{"never back", now.Add(-5 * time.Minute), minute(8), minute(8)},
 	}
 	for _, c := range cases {

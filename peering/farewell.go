@@ -135,7 +135,8 @@ func (r *reconciler) goodbye(ctx context.Context, v *visit) (bool, error) {
 		v.soon(goodbyeEvery)
 		return false, nil
 	}
-	if state := peer.State(); !state.Reachable {
+	// A provider that shows too much answers, and has to be left all the more.
+	if state := peer.State(); !state.Reachable && state.Reason != v1alpha1.ReasonTooMany {
 		r.memory.unrefused(v.UID)
 		v.unheard(state.Reason == v1alpha1.ReasonPending, state.Since)
 		return false, nil

@@ -1,16 +1,20 @@
 package peering
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/fleet"
 	"github.com/pelago-dev/pelago/internal/status"
 )
 
@@ -43,7 +47,8 @@ func TestFarewell(t *testing.T) {
 func TestConsumeRemoved(t *testing.T) {
 	s := newStage(t)
 	p := s.peer()
-	before := p.DeepCopy()
+	_, ended := s.credential()
+	before, consume := p.DeepCopy(), p.Spec.Consume
 	p.Spec.Consume, p.Spec.Provide = nil, &v1alpha1.Provide{Tenant: "nobody"}
 	if err := s.client.Patch(t.Context(), p, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
@@ -56,6 +61,62 @@ func TestConsumeRemoved(t *testing.T) {
 	p = s.until("it says so", has(v1alpha1.ConditionReady, v1alpha1.ReasonWaiting))
 	if p.Status.Credential != nil || has(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonIssued)(p) {
 		t.Errorf("status speaks of what is over: %+v", p.Status)
+	}
+	before = p.DeepCopy()
+	p.Spec.Consume = consume
+	if err := s.client.Patch(t.Context(), p, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	s.makeToken(token)
+	s.until("it consumes again", has(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonIssued))
+	if _, again := s.credential(); again.user() == ended.user() || again.UID != ended.UID {
+		t.Errorf("the credential that has ended is good again: both are %s", ended.user())
+	}
+}
+
+// TestConsumeRemovedElsewhere holds that a provider which the owner reaches by another
+// address than it says is told too when the Peering does not consume any more, also by
+// a process that knows of nothing else than what is stored.
+func TestConsumeRemovedElsewhere(t *testing.T) {
+	s := newStage(t)
+	s.auth.bend = func(i *v1alpha1.IdentityStatus) { i.ServerURL = "https://127.0.0.1:1" }
+	p := s.peer(func(p *v1alpha1.Peering) { p.Spec.Consume.ServerURL = s.server.Config.Host })
+	before := p.DeepCopy()
+	p.Spec.Consume, p.Spec.Provide = nil, &v1alpha1.Provide{Tenant: "nobody"}
+	if err := s.client.Patch(t.Context(), p, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	s.fleet.Remove(s.name)
+	s.restart(s.client)
+	s.until("consuming has ended", func(p *v1alpha1.Peering) bool {
+		s.finalize(v1alpha1.PeeringNamespace(s.name))
+		return !slices.Contains(p.Finalizers, v1alpha1.FinalizerConsume)
+	})
+	s.expectNothing()
+}
+
+// TestLeaveTooMuch unpeers from a provider that shows more than this cluster takes.
+func TestLeaveTooMuch(t *testing.T) {
+	s := newStage(t)
+	s.offers = fleet.Bounds{Objects: 50}
+	s.startFleet()
+	s.restart(s.client)
+	p := s.peer()
+	for n := range 51 {
+		offer := &v1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Namespace: s.tenant, Name: fmt.Sprintf("o%d", n)}}
+		offer.Spec.Resources, offer.Spec.Expires = v1alpha1.ResourceList{"cpu": resource.MustParse("1")}, metav1.Now()
+		if err := s.client.Create(t.Context(), offer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.until("it is too much", func(p *v1alpha1.Peering) bool {
+		c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReachable)
+		return c != nil && strings.Contains(c.Message, "shows more than this cluster takes")
+	})
+	s.delete(p)
+	s.untilGone()
+	if s.exists(s.identity()) {
+		t.Error("the provider was not told")
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utiluuid "k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -62,7 +63,7 @@ func (r *reconciler) key(ctx context.Context, v *visit) (bool, error) {
 			return false, nil
 		}
 	}
-	key, request, err := newKey(r.rand, string(v.UID))
+	key, request, err := newKey(r.rand, string(utiluuid.NewUUID()))
 	if err != nil {
 		return false, err
 	}
@@ -121,9 +122,9 @@ func (r *reconciler) introduce(ctx context.Context, v *visit) (bool, error) {
 	}
 	answer, refusal := r.introduceOnce(ctx, introduction{
 		consume: consume, at: at, token: token,
-		spec: v1alpha1.IdentitySpec{Cluster: r.home.Info(), PeeringUID: string(v.UID), Request: string(v.cred.Request)},
+		spec: v1alpha1.IdentitySpec{Cluster: r.home.Info(), PeeringUID: v.cred.peeringUID(), Request: string(v.cred.Request)},
 		want: expected{
-			clusterID: v.Spec.ClusterID, user: v1alpha1.UserPrefix + string(v.UID),
+			clusterID: v.Spec.ClusterID, user: v.cred.user(),
 			key: v.cred.Key, request: v.cred.Request, now: r.clock.Now(),
 		},
 	})
@@ -135,6 +136,7 @@ func (r *reconciler) introduce(ctx context.Context, v *visit) (bool, error) {
 	c := *v.cred
 	answer.into(&c)
 	c.inside(v.Spec.Consume)
+	c.Used = v1alpha1.TokenHash(token)
 	if err := r.save(ctx, v, &c); err != nil {
 		return false, err
 	}
@@ -194,21 +196,22 @@ func (r *reconciler) token(ctx context.Context, v *visit) (token, missing string
 	}
 	token = strings.TrimSpace(string(s.Data[keyToken]))
 	if !invitationSecret(s) || checkToken(token) != nil {
-		return "", fmt.Sprintf("spec.consume.tokenSecret: Secret %s/%s does not hold an invitation's token in key token", r.namespace, name), nil
+		return "", fmt.Sprintf("spec.consume.tokenSecret: Secret %s/%s does not hold an invitation's token in key token and nothing else", r.namespace, name), nil
 	}
 	return token, "", nil
 }
 
 // invitationSecret says whether a Secret may be taken for an invitation: whoever may
-// write Peerings must not get Pelago to send or delete its other Secrets.
+// write Peerings must not get Pelago to send or delete other Secrets of its namespace, as that of a
+// resource reader, which has a token beside what it is used with.
 func invitationSecret(s *corev1.Secret) bool {
 	if s.Type != corev1.SecretTypeOpaque || s.Labels[v1alpha1.LabelTombstone] != "" || s.Labels[v1alpha1.LabelManagedBy] == component {
 		return false
 	}
-	return s.Name != v1alpha1.AuthTLSName && len(s.Data[keyToken]) > 0
+	return s.Name != v1alpha1.AuthTLSName && len(s.Data) == 1 && len(s.Data[keyToken]) > 0
 }
 
-// discardToken removes the Secret with a token that has been used.
+// discardToken removes the Secret with the token that has been used.
 func (r *reconciler) discardToken(ctx context.Context, v *visit) error {
 	name := v.cred.Invitation
 	if v.Spec.Consume != nil && v.Spec.Consume.TokenSecret != "" {
@@ -224,10 +227,17 @@ func (r *reconciler) discardToken(ctx context.Context, v *visit) error {
 		}
 		return fmt.Errorf("reading the used token: %w", err)
 	}
-	if !invitationSecret(s) {
+	if !invitationSecret(s) || !v.spent(s) {
 		return nil
 	}
 	return r.remove(ctx, s)
+}
+
+// spent says whether the Secret with the name of the used one is that, or at least this
+// Peering's, and not one that was made for another Peering since.
+func (v *visit) spent(s *corev1.Secret) bool {
+	used := v.cred.Used
+	return used == "" || v1alpha1.TokenHash(strings.TrimSpace(string(s.Data[keyToken]))) == used || s.Labels[v1alpha1.LabelPeering] == v.Name
 }
 
 // remove deletes an object as it was read; one that is gone is fine.

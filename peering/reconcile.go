@@ -232,6 +232,9 @@ func (r *reconciler) remember(v *visit) {
 		return
 	}
 	stored := v.Status.LastContact
+	if stored != nil && stored.After(v.now) {
+		stored = nil // by a clock that was ahead
+	}
 	lasting := !v.contact.Before(v.now)
 	if stored != nil && (!v.contact.Truncate(time.Minute).After(stored.Time) || lasting && v.now.Sub(stored.Time) < contactEvery) {
 		return

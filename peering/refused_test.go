@@ -73,6 +73,32 @@ func TestInvitationRefused(t *testing.T) {
 	s.expectNothing()
 }
 
+// TestNotAnInvitation: a Secret that is used for something else is neither sent to the
+// endpoint of who names it in a Peering nor deleted with that.
+func TestNotAnInvitation(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	reader := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "resource-reader"},
+		StringData: map[string]string{"token": "a-bearer-token", "ca.crt": "an authority"},
+	}
+	if err := s.client.Create(t.Context(), reader); err != nil {
+		t.Fatal(err)
+	}
+	p := s.invite(func(p *v1alpha1.Peering) { p.Spec.Consume.TokenSecret = reader.Name })
+	s.until("it is refused", has(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonInvitationMissing))
+	if err := s.client.Delete(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	s.until("it is gone", gone)
+	if !s.exists(reader) {
+		t.Error("the Secret is gone")
+	}
+	if s.auth.calls != 0 {
+		t.Errorf("%d calls of the endpoint", s.auth.calls)
+	}
+}
+
 // TestUntrusted holds that an endpoint of another authority gets no token.
 func TestUntrusted(t *testing.T) {
 	s := newStage(t)
@@ -144,7 +170,7 @@ func TestPassingRefusal(t *testing.T) {
 	s.until("the refusal is shown", has(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonForbidden))
 	s.delete(p)
 	s.refusedGoodbye()
-	if err := s.grant(string(p.UID)); err != nil {
+	if err := s.grant(identity.Spec.PeeringUID); err != nil {
 		t.Fatal(err)
 	}
 	s.until("the provider was told", func(*v1alpha1.Peering) bool { return s.exists(identity) && identity.DeletionTimestamp != nil })

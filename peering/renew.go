@@ -50,8 +50,8 @@ func (v *visit) renewing(message string) {
 // renewCertificate makes a key and stores it, asks with it, and stores key and
 // certificate together when they are there.
 func (r *reconciler) renewCertificate(ctx context.Context, v *visit) error {
-	if len(v.cred.NextRequest) == 0 {
-		key, request, err := newKey(r.rand, string(v.UID))
+	if userOf(v.cred.NextRequest) != v.cred.user() { // none, or one of an earlier build, for a user of its own
+		key, request, err := newKey(r.rand, v.cred.peeringUID())
 		if err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func (r *reconciler) renewCertificate(ctx context.Context, v *visit) error {
 		return nil
 	}
 	a, err := check(&v.identity.Status, "", expected{
-		clusterID: v.Spec.ClusterID, user: v1alpha1.UserPrefix + string(v.UID),
+		clusterID: v.Spec.ClusterID, user: v.cred.user(),
 		key: v.cred.NextKey, request: v.cred.NextRequest, now: v.now,
 	})
 	if err != nil {

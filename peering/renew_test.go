@@ -2,6 +2,7 @@ package peering
 
 import (
 	"context"
+	"crypto/rand"
 	"strings"
 	"testing"
 	"time"
@@ -82,6 +83,33 @@ func TestRenewal(t *testing.T) {
 	}
 	s.clock.SetTime(c.NotAfter.Add(-time.Minute)) // the clock was wrong
 	s.until("it goes on", ready)
+}
+
+// TestRenewalOfEarlierBuild holds that a credential whose user has the UID of the Peering
+// is renewed for that, and that what an earlier build has asked for a user of another
+// credential, which no provider grants, is asked anew.
+func TestRenewalOfEarlierBuild(t *testing.T) {
+	s := newStage(t)
+	p := s.peer()
+	secret, cred := s.credential()
+	_, earlier, err := newKey(rand.Reader, string(p.UID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := (&credential{UID: string(p.UID), Request: earlier}); c.user() != v1alpha1.UserPrefix+string(p.UID) {
+		t.Errorf("the user is %s", c.user())
+	}
+	cred.NextKey, cred.NextRequest = cred.Key, earlier
+	secret.Data = cred.store()
+	if err := s.client.Update(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	s.clock.SetTime(cred.renewAfter().Add(time.Second))
+	s.until("it asks for a new one", has(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonRenewing))
+	identity := s.identity()
+	if s.exists(identity); userOf([]byte(identity.Spec.Request)) != v1alpha1.UserPrefix+identity.Spec.PeeringUID {
+		t.Errorf("it asks for %s, is %s", userOf([]byte(identity.Spec.Request)), identity.Spec.PeeringUID)
+	}
 }
 
 // TestFarewellByWrongClock holds that a goodbye is said with a credential that has ended by this

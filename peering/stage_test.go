@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"net"
 	"strings"
 	"sync"
@@ -60,6 +61,7 @@ type stage struct {
 	tenant    string // namespace
 	life      time.Duration
 	dial      func(ctx context.Context, network, address string) (net.Conn, error) // of the fleet
+	offers    fleet.Bounds                                                         // in the fleet
 	logs      []string
 }
 
@@ -92,10 +94,8 @@ func (s *stage) startFleet() {
 	s.t.Helper()
 	s.fleet = fleet.New(fleet.Options{Scheme: kubetest.Scheme(), Dial: s.dial})
 	identity := &v1alpha1.Identity{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.IdentityName}}
-	for _, kind := range []client.Object{identity, &v1alpha1.ResourceOffer{}} {
-		if err := s.fleet.Watch(kind); err != nil {
-			s.t.Fatal(err)
-		}
+	if err := errors.Join(s.fleet.Watch(identity), s.fleet.WatchWithin(&v1alpha1.ResourceOffer{}, s.offers)); err != nil {
+		s.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -29,12 +29,12 @@ const (
 // bury keeps in a Secret what is needed to say goodbye later.
 func (r *reconciler) bury(ctx context.Context, v *visit) error {
 	c := *v.cred
-	c.NextKey, c.NextRequest, c.Invitation = nil, nil, ""
+	c.NextKey, c.NextRequest, c.Invitation, c.Used = nil, nil, "", ""
 	conn := c.connection(v.Name, v.Spec.Consume)
-	c.Server, c.Proxy = conn.ServerURL, conn.ProxyURL
+	c.Server, c.Proxy, c.OwnServer, c.OwnProxy = conn.ServerURL, conn.ProxyURL, "", ""
 	s := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: r.namespace, Name: fmt.Sprintf("%s%s-%.8s", tombstonePrefix, v.Name, v.UID),
+			Namespace: r.namespace, Name: fmt.Sprintf("%s%s-%.8s", tombstonePrefix, v.Name, c.peeringUID()),
 			Labels: map[string]string{v1alpha1.LabelManagedBy: component, v1alpha1.LabelTombstone: v.Name},
 		},
 		Type: corev1.SecretTypeOpaque,

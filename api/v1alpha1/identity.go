@@ -32,8 +32,8 @@ type IdentitySpec struct {
 	// Cluster is who the consumer is.
 	Cluster ClusterInfo `json:"cluster"`
 
-	// PeeringUID is the UID of the consumer's Peering. The credential is for this
-	// peering only: its user is UserPrefix with this UID.
+	// PeeringUID is made by the consumer, anew for each peering. The credential is for
+	// this peering only: its user is UserPrefix with this UID.
 	//
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.peeringUID cannot be changed"
@@ -145,7 +145,7 @@ type TokenReply struct {
 }
 
 // UserPrefix begins the user name of every consumer's credential; the UID of its
-// Peering follows.
+// peering follows.
 const UserPrefix = "pelago:peering:"
 
 // IdentityList is a list of Identity.

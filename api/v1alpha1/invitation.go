@@ -97,7 +97,7 @@ type InvitationStatus struct {
 	// +optional
 	BoundTo *Binding `json:"boundTo,omitempty"`
 
-	// Tenant is the name of the Tenant that came of it.
+	// Tenant is the name of the Tenant that came of it, or is about to.
 	// +optional
 	Tenant string `json:"tenant,omitempty"`
 

@@ -46,7 +46,7 @@ type TenantSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.clusterID cannot be changed"
 	ClusterID string `json:"clusterID"`
 
-	// PeeringUID is the UID of the consumer's Peering: the tenant's user is UserPrefix
+	// PeeringUID is the consumer's for this peering: the tenant's user is UserPrefix
 	// with it. It cannot be changed.
 	//
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`

@@ -86,6 +86,36 @@ func (s *session) page(ctx context.Context, l *listing, size int) error {
 	return decode(ctx, needs, func() error { return l.take(text) })
 }
 
+// lookBack forgets where a watch ended if the peer is not there yet, as when its etcd was
+// restored from a snapshot: a watch from a version to come tells of nothing until then.
+func (s *session) lookBack(ctx context.Context, m *mirror) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, m.patience(), errNoAnswer)
+	defer cancel()
+	l := &listing{mirror: m}
+	defer l.drop()
+	err := s.page(ctx, l, 1)
+	switch {
+	case errors.Is(err, ErrTooLarge): // it answers, and the watch tells the rest
+		return nil
+	case err != nil && ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return err
+	}
+	if before(l.whose, m.from()) {
+		m.forget()
+	}
+	return nil
+}
+
+// before says whether one version of a peer is older than another, where both are the
+// numbers that they are in Kubernetes.
+func before(a, b string) bool {
+	x, err := strconv.ParseUint(a, 10, 64)
+	y, err2 := strconv.ParseUint(b, 10, 64)
+	return err == nil && err2 == nil && x < y
+}
+
 // take decodes a page, and keeps of it what fits.
 func (l *listing) take(text []byte) error {
 	var raw struct {

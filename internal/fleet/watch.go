@@ -29,7 +29,7 @@ const (
 )
 
 // follow keeps one mirror true until ctx ends. A watch that ends is taken up again
-// where it ended, so that nothing is read twice.
+// where it ended, so that nothing is read twice, unless the peer has been set back.
 func (s *session) follow(ctx context.Context, m *mirror) {
 	retry := backoff{jitter: s.options.Jitter}
 	for ctx.Err() == nil {
@@ -117,6 +117,11 @@ func (s *session) sleep(ctx context.Context, d time.Duration) bool {
 // watch lists if need be, and watches until the watch ends. It says whether the
 // watch was established.
 func (s *session) watch(ctx context.Context, m *mirror) (bool, error) {
+	if m.from() != "" {
+		if err := s.lookBack(ctx, m); err != nil {
+			return false, err
+		}
+	}
 	if m.from() == "" {
 		if err := s.list(ctx, m); err != nil {
 			return false, err
@@ -134,12 +139,7 @@ func (s *session) watch(ctx context.Context, m *mirror) (bool, error) {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// A peer that was there a moment ago answers soon, or is not there.
-	limit := callTimeout
-	if h, _, _ := m.getHealth(); h == up {
-		limit = graceToReset
-	}
-	deadline := time.AfterFunc(limit, func() { cancel(errNoAnswer) })
+	deadline := time.AfterFunc(m.patience(), func() { cancel(errNoAnswer) })
 	answer, err := s.get(ctx, m, query)
 	if !deadline.Stop() && err == nil {
 		answer.Body.Close()
@@ -157,6 +157,15 @@ func (s *session) watch(ctx context.Context, m *mirror) (bool, error) {
 }
 
 var errNoAnswer = errors.New("the peer does not answer in time")
+
+// patience is how long an answer may take: a peer that was there a moment ago answers
+// soon, or is not there.
+func (m *mirror) patience() time.Duration {
+	if h, _, _ := m.getHealth(); h == up {
+		return graceToReset
+	}
+	return callTimeout
+}
 
 // events takes the events of a watch until it ends.
 func (s *session) events(ctx context.Context, r io.Reader, m *mirror) error {

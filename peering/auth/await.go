@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,13 +23,14 @@ var (
 
 // await watches the object that has the name and namespace of obj until done says so,
 // and returns it then. It ends with errGone if the object is deleted, with errLate
-// after awaitLimit.
-func await[T client.Object](ctx context.Context, c client.WithWatch, clk clock.Clock, obj T, list client.ObjectList, done func(T) (bool, error)) (T, error) {
+// after awaitLimit. A watch says nothing of what was deleted before it began: there, if
+// not nil, is asked for that each time one has begun.
+func await[T client.Object](ctx context.Context, c client.WithWatch, clk clock.Clock, obj T, list client.ObjectList, there func(context.Context) error, done func(T) (bool, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, awaitLimit, errLate)
 	defer cancel()
 	again := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.3, Steps: 6, Cap: 2 * time.Second}
 	for {
-		found, ok, err := follow(ctx, c, obj, list, done)
+		found, ok, err := follow(ctx, c, obj, list, there, done)
 		if ok || err != nil {
 			return found, err
 		}
@@ -41,7 +43,7 @@ func await[T client.Object](ctx context.Context, c client.WithWatch, clk clock.C
 }
 
 // follow is one watch of await: ok is false if the server ended it.
-func follow[T client.Object](ctx context.Context, c client.WithWatch, obj T, list client.ObjectList, done func(T) (bool, error)) (found T, ok bool, err error) {
+func follow[T client.Object](ctx context.Context, c client.WithWatch, obj T, list client.ObjectList, there func(context.Context) error, done func(T) (bool, error)) (found T, ok bool, err error) {
 	// Without a version the watch begins with the object as it is now.
 	w, err := c.Watch(ctx, list, client.InNamespace(obj.GetNamespace()), client.MatchingFields{"metadata.name": obj.GetName()})
 	if err != nil {
@@ -51,6 +53,11 @@ func follow[T client.Object](ctx context.Context, c client.WithWatch, obj T, lis
 		return found, false, fmt.Errorf("watching %s: %w", obj.GetName(), err)
 	}
 	defer w.Stop()
+	if there != nil {
+		if err := there(ctx); err != nil {
+			return found, false, cmp.Or(context.Cause(ctx), err)
+		}
+	}
 	for {
 		select {
 		case <-ctx.Done():

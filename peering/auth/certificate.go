@@ -154,7 +154,10 @@ func orGone(err error) error {
 
 // signed waits for the certificate.
 func (c *certificates) signed(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, want expected) (*certificatesv1.CertificateSigningRequest, error) {
-	found, err := await(ctx, c.client, c.clock, csr, &certificatesv1.CertificateSigningRequestList{},
+	there := func(ctx context.Context) error {
+		return orGone(c.client.Get(ctx, client.ObjectKeyFromObject(csr), &certificatesv1.CertificateSigningRequest{}))
+	}
+	found, err := await(ctx, c.client, c.clock, csr, &certificatesv1.CertificateSigningRequestList{}, there,
 		func(now *certificatesv1.CertificateSigningRequest) (bool, error) {
 			if now.UID != csr.UID {
 				return false, errGone

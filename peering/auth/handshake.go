@@ -74,13 +74,13 @@ func (h *handshake) enter(ctx context.Context, i *v1alpha1.Invitation, a *applic
 			return nil, h.free(ctx, i, a, t, said)
 		}
 	}
-	i, first, err := h.bind(ctx, i, a)
+	i, first, err := h.bind(ctx, i, a, name)
 	if err != nil {
 		return nil, err
 	}
 	if t == nil {
 		if t, err = h.tenant(ctx, name, i, a); err != nil {
-			return nil, err
+			return nil, h.free(ctx, i, a, newTenant(name, i, a, h.home), err)
 		}
 	}
 	if err := h.record(ctx, i, a, t); err != nil {

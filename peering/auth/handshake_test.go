@@ -272,6 +272,62 @@ func TestTwice(t *testing.T) {
 	}
 }
 
+// TestManyNames: one cluster comes with one token under many names at the same time.
+func TestManyNames(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	token, i := w.invite()
+	rome := newConsumer(t, w.name("rome"))
+	var group sync.WaitGroup
+	for n := range 8 {
+		c := rome.with(t, func(s *v1alpha1.IdentitySpec) { s.Cluster.Name = w.name(fmt.Sprintf("rome%d", n)) })
+		a := c.applicant(t, token)
+		group.Go(func() {
+			_, err := w.shake.run(w.ctx, a)
+			if got := reasonOf(err); err != nil && got != v1alpha1.ReasonNameRefused && got != v1alpha1.ReasonWaiting {
+				t.Errorf("as %s: %v", a.spec.Cluster.Name, err)
+			}
+		})
+	}
+	group.Wait()
+	if err := w.client.Get(w.ctx, client.ObjectKeyFromObject(i), i); err != nil {
+		t.Fatal(err)
+	}
+	again := rome.with(t, func(s *v1alpha1.IdentitySpec) { s.Cluster.Name = i.Status.Tenant })
+	if _, err := w.shake.run(w.ctx, again.applicant(t, token)); err != nil {
+		t.Errorf("by the name that was first: %v", err)
+	}
+	if n, ids, _ := w.leftovers(rome); n != 1 || ids != 1 {
+		t.Errorf("%d tenants, %d identities; want 1, 1", n, ids)
+	}
+}
+
+// TestNameTakenMeanwhile: another cluster's Tenant of the name comes between the binding
+// and the Tenant. The invitation is good for another name.
+func TestNameTakenMeanwhile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	token, _ := w.invite()
+	rome, other := newConsumer(t, w.name("rome")), newConsumer(t, w.name("rome"))
+	w.shake.direct = interceptor.NewClient(w.client, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+			if _, is := obj.(*v1alpha1.Tenant); is && obj.GetName() == w.name("rome") {
+				if err := c.Create(ctx, newTenant(w.name("rome"), &v1alpha1.Invitation{}, other.applicant(t, ""), w.home)); err != nil {
+					return err
+				}
+			}
+			return c.Create(ctx, obj, opts...)
+		},
+	})
+	if _, err := w.shake.run(w.ctx, rome.applicant(t, token)); reasonOf(err) != v1alpha1.ReasonNameRefused {
+		t.Errorf("got %v, want a refusal of the name", err)
+	}
+	rome = rome.with(t, func(s *v1alpha1.IdentitySpec) { s.Cluster.Name = w.name("pisa") })
+	if _, err := w.shake.run(w.ctx, rome.applicant(t, token)); err != nil {
+		t.Errorf("another name: %v", err)
+	}
+}
+
 // TestTwins: two Tenants of one user were made at the same time, by replicas that did
 // not see each other. Neither gets a credential.
 func TestTwins(t *testing.T) {

@@ -109,16 +109,23 @@ func boundTo(i *v1alpha1.Invitation, a *applicant) bool {
 	return b != nil && b.ClusterID == a.spec.Cluster.ID && b.PublicKeySHA256 == a.request.keyHash
 }
 
-// bind makes an invitation the applicant's. Of all who try, one wins; first says
-// whether it was this call.
-func (h *handshake) bind(ctx context.Context, i *v1alpha1.Invitation, a *applicant) (bound *v1alpha1.Invitation, first bool, err error) {
+// bind makes an invitation the applicant's, for a Tenant of this name. Of all who try,
+// one wins; first says whether it was this call. One applicant who comes under several
+// names at once gets one Tenant: the name is written with the binding.
+func (h *handshake) bind(ctx context.Context, i *v1alpha1.Invitation, a *applicant, name string) (bound *v1alpha1.Invitation, first bool, err error) {
 	bound, err = h.updateInvitation(ctx, i, a, func(i *v1alpha1.Invitation) {
 		if first = i.Status.BoundTo == nil; first {
 			i.Status.BoundTo = &v1alpha1.Binding{
 				ClusterID: a.spec.Cluster.ID, PublicKeySHA256: a.request.keyHash, Time: metav1.NewTime(h.clock.Now()),
 			}
 		}
+		if i.Status.Tenant == "" {
+			i.Status.Tenant = name
+		}
 	})
+	if err == nil && bound.Status.Tenant != name {
+		err = nameRefused("the invitation is in use under the name %s; come by that name again, or ask for a new invitation", bound.Status.Tenant)
+	}
 	return bound, first && err == nil, err
 }
 
@@ -130,8 +137,8 @@ func (h *handshake) record(ctx context.Context, i *v1alpha1.Invitation, a *appli
 	return err
 }
 
-// free makes an invitation good for another try if the manager has refused the name of
-// its Tenant, which then goes. One whose Tenant has an Identity has been used. It
+// free makes an invitation good for another try if the name of its Tenant was refused:
+// by the manager, then the Tenant goes, or because another cluster's has it since. One whose Tenant has an Identity has been used. It
 // returns cause, whatever comes of it: the next try frees it if this one cannot.
 func (h *handshake) free(ctx context.Context, i *v1alpha1.Invitation, a *applicant, t *v1alpha1.Tenant, cause error) error {
 	var no *refusal

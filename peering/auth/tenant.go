@@ -74,7 +74,7 @@ func (h *handshake) settled(ctx context.Context, t *v1alpha1.Tenant) error {
 		return said
 	}
 	last := "its manager has not seen it"
-	_, err := await(ctx, h.direct, h.clock, t, &v1alpha1.TenantList{}, func(now *v1alpha1.Tenant) (bool, error) {
+	_, err := await(ctx, h.direct, h.clock, t, &v1alpha1.TenantList{}, nil, func(now *v1alpha1.Tenant) (bool, error) {
 		if now.UID != t.UID || !now.DeletionTimestamp.IsZero() {
 			return false, errGone
 		}

@@ -20,7 +20,10 @@ import (
 // ensureRights gives the tenant's user exactly its rights and its place at the API
 // server. A tenant that people cannot see as a Peering gets none.
 func (r *reconciler) ensureRights(ctx context.Context, t *v1alpha1.Tenant, f *facts, next *timer) error {
-	conflict, err := r.ensurePeering(ctx, t, f, next)
+	conflict, err := r.elder(ctx, t, next)
+	if err == nil && conflict == "" {
+		conflict, err = r.ensurePeering(ctx, t, f, next)
+	}
 	if err != nil {
 		return err
 	}
@@ -58,6 +61,31 @@ func (r *reconciler) ensureRights(ctx context.Context, t *v1alpha1.Tenant, f *fa
 		status.True(&t.Status.Conditions, t.Generation, v1alpha1.ConditionRightsReady, v1alpha1.ReasonReady, "")
 	}
 	return nil
+}
+
+// elder returns a sentence if an older Tenant is of the same cluster or the same user,
+// which would have the rights and the limits of both. The caches of Tenants that are made
+// at the same time do not tell, so until there are rights the API server is asked.
+func (r *reconciler) elder(ctx context.Context, t *v1alpha1.Tenant, next *timer) (string, error) {
+	if status.IsTrue(t.Status.Conditions, v1alpha1.ConditionRightsReady) {
+		return "", nil
+	}
+	list := &v1alpha1.TenantList{}
+	if err := r.live.List(ctx, list); err != nil {
+		return "", fmt.Errorf("listing tenants: %w", err)
+	}
+	for i := range list.Items {
+		if o := &list.Items[i]; older(o, t) && (o.Spec.ClusterID == t.Spec.ClusterID || o.Spec.PeeringUID == t.Spec.PeeringUID) {
+			next.in(foreignDelay)
+			return fmt.Sprintf("tenant %s, which is older, is of the same cluster or peering; delete one of them", o.Name), nil
+		}
+	}
+	return "", nil
+}
+
+// older says whether a comes before b; their names decide between those of one second.
+func older(a, b *v1alpha1.Tenant) bool {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) < 0
 }
 
 // peeringPlan is what shows a tenant as a Peering.
