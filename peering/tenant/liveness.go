@@ -40,7 +40,7 @@ func (r *reconciler) observe(t *v1alpha1.Tenant, f *facts, next *timer) bool {
 	seen := r.memory.look(t, f.lease, now)
 	if !seen.contact.IsZero() {
 		minute := metav1.NewTime(seen.contact.Truncate(time.Minute))
-		if t.Status.LastContact == nil || minute.After(t.Status.LastContact.Time) {
+		if t.Status.LastContact == nil || minute.After(t.Status.LastContact.Time) || t.Status.LastContact.After(now) {
 			t.Status.LastContact = &minute
 		}
 	}

@@ -53,8 +53,9 @@ func (m *memory) forget(name string) {
 }
 
 // look notes what the Lease of a tenant says now. The consumer writes it by its own
-// clock, which may be wrong or lie: what counts is that the time has moved, and when
-// we saw that. Only the first sight must believe it, unless it lies in the future.
+// clock, which may be wrong, set back, or lie: what counts is that the time is another one,
+// and when we saw that. Only the first sight must believe it, unless it lies in the future.
+// What was seen by a clock of ours that was ahead counts from now.
 func (m *memory) look(t *v1alpha1.Tenant, l *coordinationv1.Lease, now time.Time) sighting {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -65,7 +66,12 @@ func (m *memory) look(t *v1alpha1.Tenant, l *coordinationv1.Lease, now time.Time
 			seen.contact = t.Status.LastContact.Time
 		}
 	}
-	if l == nil || l.Spec.RenewTime == nil || !l.Spec.RenewTime.After(seen.renewed) {
+	for _, at := range []*time.Time{&seen.contact, &seen.first} {
+		if at.After(now) {
+			*at = now
+		}
+	}
+	if l == nil || l.Spec.RenewTime == nil || l.Spec.RenewTime.Time.Equal(seen.renewed) {
 		return seen.sighting
 	}
 	renewed := l.Spec.RenewTime.Time
