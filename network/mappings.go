@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -264,10 +263,8 @@ func decideMapping(o *v1alpha1.IPMapping, g mapping.Ground, holders []mapping.Ho
 // pelago-manager-services has the same names: the manager may make nothing there, and change nothing, but it may remove
 // what an earlier build made.
 func refusePlace(o *v1alpha1.IPMapping) string {
-	for _, prefix := range []string{"kube-", "pelago-", "openshift-"} {
-		if strings.HasPrefix(o.Namespace, prefix) {
-			return "namespaces kube-*, pelago-* and openshift-* are the cluster's: make the mapping in another one"
-		}
+	if v1alpha1.OwnNamespace(o.Namespace) {
+		return "namespaces kube-*, pelago-* and openshift-* are the cluster's: make the mapping in another one"
 	}
 	if o.Namespace == metav1.NamespaceDefault && o.Name == "kubernetes" {
 		return "the Service kubernetes in default is the cluster's: give the mapping another name"

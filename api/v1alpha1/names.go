@@ -98,6 +98,12 @@ const (
 	MaxClusterName = 40
 )
 
+// OwnNamespace says whether a namespace is by its prefix one that a cluster or Pelago uses itself. A cluster
+// has others too, as default.
+func OwnNamespace(name string) bool {
+	return strings.HasPrefix(name, "kube-") || strings.HasPrefix(name, "pelago-") || strings.HasPrefix(name, "openshift-")
+}
+
 // CredentialSecret is the name of the Secret in SystemNamespace with the credential
 // of a consumer's peering.
 func CredentialSecret(peering string) string { return "peering-" + peering }

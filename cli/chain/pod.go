@@ -187,7 +187,7 @@ func boundStep(f PodFacts) Step {
 
 // OwnNamespace says that a namespace belongs to the cluster or to Pelago, and is not offloaded.
 func OwnNamespace(name string) bool {
-	return name == "default" || slices.ContainsFunc([]string{"kube-", "openshift-", "pelago-"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+	return name == "default" || v1alpha1.OwnNamespace(name)
 }
 
 // unboundRemedy is what to do about a pod that no node takes: what helps at the virtual

@@ -74,13 +74,6 @@ func TestHeralded(t *testing.T) {
 	w.tunnels.know(true, 0, 0)
 	w.tunnels.herald(0, 0)
 	const there = 500
-	running := func(name, address string) *corev1.Pod {
-		t.Helper()
-		p := w.pod(name)
-		w.reconcile(p)
-		w.addressedAt(p, address, there)
-		return p
-	}
 	want := func(when string, p *corev1.Pod, ready, address string, writes int) {
 		t.Helper()
 		before := w.total
@@ -89,7 +82,7 @@ func TestHeralded(t *testing.T) {
 			t.Errorf("%s: %q at %q after %d writes, want %q at %q after %d", when, readyOf(got.Status), got.Status.PodIP, w.total-before, ready, address, writes)
 		}
 	}
-	p := running("web", "10.42.0.7")
+	p := w.runsAt("web", "10.42.0.7", there)
 	want("nobody was told", p, "", "", 0)
 	w.clock.Step(patiently / 2)
 	want("nobody was told still", p, "", "", 0)
@@ -112,7 +105,7 @@ func TestHeralded(t *testing.T) {
 
 	w.tunnels.herald(0, there-1)
 	w.tunnels.know(true, here, there)
-	q := running("late", "10.42.0.8")
+	q := w.runsAt("late", "10.42.0.8", there)
 	want("it may be told", q, "", "", 0)
 	w.clock.Step(patiently)
 	behind := "False/" + v1alpha1.ReasonGatewaysBehind
@@ -120,7 +113,7 @@ func TestHeralded(t *testing.T) {
 	w.tunnels.know(true, versionOf(w.now(q)), there)
 	want("they know it by its address", q, "True", "10.81.0.8", 1)
 
-	q = running("lost", "10.42.0.9")
+	q = w.runsAt("lost", "10.42.0.9", there)
 	want("it may be told too", q, "", "", 0)
 	w.tunnels.herald(there, there)
 	if got := w.pods.known(w.peering); len(got) != 1 || got[0] != request(q) {

@@ -175,6 +175,15 @@ func (w *world) addressedAt(p *corev1.Pod, address string, version int64) {
 	}
 }
 
+// runsAt makes a pod of which the provider says that it runs at an address that it has since a version.
+func (w *world) runsAt(name, address string, version int64) *corev1.Pod {
+	w.t.Helper()
+	p := w.pod(name)
+	w.reconcile(p)
+	w.addressedAt(p, address, version)
+	return p
+}
+
 // TestGatewaysBehind holds that a pod gets its address first, and is ready when both gateways have
 // said that they know it; that this is one write more, and that nothing of it is lost by a new process.
 func TestGatewaysBehind(t *testing.T) {
@@ -183,14 +192,7 @@ func TestGatewaysBehind(t *testing.T) {
 	w.tunnels.state = tunnelAlive
 	w.tunnels.know(true, 0, 0)
 	const there = 500
-	running := func(name, address string) *corev1.Pod {
-		t.Helper()
-		p := w.pod(name)
-		w.reconcile(p)
-		w.addressedAt(p, address, there)
-		return p
-	}
-	p := running("web", "10.42.0.7")
+	p := w.runsAt("web", "10.42.0.7", there)
 	writes := w.total
 	want := func(when, ready string, more int) {
 		t.Helper()
@@ -269,7 +271,7 @@ func TestGatewaysBehind(t *testing.T) {
 
 	// Who says nothing is not waited for.
 	w.tunnels.know(false, 0, 0)
-	q = running("older", "10.42.0.9")
+	q = w.runsAt("older", "10.42.0.9", there)
 	before = w.total
 	w.reconcile(q)
 	if readyOf(w.now(q).Status) != "True" || w.total != before+1 {
@@ -278,7 +280,7 @@ func TestGatewaysBehind(t *testing.T) {
 
 	// What is said between the look and the write wakes nobody, and is not lost.
 	w.tunnels.know(true, 0, 0)
-	q = running("between", "10.42.0.10")
+	q = w.runsAt("between", "10.42.0.10", there)
 	w.fail = func(_ int, call string) (error, error) {
 		w.tunnels.know(true, math.MaxInt64-1, there)
 		return nil, nil
@@ -293,7 +295,7 @@ func TestGatewaysBehind(t *testing.T) {
 	}
 	// One that is gone is forgotten.
 	w.tunnels.know(true, 0, 0)
-	q = running("gone", "10.42.0.11")
+	q = w.runsAt("gone", "10.42.0.11", there)
 	w.reconcile(q)
 	w.delete(q, client.GracePeriodSeconds(0))
 	w.reconcile(q)

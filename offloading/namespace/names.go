@@ -16,7 +16,7 @@ func reserved(name, system string) bool {
 	case "default", "openshift", "pelago", system:
 		return true
 	}
-	return strings.HasPrefix(name, "kube-") || strings.HasPrefix(name, "pelago-") || strings.HasPrefix(name, "openshift-")
+	return v1alpha1.OwnNamespace(name)
 }
 
 // verdict is why a provider does not make a namespace; the zero value means it does.
