@@ -35,7 +35,7 @@ func TestOffloading(t *testing.T) {
 			t.Run(p.name, func(t *testing.T) { p.run(t, c) })
 		}
 	}
-	each(t, part{"MainJob", mainJob}, part{"VirtualNode", virtualNode}, part{"Allocatable", allocatable})
+	each(t, part{"MainJob", mainJob}, part{"VirtualNode", virtualNode}, part{"Allocatable", allocatable}, part{"Heralds", heralds})
 	// These disturb nobody.
 	t.Run("Together", func(t *testing.T) {
 		for _, p := range []part{
