@@ -65,7 +65,15 @@ func (h *handshake) enter(ctx context.Context, i *v1alpha1.Invitation, a *applic
 	if _, _, _, err := apiServer(h.home, i.Spec.InBand != nil); err != nil {
 		return nil, waiting("%v", err)
 	}
+	i, err := h.current(ctx, i, a)
+	if err != nil {
+		return nil, err
+	}
 	name, t, err := h.seat(ctx, i, a)
+	if err != nil && i.Status.Tenant == nameFor(i, a) {
+		// An attempt that bound it to a name which another cluster has now did not come to free it.
+		return nil, h.free(ctx, i, a, newTenant(i.Status.Tenant, i, a, h.home), err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -109,6 +109,23 @@ func boundTo(i *v1alpha1.Invitation, a *applicant) bool {
 	return b != nil && b.ClusterID == a.spec.Cluster.ID && b.PublicKeySHA256 == a.request.keyHash
 }
 
+// current is an invitation as it is now if it seems to be bound: what the cache shows
+// may have been freed since, and a name or a Tenant of then refuses nobody.
+func (h *handshake) current(ctx context.Context, i *v1alpha1.Invitation, a *applicant) (*v1alpha1.Invitation, error) {
+	if i.Status.BoundTo == nil {
+		return i, nil
+	}
+	now := &v1alpha1.Invitation{}
+	err := h.direct.Get(ctx, client.ObjectKeyFromObject(i), now)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && !openTo(now, a, h.clock.Now()):
+		return nil, refused()
+	case err != nil:
+		return nil, fmt.Errorf("reading invitation %s: %w", i.Name, err)
+	}
+	return now, nil
+}
+
 // bind makes an invitation the applicant's, for a Tenant of this name. Of all who try,
 // one wins; first says whether it was this call. One applicant who comes under several
 // names at once gets one Tenant: the name is written with the binding.

@@ -33,10 +33,7 @@ func versionOf(c v1alpha1.ClusterInfo) string {
 // claim it, even by saying the same ids.
 func place(tenants []v1alpha1.Tenant, i *v1alpha1.Invitation, a *applicant) (string, *v1alpha1.Tenant, error) {
 	var mine *v1alpha1.Tenant
-	name := i.Spec.Consumer
-	if name == "" {
-		name = a.spec.Cluster.Name
-	}
+	name := nameFor(i, a)
 	for n := range tenants {
 		if own(&tenants[n], i, a) {
 			mine = &tenants[n]
@@ -69,6 +66,11 @@ func place(tenants []v1alpha1.Tenant, i *v1alpha1.Invitation, a *applicant) (str
 		return "", nil, nameRefused("%v: %s", err, nameRemedy)
 	}
 	return name, nil, nil
+}
+
+// nameFor is the name of the Tenant that an applicant asks for.
+func nameFor(i *v1alpha1.Invitation, a *applicant) string {
+	return cmp.Or(i.Spec.Consumer, a.spec.Cluster.Name)
 }
 
 const nameRemedy = "pelago generate peer-command --consumer NAME at the provider, or pelago install --cluster-name NAME at the consumer"
