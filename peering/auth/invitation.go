@@ -109,16 +109,13 @@ func boundTo(i *v1alpha1.Invitation, a *applicant) bool {
 	return b != nil && b.ClusterID == a.spec.Cluster.ID && b.PublicKeySHA256 == a.request.keyHash
 }
 
-// current is an invitation as it is now if it seems to be bound: what the cache shows
-// may have been freed since, and a name or a Tenant of then refuses nobody.
+// current is an invitation as it is now. The cache may not show yet that it is bound, or
+// show a binding that was freed: a name or a Tenant of then decides nothing.
 func (h *handshake) current(ctx context.Context, i *v1alpha1.Invitation, a *applicant) (*v1alpha1.Invitation, error) {
-	if i.Status.BoundTo == nil {
-		return i, nil
-	}
 	now := &v1alpha1.Invitation{}
 	err := h.direct.Get(ctx, client.ObjectKeyFromObject(i), now)
 	switch {
-	case apierrors.IsNotFound(err), err == nil && !openTo(now, a, h.clock.Now()):
+	case apierrors.IsNotFound(err), err == nil && (now.UID != i.UID || !openTo(now, a, h.clock.Now())):
 		return nil, refused()
 	case err != nil:
 		return nil, fmt.Errorf("reading invitation %s: %w", i.Name, err)
