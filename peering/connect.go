@@ -2,7 +2,6 @@ package peering
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -10,7 +9,7 @@ import (
 	"github.com/pelago-dev/pelago/internal/fleet"
 )
 
-// connect keeps the connection as the credential says, and says whether it works.
+// connect keeps the connection as the credential says, and says whether the provider answers by it.
 func (r *reconciler) connect(ctx context.Context, v *visit) (bool, error) {
 	v.Status.Credential = v.cred.status()
 	v.Status.TenantNamespace = v.cred.TenantNamespace
@@ -49,7 +48,8 @@ func shown(beyond error) string {
 	return "the provider shows more than this cluster keeps (" + printable(beyond.Error()) + "): the rest is slow, and nothing is added; delete what is not needed"
 }
 
-// reach takes over the state of a connection, and says whether the peer answers.
+// reach takes over the state of a connection, and says whether the peer answers. One that shows more
+// than is taken does, and is told and asked what keeps the peering alive.
 func (v *visit) reach(s fleet.State) bool {
 	switch {
 	case s.Reason == v1alpha1.ReasonForbidden:
@@ -69,11 +69,10 @@ func (v *visit) reach(s fleet.State) bool {
 		if isTrue(v.Peering, v1alpha1.ConditionReachable) {
 			v.contact = s.Since
 		}
-		if errors.Is(s.Err, fleet.ErrTooLarge) {
+		if s.Reason == v1alpha1.ReasonTooMany {
 			v.no(v1alpha1.ConditionReachable, v1alpha1.ReasonPeerUnreachable,
 				"the provider shows more than this cluster takes ("+printable(s.Err.Error())+"); ask its owner what is in the tenant namespace")
-			v.soon(beatEvery)
-			return false
+			return true
 		}
 		v.no(v1alpha1.ConditionReachable, v1alpha1.ReasonPeerUnreachable, fmt.Sprintf(
 			"the provider's API server %s has not answered since %s; trying again", v.Status.ServerURL, s.Since.UTC().Format(time.RFC3339)))

@@ -1,20 +1,16 @@
 package peering
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
-	"github.com/pelago-dev/pelago/internal/fleet"
 	"github.com/pelago-dev/pelago/internal/status"
 )
 
@@ -98,22 +94,8 @@ func TestConsumeRemovedElsewhere(t *testing.T) {
 // TestLeaveTooMuch unpeers from a provider that shows more than this cluster takes.
 func TestLeaveTooMuch(t *testing.T) {
 	s := newStage(t)
-	s.offers = fleet.Bounds{Objects: 50}
-	s.startFleet()
-	s.restart(s.client)
-	p := s.peer()
-	for n := range 51 {
-		offer := &v1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Namespace: s.tenant, Name: fmt.Sprintf("o%d", n)}}
-		offer.Spec.Resources, offer.Spec.Expires = v1alpha1.ResourceList{"cpu": resource.MustParse("1")}, metav1.Now()
-		if err := s.client.Create(t.Context(), offer); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s.until("it is too much", func(p *v1alpha1.Peering) bool {
-		c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReachable)
-		return c != nil && strings.Contains(c.Message, "shows more than this cluster takes")
-	})
-	s.delete(p)
+	s.showTooMuch()
+	s.delete(s.peering())
 	s.untilGone()
 	if s.exists(s.identity()) {
 		t.Error("the provider was not told")

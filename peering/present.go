@@ -31,6 +31,8 @@ func (r *reconciler) present(ctx context.Context, v *visit) (bool, error) {
 	switch {
 	case errors.Is(err, fleet.ErrNotSynced):
 		return false, nil // the watch set tells when it is there
+	case err != nil && !apierrors.IsNotFound(err) && !isTrue(v.Peering, v1alpha1.ConditionReachable):
+		return false, nil // it shows too much, and this one too late: the next heartbeat looks again
 	case err != nil && !apierrors.IsNotFound(err):
 		v.no(v1alpha1.ConditionCompatible, v1alpha1.ReasonInvalid, "the provider's Identity of this cluster cannot be read; ask its owner which version of Pelago runs there")
 		return false, nil

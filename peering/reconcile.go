@@ -148,7 +148,7 @@ func (r *reconciler) consumer(ctx context.Context, v *visit) error {
 		_, err := p(ctx, v)
 		errs = append(errs, err)
 	}
-	if err := errors.Join(errs...); err != nil || !goOn {
+	if err := errors.Join(errs...); err != nil || !goOn || !isTrue(v.Peering, v1alpha1.ConditionReachable) {
 		return err
 	}
 	for _, p := range []phase{r.compare, r.request} {

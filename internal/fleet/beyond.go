@@ -48,6 +48,17 @@ func (m *mirror) full() bool {
 	return m.beyond != nil || len(m.objects) >= m.bounds.objects()
 }
 
+// lacks says whether an object may be there of which nothing is kept, or, of a kind of which one
+// object is watched, nothing that is true.
+func (m *mirror) lacks(name string) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.name != "" && m.health == over {
+		return name == m.name
+	}
+	return m.beyond != nil && m.objects[name] == nil
+}
+
 // rests says whether the peer is not to be asked for anything.
 func (m *mirror) rests(now time.Time) bool {
 	m.mu.RLock()

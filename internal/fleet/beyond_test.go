@@ -97,6 +97,48 @@ func TestBeyond(t *testing.T) {
 	}
 }
 
+// TestOneTooMany holds that an object that is the only one watched of its kind is read as it is though nothing
+// of it is kept, or nothing new, since the provider shows too much.
+func TestOneTooMany(t *testing.T) {
+	s := newStage(t)
+	one := &v1alpha1.Identity{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: v1alpha1.IdentityName}}
+	one.Spec.Cluster.ID, one.Spec.Cluster.Name, one.Spec.Request, one.Spec.PeeringUID = clusterID, "rome", "x", clusterID
+	if err := s.client.Create(t.Context(), one); err != nil {
+		t.Fatal(err)
+	}
+	p := s.connect(t)
+	s.fleet.budget.mu.Lock()
+	s.fleet.budget.most = 1
+	s.fleet.budget.mu.Unlock()
+	one.Annotations = map[string]string{"example.com/more": strings.Repeat("x", 1000)}
+	if err := s.client.Update(t.Context(), one); err != nil {
+		t.Fatal(err)
+	}
+	conn := s.conn
+	conn.Peering = "never-kept"
+	if err := s.fleet.Set(t.Context(), conn); err != nil {
+		t.Fatal(err)
+	}
+	never, _ := s.fleet.Peer(conn.Peering)
+	for reason, p := range map[string]*Peer{"nothing new is kept": p, "nothing was ever kept": never} {
+		await(t, "it is too much", func() bool { return p.State().Reason == v1alpha1.ReasonTooMany })
+		got := &v1alpha1.Identity{}
+		if err := p.Reader().Get(t.Context(), client.ObjectKeyFromObject(one), got); err != nil || got.ResourceVersion != one.ResourceVersion {
+			t.Errorf("%s: version %s, want %s, %v", reason, got.ResourceVersion, one.ResourceVersion, err)
+		}
+		err := p.Reader().Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "other"}, got)
+		if errors.Is(err, ErrNotSynced) != (p == never) || err == nil {
+			t.Errorf("%s: another one: %v", reason, err)
+		}
+	}
+	if err := s.client.Delete(t.Context(), one); err != nil {
+		t.Fatal(err)
+	}
+	if err := never.Reader().Get(t.Context(), client.ObjectKeyFromObject(one), one); !apierrors.IsNotFound(err) {
+		t.Errorf("removed: %v", err)
+	}
+}
+
 // TestBeyondHeals holds that what was left out is kept again once there is room.
 func TestBeyondHeals(t *testing.T) {
 	var there atomic.Int64

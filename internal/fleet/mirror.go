@@ -230,15 +230,15 @@ type reader struct {
 // Get reads an object from the watch set, or from the peer if that shows more than is kept.
 func (r reader) Get(ctx context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
 	m, err := r.mirror(obj, false)
+	ours := m != nil && (key.Namespace == "" || key.Namespace == m.namespace)
+	if ours && m.lacks(key.Name) && ctx.Value(keptKey{}) == nil {
+		return r.ask(ctx, m, key.Name, obj)
+	}
 	if err != nil {
 		return err
 	}
-	u, ours := m.get(key.Name), key.Namespace == "" || key.Namespace == m.namespace
-	switch {
-	case ours && u != nil:
+	if u := m.get(key.Name); ours && u != nil {
 		return into(u, obj)
-	case ours && m.leftOut() != nil && ctx.Value(keptKey{}) == nil:
-		return r.ask(ctx, m, key.Name, obj)
 	}
 	return apierrors.NewNotFound(m.resource.GroupResource(), key.Name)
 }
@@ -274,7 +274,7 @@ func (r reader) List(_ context.Context, list client.ObjectList, opts ...client.L
 	return meta.SetList(list, items)
 }
 
-// mirror finds the copy that obj, or the list obj, is read from.
+// mirror finds the copy that obj, or the list obj, is read from. There may be one that cannot be read from.
 func (r reader) mirror(obj runtime.Object, list bool) (*mirror, error) {
 	gvk, err := gvkOf(obj, r.scheme, list)
 	if err != nil {
@@ -285,9 +285,9 @@ func (r reader) mirror(obj runtime.Object, list bool) (*mirror, error) {
 		return nil, fmt.Errorf("reading %s: not in the watch set", gvk.Kind)
 	}
 	if _, synced, err := m.getHealth(); !synced && err != nil {
-		return nil, fmt.Errorf("reading %s: %w: %w", gvk.Kind, ErrNotSynced, err)
+		return m, fmt.Errorf("reading %s: %w: %w", gvk.Kind, ErrNotSynced, err)
 	} else if !synced {
-		return nil, fmt.Errorf("reading %s: %w", gvk.Kind, ErrNotSynced)
+		return m, fmt.Errorf("reading %s: %w", gvk.Kind, ErrNotSynced)
 	}
 	return m, nil
 }

@@ -82,8 +82,9 @@ func (r *reconciler) create(ctx context.Context, f facts, p plan, n *note) (plan
 			return r.takeBack(ctx, f, p, n, pod, v1alpha1.ReasonLimitExceeded, over.Error())
 		}
 		if fields := shadow.Lost(pod, f.made); len(fields) > 0 {
-			return r.takeBack(ctx, f, p, n, pod, v1alpha1.ReasonNotAdmitted, "the provider's API server, which is older, does not know "+strings.Join(fields, ", ")+"; leave out what is named")
+			return r.takeBack(ctx, f, p, n, pod, v1alpha1.ReasonNotAdmitted, lostMessage(fields))
 		}
+		n.whole = pod.UID
 		return p, nil
 	}
 	if !answered(err) { // it may be there: the place is held for a while
@@ -91,6 +92,11 @@ func (r *reconciler) create(ctx context.Context, f facts, p plan, n *note) (plan
 	}
 	r.ledger.cancel(f.tenant, key)
 	return r.notCreated(ctx, f, p, n, err)
+}
+
+// lostMessage says why a pod is not run of which fields were dropped.
+func lostMessage(fields []string) string {
+	return "the provider's API server, which is older, does not know " + strings.Join(fields, ", ") + "; leave out what is named"
 }
 
 // takeBack removes a pod that was just made and is not what was asked for, and says why.

@@ -190,6 +190,9 @@ func decidePresent(f facts, p *plan) {
 		p.tell(f, &f.pod.Status)
 		p.refuseIf(f, drained, v1alpha1.ReasonDrained, drainedMessage(f))
 		p.end(f, f.pod, nil)
+	case len(f.lost) > 0: // it is told of once it goes, and not before: what is told of is whole
+		p.refuse(f, v1alpha1.ReasonNotAdmitted, lostMessage(f.lost))
+		p.end(f, f.pod, nil)
 	case drained:
 		p.tell(f, &f.pod.Status)
 		p.refuse(f, v1alpha1.ReasonDrained, drainedMessage(f))

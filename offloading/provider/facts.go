@@ -41,6 +41,8 @@ type facts struct {
 	made    *corev1.Pod
 	refusal error
 	leftOut []string
+	// lost are the fields of made that the API server has dropped from pod, as far as nobody has looked before.
+	lost []string
 	// patience is how long the pod may be unschedulable.
 	patience time.Duration
 	note     note
@@ -105,12 +107,18 @@ func (r *reconciler) gather(ctx context.Context, s *v1alpha1.ShadowPod, n *note)
 			return f, err
 		}
 	}
-	if f.terms != nil && s.DeletionTimestamp == nil && !final(s) && (f.pod == nil || f.pod.Annotations[v1alpha1.AnnotationApplied] != f.hash) {
+	unseen := f.pod != nil && n.whole != f.pod.UID && (s.Status.Ref == nil || s.Status.Ref.UID != string(f.pod.UID))
+	if f.terms != nil && s.DeletionTimestamp == nil && !final(s) && (f.pod == nil || unseen || f.pod.Annotations[v1alpha1.AnnotationApplied] != f.hash) {
 		ground := shadow.Ground{Namespace: f.place.name, Tenant: f.tenant, PodSecurity: f.terms.Spec.PodSecurity}
 		if f.pod != nil {
 			ground.Namespace = f.pod.Namespace
 		}
 		f.made, f.leftOut, f.refusal = shadow.Make(s, ground)
+	}
+	if unseen && f.made != nil { // made by a program that ended before it had looked, or without an answer
+		if f.lost = shadow.Lost(f.pod, f.made); len(f.lost) == 0 {
+			n.whole = f.pod.UID
+		}
 	}
 	if f.pod == nil && !gaveUp(s) && (s.Status.Ref != nil || n.pod != "") {
 		n.lose(f.now)

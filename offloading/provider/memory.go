@@ -22,6 +22,8 @@ type note struct {
 	// has had and has no more is gone.
 	pod  types.UID
 	seen bool
+	// whole is the pod of which the API server is known to have dropped nothing.
+	whole types.UID
 	// born is when pod was made here.
 	born time.Time
 	// quick counts the pods in a row that were lost soon after they were made, and next is
