@@ -16,6 +16,15 @@ if [ "$(id -u)" -ne 0 ]; then
   echo "The demo starts Kubernetes nodes, which needs root: sudo make demo" >&2
   exit 1
 fi
+if ! command -v curl >/dev/null; then # what else is run here every Debian has
+  if ! command -v apt-get >/dev/null; then
+    echo "The demo needs curl; install it." >&2
+    exit 1
+  fi
+  say "A page will be read with curl, which is not here."
+  show apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive show apt-get install -y -qq --no-install-recommends --no-remove curl
+fi
 keys=$(mktemp -d)
 trap 'rm -rf "$keys"' EXIT
 

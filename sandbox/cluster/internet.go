@@ -42,6 +42,9 @@ func (s *Sandbox) InternetConfig() internet.Config {
 // startInternet starts the machine between the clusters, wired to the host and
 // with a bridge or a port for every cluster, and its router.
 func (s *Sandbox) startInternet(ctx context.Context) (*machine.Machine, error) {
+	if err := hostKernel.prepare(); err != nil {
+		return nil, err
+	}
 	c := &Cluster{Sandbox: s.Name, Dir: s.Dir(), Program: filepath.Join(s.Dir(), "bin", "pelago-sandbox")}
 	m, err := machine.Start(ctx, c.machineSpec(internetName))
 	if err != nil {

@@ -140,6 +140,7 @@ func (c *Cluster) machineSpec(name string) machine.Spec {
 		Sandbox: c.Sandbox, Name: name, Dir: c.machineDir(name), Program: c.Program,
 		Sysctls: map[string]string{
 			"net/ipv4/ip_forward":              "1",
+			"net/ipv6/conf/all/disable_ipv6":   "0", // whatever the host's kernel begins with
 			"net/ipv6/conf/all/forwarding":     "1",
 			"net/ipv4/conf/all/rp_filter":      "0",
 			"net/ipv4/conf/default/rp_filter":  "0",

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"syscall"
 
 	"github.com/pelago-dev/pelago/sandbox/address"
@@ -37,6 +39,11 @@ func plug(a *machine.Network, nameA string, addressA address.Pair, b *machine.Ne
 	if err := machine.Wire(a, nameA, b, nameB, seed); err != nil {
 		return err
 	}
+	return introduce(a, nameA, addressA, b, nameB, addressB)
+}
+
+// introduce gives the ends of a wire their addresses and routes to each other.
+func introduce(a *machine.Network, nameA string, addressA address.Pair, b *machine.Network, nameB string, addressB address.Pair) error {
 	for _, end := range []struct {
 		net         *machine.Network
 		name        string
@@ -66,8 +73,15 @@ func (s *Sandbox) wireHost(internet *machine.Machine) error {
 		return err
 	}
 	defer inner.Close()
-	transit := address.Transit(s.Index)
-	if err := plug(host, hostInterface(s.Index), transit.Host(), inner, "host", transit.Router(), s.Name+"/host"); err != nil {
+	name, transit := hostInterface(s.Index), address.Transit(s.Index)
+	err = machine.Wire(host, name, inner, "host", s.Name+"/host")
+	if err == nil { // some hosts have it switched off for every new interface
+		err = os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", name, "disable_ipv6"), []byte("0"), 0o644)
+	}
+	if err == nil {
+		err = introduce(host, name, transit.Host(), inner, "host", transit.Router())
+	}
+	if err != nil {
 		return fmt.Errorf("wiring the host: %w", err)
 	}
 	whole := address.Sandbox(s.Index)

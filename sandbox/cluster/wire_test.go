@@ -3,13 +3,17 @@ package cluster
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
+	"runtime"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/pelago-dev/pelago/sandbox/config"
 	"github.com/pelago-dev/pelago/sandbox/internet"
 	"github.com/pelago-dev/pelago/sandbox/machine"
 )
@@ -57,6 +61,43 @@ func TestWhoReachesWhom(t *testing.T) {
 	}
 	if stats, err := w.Stats(ctx); err != nil || len(stats.Flows) != 6 {
 		t.Errorf("flows of three clusters: %v, %v", stats.Flows, err)
+	}
+}
+
+// TestHostWithoutIPv6: it is switched off for whatever interface the host gets.
+func TestHostWithoutIPv6(t *testing.T) {
+	s, err := Prepare(randomName(t), config.Sandbox{Clusters: wanted(t, 1, "rome")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.installProgram(); err != nil {
+		t.Fatal(err)
+	}
+	runtime.LockOSThread() // for good: the thread, whose network is the host's here, ends with the test
+	err = syscall.Unshare(syscall.CLONE_NEWNET)
+	if err == nil {
+		err = os.WriteFile("/proc/sys/net/ipv6/conf/all/disable_ipv6", []byte("1"), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time finds the wire there
+		if _, err := s.startInternet(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link, err := net.InterfaceByName(hostInterface(s.Index))
+	if err != nil {
+		t.Fatal(err)
+	}
+	addresses, err := link.Addrs()
+	want := s.Clusters[0].Transit.Host().Hosts()[1].String()
+	if err != nil || !slices.ContainsFunc(addresses, func(a net.Addr) bool { return a.String() == want }) {
+		t.Errorf("%s has addresses %v (%v), not %s", link.Name, addresses, err, want)
+	}
+	text, err := os.ReadFile("/proc/sys/net/ipv6/conf/default/disable_ipv6")
+	if err != nil || string(text) != "1\n" {
+		t.Errorf("what interfaces of the host get is %q now, %v", text, err)
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package debian installs the Debian packages a sandbox needs and nothing else.
 // It asks for a package only if a file it brings is missing, starts none of the
-// services packages contain, and never upgrades what is there.
+// services packages contain, and never upgrades or removes what is there.
 package debian
 
 import (
@@ -28,6 +28,10 @@ var needs = []struct{ file, pkg string }{
 	{"/usr/bin/nsenter", "util-linux"},
 }
 
+// elsewhere is where packages of others have a file: containerd.io, which comes with Docker CE
+// and conflicts with runc, brings runc itself. Both folders are on the path of machines.
+var elsewhere = map[string]string{"/usr/sbin/runc": "/usr/bin/runc"}
+
 // policyFile, while it exists and exits with 101, keeps packages from starting
 // their services (Debian Policy 9.3.3.1).
 const policyFile = "/usr/sbin/policy-rc.d"
@@ -37,6 +41,9 @@ const policy = "#!/bin/sh\n# Made while packages for a sandbox are installed.\ne
 // lockFile is locked by who installs and so by who has made the policy file.
 const lockFile = "/run/pelago-sandbox.packages"
 
+// removalRefused is how apt-get says that it keeps --no-remove.
+const removalRefused = "Packages need to be removed but remove is disabled"
+
 const (
 	lockPatience = 5 * time.Minute // with others that use apt or dpkg
 	lockPause    = time.Second
@@ -45,13 +52,27 @@ const (
 
 // Missing lists the packages the host lacks.
 func Missing() []string {
-	var missing []string
+	packages, _ := missing()
+	return packages
+}
+
+// missing lists the packages the host lacks, and the files for which it needs them.
+func missing() (packages, files []string) {
 	for _, need := range needs {
-		if _, err := os.Stat(need.file); err != nil && !slices.Contains(missing, need.pkg) {
-			missing = append(missing, need.pkg)
+		if exists(need.file) || exists(elsewhere[need.file]) {
+			continue
+		}
+		files = append(files, need.file)
+		if !slices.Contains(packages, need.pkg) {
+			packages = append(packages, need.pkg)
 		}
 	}
-	return missing
+	return packages, files
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
 }
 
 // Install installs what is Missing with apt-get, after refreshing the lists, and
@@ -70,7 +91,7 @@ func Install(ctx context.Context, say func(string)) error {
 	if err := removePolicy(); err != nil {
 		return err
 	}
-	packages := Missing()
+	packages, files := missing()
 	if len(packages) == 0 {
 		return nil
 	}
@@ -79,11 +100,15 @@ func Install(ctx context.Context, say func(string)) error {
 	}
 	say(fmt.Sprintf("installing Debian packages %v", packages))
 	a := apt{lock: lock, say: say}
-	install := append([]string{"install", "-y", "-qq", "--no-install-recommends", "--no-upgrade"}, packages...)
+	install := append([]string{"install", "-y", "-qq", "--no-install-recommends", "--no-upgrade", "--no-remove"}, packages...)
 	if err := a.run(ctx, true, "update", "-qq"); err != nil {
 		return err
 	}
 	if err := a.run(ctx, true, append(install, "--download-only")...); err != nil {
+		if strings.Contains(err.Error(), removalRefused) {
+			return fmt.Errorf("nothing was installed, since apt-get would remove packages of this host for that; \"apt-get -s install %s\" names them. Bring %s by the means by which those came, or remove them",
+				strings.Join(packages, " "), strings.Join(files, ", "))
+		}
 		return err
 	}
 	if _, err := os.Stat(policyFile); errors.Is(err, fs.ErrNotExist) {

@@ -24,6 +24,7 @@ var scenes = map[string]func() error{
 		return errors.Join(os.WriteFile(policyFile, []byte(ownPolicy), 0o755), installAndTell(context.Background()))
 	},
 	"leftovers":   leftovers,
+	"Docker CE":   dockerCE,
 	"two at once": twoAtOnce,
 	"killed":      killed,
 	"interrupted": func() error {
@@ -98,6 +99,23 @@ func until(wrong string, met func() bool) error {
 		<-tick.C
 	}
 	return errors.New(wrong)
+}
+
+var allNeeds = needs
+
+// dockerCE is a host on which containerd.io, which Docker CE brings, is what has containerd and runc.
+func dockerCE() error {
+	needs = allNeeds
+	var err error
+	for _, dir := range []string{"/usr/bin", "/usr/lib"} {
+		err = errors.Join(err, syscall.Mount("tmpfs", dir, "tmpfs", 0, ""))
+	}
+	err = errors.Join(err, os.Mkdir("/usr/lib/cni", 0o755))
+	for _, file := range []string{"bin/containerd", "bin/ctr", "bin/runc", "bin/nsenter", "lib/cni/bridge", "sbin/iptables", "sbin/nft", "sbin/conntrack"} {
+		err = errors.Join(err, os.WriteFile("/usr/"+file, nil, 0o755))
+	}
+	fmt.Println("missing:", Missing())
+	return err
 }
 
 // leftovers are looked at with all packages there.
@@ -182,8 +200,8 @@ func TestInstall(t *testing.T) {
 			`echo "$DEBIAN_FRONTEND: $*; policy $(/usr/sbin/policy-rc.d 2>/dev/null; echo $?)" >> ` + log,
 			say + "policy: none\n",
 			`noninteractive: update -qq; policy 127
-noninteractive: install -y -qq --no-install-recommends --no-upgrade nftables runc --download-only; policy 127
-noninteractive: install -y -qq --no-install-recommends --no-upgrade nftables runc; policy 101
+noninteractive: install -y -qq --no-install-recommends --no-upgrade --no-remove nftables runc --download-only; policy 127
+noninteractive: install -y -qq --no-install-recommends --no-upgrade --no-remove nftables runc; policy 101
 `,
 		},
 		{"the host keeps its policy", "host with a policy", "exit 0", say + "policy: the host's\n", ""},
@@ -195,6 +213,14 @@ noninteractive: install -y -qq --no-install-recommends --no-upgrade nftables run
 			"no apt-get", "bare host", "",
 			"policy: none\nerror: this host lacks what the packages nftables, runc of Debian contain, and has no apt-get; install the same by its own means\n", "",
 		},
+		{
+			"packages of the host stay", "bare host",
+			`case "$*" in *--no-remove*) echo "E: Packages need to be removed but remove is disabled." >&2; exit 100; esac; echo "$1" >> ` + log,
+			say + `policy: none
+error: nothing was installed, since apt-get would remove packages of this host for that; "apt-get -s install nftables runc" names them. ` +
+				"Bring /usr/sbin/nft, /usr/sbin/runc by the means by which those came, or remove them\n", "update\n",
+		},
+		{"runc of Docker CE will do", "Docker CE", "exit 1", "missing: []\n", ""},
 		{"what a crash left goes, what is the host's stays", "leftovers", "exit 1", "policy: none\npolicy: the host's\npolicy: none\npolicy: the host's\n", ""},
 		{
 			"two at once: the second finds all there, and takes no policy away from the first", "two at once",

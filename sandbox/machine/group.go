@@ -83,15 +83,23 @@ func makeGroup(h hierarchy, group string) error {
 		if h.Type == "cgroup2" {
 			delegate(parent)
 		}
-		if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := makeChild(h, parent, path); err != nil {
 			return err
 		}
-		// A new cpuset is empty and refuses processes until it is filled.
-		for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
-			if text, err := os.ReadFile(filepath.Join(parent, name)); err == nil && h.Type == "cgroup" {
-				if err := os.WriteFile(filepath.Join(path, name), text, 0o644); err != nil {
-					return err
-				}
+	}
+	return nil
+}
+
+// makeChild makes the group path in its parent, with what that hands on.
+func makeChild(h hierarchy, parent, path string) error {
+	if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	// A new cpuset is empty and refuses processes until it is filled.
+	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
+		if text, err := os.ReadFile(filepath.Join(parent, name)); err == nil && h.Type == "cgroup" {
+			if err := os.WriteFile(filepath.Join(path, name), text, 0o644); err != nil {
+				return err
 			}
 		}
 	}
@@ -127,17 +135,20 @@ func joinGroups(group string) error {
 // stepAside moves the calling process to a leaf of a machine's group, as a service manager has it:
 // the programs of a node then count as one beside its pods in the sharing of processors, not each
 // thread of theirs as much as all pods; and a group of version 2 with processes of its own cannot
-// hand controllers on to others, as the kubelet wants of the one it sees as the root.
+// hand controllers on to others, as the kubelet wants of the one it sees as the root. The move comes
+// first: a group that has processes can hand on controllers of threads, and then its children are
+// threaded and take none.
 func stepAside(h hierarchy, group string) error {
-	leaf := group + "/init"
-	if err := makeGroup(h, leaf); err != nil {
+	parent := filepath.Join(h.Mount, group)
+	leaf := filepath.Join(parent, "init")
+	if err := makeChild(h, parent, leaf); err != nil {
 		return fmt.Errorf("making control group of the init: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(h.Mount, leaf, "cgroup.procs"), []byte("0"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(leaf, "cgroup.procs"), []byte("0"), 0o644); err != nil {
 		return fmt.Errorf("joining control group of the init: %w", err)
 	}
 	if h.Type == "cgroup2" {
-		delegate(filepath.Join(h.Mount, group))
+		delegate(parent)
 	}
 	return nil
 }

@@ -108,6 +108,34 @@ func TestMakeGroupDelegates(t *testing.T) {
 	}
 }
 
+// In version 2 a group with processes that hands on controllers of threads makes its children
+// threaded, which take no process; plain folders show the order by a step that fails.
+func TestStepAsideMovesBeforeItDelegates(t *testing.T) {
+	root := t.TempDir()
+	h := hierarchy{Mount: root, Type: "cgroup2"}
+	write(t, filepath.Join(root, "one", "cgroup.controllers"), "pids\n")
+	if err := os.MkdirAll(filepath.Join(root, "one", "init", "cgroup.procs"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := stepAside(h, "/one"); err == nil {
+		t.Error("an init that does not leave the group is no error")
+	}
+	want := map[string]string{"one/cgroup.controllers": "pids\n"}
+	if d := cmp.Diff(want, filesBelow(t, root)); d != "" {
+		t.Errorf("the group hands on controllers while the init is in it (-want +got):\n%s", d)
+	}
+	if err := os.Remove(filepath.Join(root, "one", "init", "cgroup.procs")); err != nil {
+		t.Fatal(err)
+	}
+	if err := stepAside(h, "/one"); err != nil {
+		t.Fatal(err)
+	}
+	want["one/init/cgroup.procs"], want["one/cgroup.subtree_control"] = "0", "+pids"
+	if d := cmp.Diff(want, filesBelow(t, root)); d != "" {
+		t.Errorf("the init is in its leaf, then the group hands on its controllers (-want +got):\n%s", d)
+	}
+}
+
 // TestRootGroupOfAMachineHasNoProcess is a condition of version 2 for handing controllers on to
 // the groups of pods, and for all programs of a node to count as one beside them.
 func TestRootGroupOfAMachineHasNoProcess(t *testing.T) {

@@ -90,7 +90,7 @@ func surround(spec Spec) error {
 		return fmt.Errorf("setting host name: %w", err)
 	}
 	for key, value := range spec.Sysctls {
-		if err := os.WriteFile(filepath.Join("/proc/sys", key), []byte(value), 0o644); err != nil && !os.IsNotExist(err) {
+		if err := os.WriteFile(filepath.Join("/proc/sys", key), []byte(value), 0o644); err != nil {
 			return fmt.Errorf("setting %s: %w", key, err)
 		}
 	}

@@ -69,6 +69,7 @@ func checks() []check {
 		{"metrics of nodes and pods", "top", independent, medium, need{addon: config.AddonMetrics}, metrics},
 		{"pod to pod across nodes", "across", independent, short, need{nodes: 2}, podToPod},
 		{"Service by its cluster address", "service", independent, short, need{}, clusterAddress},
+		{"Service of a pod on the same node", "beside", independent, short, need{}, sameNode},
 		{"Service on every node's port", "port", independent, short, need{}, nodePort},
 		{"Service by a load balancer's address", "balancer", independent, short, need{addon: config.AddonLoadBalancer}, loadBalancer},
 		{"names of Services and pods", "names", independent, medium, need{addon: config.AddonDNS}, names},

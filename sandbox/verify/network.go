@@ -102,6 +102,36 @@ func clusterAddress(ctx context.Context, e *env) error {
 	return nil
 }
 
+// sameNode reaches a Service from a pod beside the only one behind it. The answer goes from pod to
+// pod over their bridge, and is the Service's only if the node's firewall sees it there.
+func sameNode(ctx context.Context, e *env) error {
+	beside := e.pod(e.slug, serve)
+	onNode(&beside.Spec, e.Nodes[0])
+	if err := e.createPod(ctx, beside); err != nil {
+		return err
+	}
+	s, err := e.createService(ctx, e.service(e.slug, map[string]string{checkLabel: webName, webLabel: "0"}))
+	if err != nil {
+		return err
+	}
+	ips, err := addresses(s.Spec.ClusterIPs...)
+	if err != nil {
+		return err
+	}
+	if _, err := e.ready(ctx, beside.Name); err != nil {
+		return err
+	}
+	for _, ip := range ips {
+		err := everyServer(ctx, ip.String()+" from "+beside.Name, []string{web(0)}, func(ctx context.Context) (answer, error) {
+			return e.fetchFrom(ctx, beside.Name, hostPort(ip, 80))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // nodePort reaches a Service from the host through each address of each node.
 func nodePort(ctx context.Context, e *env) error {
 	s := e.webService(e.slug)
