@@ -140,6 +140,9 @@ func (r *reconciler) write(ctx context.Context, f *facts, next corev1.PodStatus)
 	if err != nil {
 		return false, fmt.Errorf("writing the pod's status: %w", err)
 	}
+	if got := written.Status; next.Resources != nil || len(next.AllocatedResources) > 0 { // one of before Kubernetes 1.36 keeps neither
+		r.sizeless.Store(got.Resources == nil && len(got.AllocatedResources) == 0)
+	}
 	if terminal(next.Phase) {
 		r.ledger.ended(client.ObjectKeyFromObject(f.pod), f.pod.UID, f.peering)
 	}

@@ -374,12 +374,16 @@ func askedAt(pod *corev1.Pod) time.Time {
 }
 
 // changed returns the status to write, nil if the pod has it. The time of a condition
-// moves only with its value.
+// moves only with its value. What this cluster's API server drops is no reason to write.
 func changed(f facts, next corev1.PodStatus) *corev1.PodStatus {
 	pod := f.pod
 	next.Conditions = likewise(pod.Status.Conditions, next.Conditions)
 	shadow.Stamp(&next, metav1.NewTime(f.now.Truncate(time.Second)))
-	if equality.Semantic.DeepEqual(pod.Status, next) {
+	kept := next
+	if f.sizeless {
+		kept.Resources, kept.AllocatedResources = pod.Status.Resources, pod.Status.AllocatedResources
+	}
+	if equality.Semantic.DeepEqual(pod.Status, kept) {
 		return nil
 	}
 	return &next

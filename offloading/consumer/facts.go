@@ -47,6 +47,7 @@ type facts struct {
 	waits     time.Time                                     // since when the pod waits for gateways, zero if it does not
 	began     time.Time                                     // when this process first looked at a pod
 	memory    entry
+	sizeless  bool // this cluster's API server drops what a status says of a pod's resources as a whole
 	// unsettled is what has to be there before the pod is, and is not yet; ask again then.
 	unsettled string
 	askAgain  time.Duration
@@ -81,7 +82,8 @@ func (r *reconciler) gather(ctx context.Context, pod *corev1.Pod) (*facts, Peer,
 		tenant:    namespace.Labels[v1alpha1.LabelTenant],
 		since:     r.began(), began: r.began(), view: r.view(peering), tunnel: r.tunnel(peering),
 		behind: r.knownTo(peering, node.Name), heralded: r.foretoldTo(peering, node.Name), waits: r.waiters.since(key),
-		viewed: r.views == nil || r.views.Known(), // before any is asked for
+		viewed:   r.views == nil || r.views.Known(), // before any is asked for
+		sizeless: r.sizeless.Load(),
 	}
 	if kube.Idle(pod, f.offloaded) {
 		return nil, nil, nil // the room of virtual nodes answers for these, and nobody else

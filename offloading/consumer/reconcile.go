@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,6 +37,8 @@ type reconciler struct {
 	meter    *meter
 	budget   *fleet.Budget // of events that providers cause
 	waiters  waiters
+	// sizeless: the last status with resources of a pod as a whole was kept without them.
+	sizeless atomic.Bool
 
 	once  sync.Once
 	start time.Time

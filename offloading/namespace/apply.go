@@ -79,7 +79,9 @@ func (r *offloader) evict(ctx context.Context, pod *corev1.Pod) error {
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
 	})
 	switch {
-	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsTooManyRequests(err):
+	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return nil
+	case apierrors.IsTooManyRequests(err), apierrors.IsInternalError(err): // a budget, or more than one for a pod
 		return nil
 	case apierrors.IsForbidden(err):
 		return nil // the namespace's end deletes it, or it is deleted when it has not left in time

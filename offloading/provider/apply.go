@@ -220,13 +220,8 @@ func (r *reconciler) follow(ctx context.Context, f facts, now *corev1.Pod) (prob
 		}
 		return err
 	}
-	if len(changes.Ephemeral) > 0 {
-		before := now.DeepCopy()
-		now.Spec.EphemeralContainers = append(now.Spec.EphemeralContainers, changes.Ephemeral...)
-		err := r.client.SubResource("ephemeralcontainers").Patch(ctx, now, locked(before))
-		if err := note("ephemeral containers", err); err != nil {
-			return nil, fmt.Errorf("adding ephemeral containers: %w", err)
-		}
+	if err := r.ephemeral(ctx, now, changes.Ephemeral, note); err != nil {
+		return nil, fmt.Errorf("adding ephemeral containers: %w", err)
 	}
 	if changes.Resize {
 		if err := note("resources", r.resize(ctx, f, now)); err != nil {
@@ -247,6 +242,31 @@ func (r *reconciler) follow(ctx context.Context, f facts, now *corev1.Pod) (prob
 		return nil, fmt.Errorf("changing the pod: %w", err)
 	}
 	return problems, nil
+}
+
+// ephemeral adds ephemeral containers to a pod: all at once, and if that is refused each by itself, so that
+// one that is refused keeps no other one out. It notes those.
+func (r *reconciler) ephemeral(ctx context.Context, now *corev1.Pod, more []corev1.EphemeralContainer, note func(what string, err error) error) error {
+	add := func(some []corev1.EphemeralContainer) error {
+		before := now.DeepCopy()
+		now.Spec.EphemeralContainers = append(now.Spec.EphemeralContainers, some...)
+		err := r.client.SubResource("ephemeralcontainers").Patch(ctx, now, locked(before))
+		if err != nil {
+			*now = *before
+		}
+		return err
+	}
+	if len(more) > 1 {
+		if err := add(more); err == nil || !answered(err) {
+			return err
+		}
+	}
+	for i := range more {
+		if err := note(fmt.Sprintf("ephemeral container %q", more[i].Name), add(more[i:i+1])); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // resize changes the resources of a running pod, within the tenant's limits.

@@ -1,13 +1,18 @@
 package provider
 
 import (
+	"context"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -134,6 +139,48 @@ func TestDebugThatIsRefused(t *testing.T) {
 	}
 	named("made again")
 	b.want("label of the next", b.pod().Labels["app"], "web2")
+}
+
+// TestDebugThatIsForbidden holds that an ephemeral container that this cluster's API server refuses, as a policy of its owner's
+// has it, keeps no other one from the pod, neither of those that come with it nor of later ones.
+func TestDebugThatIsForbidden(t *testing.T) {
+	b := newBench(t)
+	b.shadowPod(corev1.RestartPolicyAlways)
+	b.settle()
+	b.bind(b.node(corev1.ConditionTrue).Name)
+	b.status(running)
+	b.settle()
+	b.restart(interceptor.NewClient(b.c, interceptor.Funcs{
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+			if pod, is := o.(*corev1.Pod); is && slices.ContainsFunc(pod.Spec.EphemeralContainers, func(e corev1.EphemeralContainer) bool { return e.Name == "bad" }) {
+				return apierrors.NewForbidden(corev1.Resource("pods"), pod.Name, errors.New("the policy says no"))
+			}
+			return c.SubResource(sub).Patch(ctx, o, patch, opts...)
+		}}))
+	for _, names := range [][]string{{"bad", "fine"}, {"bad", "fine", "later"}} {
+		s := b.get(b.uid)
+		s.Spec.Pod = podText(corev1.RestartPolicyAlways, func(p *corev1.PodSpec) {
+			for _, name := range names {
+				p.EphemeralContainers = append(p.EphemeralContainers, corev1.EphemeralContainer{
+					EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: name, Image: "busybox:1"}})
+			}
+		})
+		b.must(b.c.Update(t.Context(), s))
+		b.clock.SetTime(b.clock.Now().Add(changeEvery))
+		b.settle()
+		var got []string
+		for _, e := range b.pod().Spec.EphemeralContainers {
+			got = append(got, e.Name)
+		}
+		if !slices.Equal(got, names[1:]) {
+			t.Errorf("of %v the pod has %v", names, got)
+		}
+		c := condition(b.get(b.uid).Status.Conditions)
+		if !strings.Contains(c.Message, "bad") || !strings.Contains(c.Message, "the policy says no") || strings.Contains(c.Message, "fine") || c.ObservedGeneration != b.get(b.uid).Generation {
+			t.Errorf("the message is %q", c.Message)
+		}
+		b.want("reason", b.reason(), "True Running")
+	}
 }
 
 func requests(cpu string) func(*corev1.PodSpec) {

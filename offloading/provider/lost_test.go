@@ -20,7 +20,7 @@ import (
 func older(c client.WithWatch) client.WithWatch {
 	return interceptor.NewClient(c, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 		if pod, is := o.(*corev1.Pod); is {
-			pod.Spec.HostnameOverride = nil
+			pod.Spec.HostnameOverride, pod.Spec.Volumes, pod.Spec.Containers[0].VolumeMounts = nil, nil, nil
 			pod.Spec.Containers[0].RestartPolicy, pod.Spec.Containers[0].RestartPolicyRules = nil, nil
 		}
 		return c.Create(ctx, o, opts...)
@@ -33,6 +33,8 @@ func (b *bench) newer(policy corev1.RestartPolicy) {
 	b.shadowPod(policy, func(s *v1alpha1.ShadowPod) {
 		s.Spec.Pod = podText(policy, func(p *corev1.PodSpec) {
 			p.HostnameOverride = ptr.To("other")
+			p.Volumes = []corev1.Volume{{Name: "model", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "example.org/model:1"}}}}
+			p.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "model", MountPath: "/model"}}
 			p.Containers[0].RestartPolicy = ptr.To(corev1.ContainerRestartPolicyNever)
 			p.Containers[0].RestartPolicyRules = []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestart,
 				ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}}}}
@@ -50,7 +52,7 @@ func TestFieldsThatAreLost(t *testing.T) {
 		b.settle()
 		b.want("reason", b.reason(), "False NotAdmitted")
 		message := condition(b.get(b.uid).Status.Conditions).Message
-		for _, field := range []string{"spec.hostnameOverride", "spec.containers[main].restartPolicy,", "spec.containers[main].restartPolicyRules"} {
+		for _, field := range []string{"spec.hostnameOverride", "spec.containers[main].restartPolicy,", "spec.containers[main].restartPolicyRules", "spec.volumes[model].image"} {
 			if !strings.Contains(message, field) {
 				t.Errorf("the message does not name %s: %q", field, message)
 			}
@@ -64,7 +66,7 @@ func TestFieldsThatAreLost(t *testing.T) {
 		b.clock.SetTime(b.clock.Now().Add(2 * time.Minute))
 		b.settle()
 		b.want("an API server that knows them", b.reason(), "True Running")
-		if spec := b.pod().Spec; spec.HostnameOverride == nil || len(spec.Containers[0].RestartPolicyRules) != 1 {
+		if spec := b.pod().Spec; spec.HostnameOverride == nil || len(spec.Containers[0].RestartPolicyRules) != 1 || len(spec.Volumes) != 1 {
 			t.Errorf("the pod lacks what was asked for: %v", spec)
 		}
 	}

@@ -30,6 +30,8 @@ type rule struct {
 	change func(*walk, string, reflect.Value)
 	// shadow, of a dropped field: a ShadowPod that has it is refused, for this reason.
 	shadow string
+	// newer, of a kept field: not all API servers know it; see Lost.
+	newer bool
 }
 
 // walk applies the table to one pod.

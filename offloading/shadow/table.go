@@ -27,14 +27,19 @@ func join(tables ...map[string]rule) map[string]rule {
 	return all
 }
 
-// fields makes rules for fields of one type: the given ones, and kept for those named.
+// fields makes rules for fields of one type: the given ones, and kept for those named. A + is at the
+// end of those that not all API servers know that Pelago works with, and whose loss nobody would notice.
 func fields(of, plain string, rules map[string]rule) map[string]rule {
 	all := map[string]rule{}
 	for name, r := range rules {
 		all[of+"."+name] = r
 	}
 	for name := range strings.FieldsSeq(plain) {
-		all[of+"."+name] = rule{fate: kept}
+		r := rule{fate: kept}
+		if name, r.newer = strings.CutSuffix(name, "+"); r.newer {
+			r.why = "a provider whose Kubernetes does not know it, or has it turned off, refuses the pod"
+		}
+		all[of+"."+name] = r
 	}
 	return all
 }
@@ -57,7 +62,7 @@ func refuse(why string) rule { return rule{fate: refused, why: why} }
 var podRules = fields("PodSpec",
 	`InitContainers Containers EphemeralContainers RestartPolicy ActiveDeadlineSeconds
 	ShareProcessNamespace SecurityContext Hostname Subdomain
-	EnableServiceLinks SetHostnameAsFQDN OS HostUsers Resources HostnameOverride`,
+	EnableServiceLinks SetHostnameAsFQDN OS HostUsers Resources HostnameOverride+`,
 	map[string]rule{
 		"Volumes": {fate: translated, why: "tokens of service accounts, and the authority of home beside them, come from a Secret of the pod's own if the NamespaceOffloading has serviceAccountTokens: Allow; else without the automatic kube-api-access-* volume",
 			change: on(translateVolumes)},
@@ -120,7 +125,7 @@ var schedulingRules = join(
 
 func containerRules(of string) map[string]rule {
 	return fields(of,
-		`Name Image Command Args WorkingDir Ports EnvFrom Resources ResizePolicy RestartPolicy RestartPolicyRules
+		`Name Image Command Args WorkingDir Ports EnvFrom Resources ResizePolicy RestartPolicy+ RestartPolicyRules+
 		LivenessProbe ReadinessProbe StartupProbe Lifecycle TerminationMessagePath TerminationMessagePolicy
 		ImagePullPolicy SecurityContext Stdin StdinOnce TTY`,
 		map[string]rule{
@@ -145,7 +150,7 @@ var containerPartRules = join(
 	fields("ContainerRestartRuleOnExitCodes", "Operator Values", nil),
 	fields("Probe", "InitialDelaySeconds TimeoutSeconds PeriodSeconds SuccessThreshold FailureThreshold TerminationGracePeriodSeconds", nil),
 	fields("ProbeHandler", "Exec HTTPGet TCPSocket GRPC", nil),
-	fields("Lifecycle", "PostStart PreStop StopSignal", nil),
+	fields("Lifecycle", "PostStart PreStop StopSignal+", nil),
 	fields("LifecycleHandler", "Exec HTTPGet TCPSocket Sleep", nil),
 	fields("ExecAction", "Command", nil),
 	fields("HTTPGetAction", "Path Port Scheme HTTPHeaders Protocol", map[string]rule{"Host": probeHost}),
@@ -167,7 +172,7 @@ var probeHost = rule{
 
 var environmentRules = join(
 	fields("EnvVar", "Name Value ValueFrom", nil),
-	fields("EnvVarSource", "FieldRef ResourceFieldRef FileKeyRef", map[string]rule{"ConfigMapKeyRef": travels,
+	fields("EnvVarSource", "FieldRef ResourceFieldRef FileKeyRef+", map[string]rule{"ConfigMapKeyRef": travels,
 		"SecretKeyRef": secretTravels(func(r *corev1.SecretKeySelector) string { return r.Name })}),
 	fields("EnvFromSource", "Prefix", map[string]rule{"ConfigMapRef": travels,
 		"SecretRef": secretTravels(func(r *corev1.SecretEnvSource) string { return r.Name })}),
@@ -182,23 +187,23 @@ var environmentRules = join(
 
 var volumeRules = join(
 	fields("Volume", "Name", nil),
-	fields("VolumeMount", "Name ReadOnly RecursiveReadOnly MountPath SubPath SubPathExpr BindMountOptions", map[string]rule{
+	fields("VolumeMount", "Name ReadOnly RecursiveReadOnly MountPath SubPath SubPathExpr BindMountOptions+", map[string]rule{
 		"MountPropagation": {fate: refused, why: "Bidirectional reaches the provider's node, and needs a tenant with podSecurity privileged; use None",
 			bad: when(func(w *walk, m *corev1.MountPropagationMode) bool {
 				return !w.privileged() && *m == corev1.MountPropagationBidirectional
 			})},
 	}),
-	fields("EmptyDirVolumeSource", "Medium SizeLimit Mode", nil),
-	fields("ConfigMapVolumeSource", "Items DefaultMode DefaultUser Optional", nil),
-	fields("SecretVolumeSource", "SecretName Items DefaultMode DefaultUser Optional", nil),
-	fields("KeyToPath", "Key Path Mode User", nil),
+	fields("EmptyDirVolumeSource", "Medium SizeLimit Mode+", nil),
+	fields("ConfigMapVolumeSource", "Items DefaultMode DefaultUser+ Optional", nil),
+	fields("SecretVolumeSource", "SecretName Items DefaultMode DefaultUser+ Optional", nil),
+	fields("KeyToPath", "Key Path Mode User+", nil),
 	fields("ImageVolumeSource", "Reference PullPolicy", nil),
-	fields("DownwardAPIVolumeSource", "Items DefaultMode DefaultUser", nil),
+	fields("DownwardAPIVolumeSource", "Items DefaultMode DefaultUser+", nil),
 	fields("DownwardAPIProjection", "Items", nil),
-	fields("DownwardAPIVolumeFile", "Path ResourceFieldRef Mode User", map[string]rule{
+	fields("DownwardAPIVolumeFile", "Path ResourceFieldRef Mode User+", map[string]rule{
 		"FieldRef": {fate: translated, why: "reads an annotation pelago.dev/home-* that holds home's value", change: on(showInVolume)},
 	}),
-	fields("ProjectedVolumeSource", "Sources DefaultMode DefaultUser", nil),
+	fields("ProjectedVolumeSource", "Sources DefaultMode DefaultUser+", nil),
 	fields("VolumeProjection", "DownwardAPI", map[string]rule{
 		"Secret": {fate: refused, why: "only a name that begins with pelago-token- and is not that of the pod's own tokens; any other goes with the pod: see docs/kinds/shadowobject.md",
 			bad: when(func(w *walk, s *corev1.SecretProjection) bool {
@@ -213,7 +218,7 @@ var volumeRules = join(
 	fields("SecretProjection", "Items Optional", nil),
 )
 
-var volumeSourceRules = fields("VolumeSource", "EmptyDir DownwardAPI Projected Image", map[string]rule{
+var volumeSourceRules = fields("VolumeSource", "EmptyDir DownwardAPI Projected Image+", map[string]rule{
 	"Secret":                secretTravels(func(s *corev1.SecretVolumeSource) string { return s.SecretName }),
 	"ConfigMap":             travels,
 	"HostPath":              refuse("the provider's nodes are not shared; use an emptyDir"),

@@ -53,7 +53,7 @@ func TestTableIsComplete(t *testing.T) {
 		r, ok := table[key]
 		switch {
 		case !ok:
-			t.Errorf("%s (%s) has no rule: decide in table.go whether it is kept, translated, dropped or refused", key, f.Type)
+			t.Errorf("%s (%s) has no rule: decide in table.go whether it is kept, and then with a +, translated, dropped or refused", key, f.Type)
 		case r.fate != kept && r.why == "":
 			t.Errorf("%s is %s without a reason", key, r.fate)
 		case r.fate == translated && r.change == nil, r.fate != translated && r.change != nil, r.fate != refused && r.bad != nil:
