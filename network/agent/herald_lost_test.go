@@ -268,3 +268,32 @@ func TestHeraldsBefore(t *testing.T) {
 		t.Error("it is remembered where there is no network")
 	}
 }
+
+// TestHeraldsBack holds that a consumer whose network comes, or comes back, while its pods are here already is told
+// of these, and of none that there are none, before a plan with them is applied.
+func TestHeraldsBack(t *testing.T) {
+	h := newHeralding(t)
+	h.hear(99, true)
+	k := h.plan(hosted(2, "a", 99))
+	k.hosts, k.recent = nil, map[string]health.Recent{"tenant-genoa": {}}
+	h.provider.knows(k)
+	h.provider.applied(k)
+
+	h.await(time.Now(), uidOf(2))
+	k = h.plan(hosted(2, "a", 99))
+	h.provider.knows(k)
+	before := h.until("anything", func(health.Recent) bool { return true }) // as it asks
+	if n := h.peer.Load(); n == nil || *n != 0 {
+		t.Error("its pods are said to be known, or nothing is")
+	}
+	h.provider.applied(k)
+	after := h.until("of the pod", func(r health.Recent) bool { return len(r.Pods) > 0 })
+	for _, r := range slices.Concat(before, after) {
+		if r.After < 99 && r.UpTo >= 99 && len(r.Pods) == 0 {
+			t.Errorf("it was told that there are none: %+v", r)
+		}
+	}
+	if h.await(time.Now(), uidOf(2)); !h.knows(99) {
+		t.Error("the pod is not known")
+	}
+}
