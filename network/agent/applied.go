@@ -50,7 +50,11 @@ func (a *Agent) tell() {
 	a.mu.Unlock()
 	all := map[string]telling{}
 	for key, tenant := range hosts {
-		all[key] = telling{a.cluster.versions.now(stream{tenant: tenant}), recent[key]}
+		if pods, is := recent[key]; is {
+			all[key] = telling{a.cluster.versions.now(stream{tenant: tenant}), pods}
+		} else { // no plan with it is applied yet
+			all[key] = telling{}
+		}
 	}
 	a.tunnels.tell(all)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/network/health"
 	"github.com/pelago-dev/pelago/network/ipam"
+	"github.com/pelago-dev/pelago/network/plan"
 )
 
 const (
@@ -22,6 +23,9 @@ const (
 	// heraldFor how long one that is not known here.
 	maxHeralds = 2048
 	heraldFor  = 30 * time.Second
+	// lostFor is how long after something was found not to have been told pods come to wait here that may
+	// be in it: so much later than its manager this cluster's gateway hears of them.
+	lostFor = 5 * time.Second
 	// maxRecent is how many pods of a tenant are told of.
 	maxRecent = 96
 )
@@ -41,12 +45,24 @@ type herald struct {
 	// what is told is of no use.
 	ruled bool
 	// said: it tells of pods. All with an address are known of those whose version at the provider
-	// is greater than after, up to what the stream of this peering says.
+	// is greater than after, up to what the stream of this peering says: if that was told in its turn.
 	said        bool
 	after, upTo int64
-	pods        map[types.UID]heralded
-	// awaited are the pods here without an address, as of the last plan, and whether one was ever told.
-	awaited map[types.UID]bool
+	// sure is up to where it was. Where that is less than upTo something in between was lost, or left out
+	// by the provider, and nothing is known: a pod in it has a new version whenever it changes, and is not
+	// told for that. So it is until all of it is told again, or no pod waits that may be in it.
+	sure int64
+	// lost is when something was last found not to have been told.
+	lost time.Time
+	pods map[types.UID]heralded
+	// awaited are the pods here without an address, as of the last plan.
+	awaited map[types.UID]waiter
+}
+
+// waiter is whether a pod was ever told, and since when it waits.
+type waiter struct {
+	told  bool
+	since time.Time
 }
 
 // heralded is where a pod is, by what was told at a time, up to a version.
@@ -79,12 +95,14 @@ func (h *heralds) take(key string, r health.Recent, now time.Time) (upTo int64, 
 	if one.ruled {
 		return 0, false, false, false
 	}
-	switch {
-	case one.said && from <= one.upTo: // it goes on, or is late
-		one.upTo = max(one.upTo, to)
-	case !one.said || to > one.upTo: // what is in between is not known
-		one.said, one.after, one.upTo = true, from, to
+	one.said = true
+	if from > one.upTo { // what is in between was not told
+		one.lost = now
 	}
+	if from <= one.sure { // it goes on, or is told again
+		one.sure = max(one.sure, to)
+	}
+	one.upTo = max(one.upTo, to)
 	told := map[types.UID][]netip.Addr{}
 	for _, p := range r.Pods {
 		uid := types.UID(uuid.UUID(p.UID).String())
@@ -102,12 +120,12 @@ func (h *heralds) take(key string, r health.Recent, now time.Time) (upTo int64, 
 		}
 		if !known && len(one.pods) >= maxHeralds { // then these are not known
 			clear(one.pods)
-			one.after = one.upTo
+			one.sure, one.lost = 0, now
 		}
 		one.pods[uid] = heralded{addresses, now, to}
 		if was, awaited := one.awaited[uid]; awaited {
-			means, anew = means || !was, anew || was
-			one.awaited[uid] = true
+			means, anew = means || !was.told, anew || was.told
+			one.awaited[uid] = waiter{true, was.since}
 		}
 	}
 	return one.upTo, means, anew, true
@@ -136,8 +154,23 @@ func (h *heralds) number(key string, number uint64) (anew bool) {
 
 // begin forgets what was told. The caller holds the lock.
 func (o *herald) begin() {
-	o.said, o.after, o.upTo = false, 0, 0
+	o.said, o.after, o.upTo, o.sure = false, 0, 0, 0
 	clear(o.pods)
+}
+
+// settle takes all that was told for all there is, once no pod waits that may have been in what was not.
+// The caller holds the lock.
+func (o *herald) settle(now time.Time) {
+	until := o.lost.Add(lostFor)
+	if o.sure >= o.upTo || now.Before(until) {
+		return
+	}
+	for uid, of := range o.awaited {
+		if _, told := o.pods[uid]; !told && !of.since.After(until) {
+			return
+		}
+	}
+	o.after, o.sure = o.upTo, o.upTo
 }
 
 // since is the version after which all pods that a provider has told of were told here, up to which, and
@@ -145,10 +178,14 @@ func (o *herald) begin() {
 func (h *heralds) since(key string) (after, upTo int64, said bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if one := h.of[key]; one != nil {
-		return one.after, one.upTo, one.said
+	one := h.of[key]
+	switch {
+	case one == nil:
+		return 0, 0, false
+	case one.sure < one.upTo:
+		return one.upTo, one.upTo, one.said
 	}
-	return 0, 0, false
+	return one.after, one.upTo, one.said
 }
 
 // expected are the pods on a peering's virtual nodes that have no address here, and whether
@@ -177,15 +214,20 @@ func (h *heralds) expect(all map[string]expected, now time.Time) (at map[string]
 	}
 	at = map[string]map[types.UID][]netip.Addr{}
 	for key, of := range all {
-		one, awaited := h.one(key), map[types.UID]bool{}
+		one, awaited := h.one(key), map[types.UID]waiter{}
 		at[key], one.ruled = map[types.UID][]netip.Addr{}, of.ruled
 		for _, uid := range of.pods {
 			p, told := one.pods[uid]
-			if awaited[uid] = told || one.awaited[uid]; told {
+			was, waited := one.awaited[uid]
+			if !waited {
+				was.since = now
+			}
+			if awaited[uid] = (waiter{told || was.told, was.since}); told {
 				at[key][uid] = p.addresses
 			}
 		}
 		one.awaited = awaited
+		one.settle(now)
 		one.forget(now)
 	}
 	return at, forgotten
@@ -198,6 +240,11 @@ func (f *facts) heralded(h *heralds) (forgotten []string) {
 	pairs := f.pairs()
 	keys, all := map[string]string{}, map[string]expected{} // keys by nodes
 	tables := map[string]*ipam.Table{}
+	for namespace, p := range pairs {
+		if p.role == plan.Consumer { // also before there is a virtual node
+			all[v1alpha1.NetworkKey(namespace)] = expected{ruled: f.ruling[namespace]}
+		}
+	}
 	for i := range f.nodes {
 		peering, is := virtual(&f.nodes[i])
 		p := pairs[v1alpha1.PeeringNamespace(peering)]

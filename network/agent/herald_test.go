@@ -52,14 +52,15 @@ func TestHeralds(t *testing.T) {
 		{reason: "one that nobody waits for", told: []health.Recent{toldOf(0, 9, 1)}, said: true, upTo: 9, means: "-"},
 		{reason: "one that waits", awaited: []types.UID{uidOf(1)}, told: []health.Recent{toldOf(0, 9, 1)}, said: true, upTo: 9, means: "m"},
 		{reason: "the same twice", awaited: []types.UID{uidOf(1)}, told: []health.Recent{toldOf(0, 9, 1), toldOf(0, 9, 1)}, said: true, upTo: 9, means: "m-"},
-		{reason: "it goes on", told: []health.Recent{toldOf(3, 9, 1), toldOf(9, 12, 2)}, said: true, after: 3, upTo: 12, means: "--"},
-		{reason: "what is in between was lost", told: []health.Recent{toldOf(3, 9, 1), toldOf(10, 12, 2)}, said: true, after: 10, upTo: 12, means: "--"},
-		{reason: "and comes later", told: []health.Recent{toldOf(3, 9, 1), toldOf(10, 12, 2), toldOf(3, 12, 1, 2)}, said: true, after: 10, upTo: 12, means: "---"},
-		{reason: "it is late", told: []health.Recent{toldOf(3, 9, 1), toldOf(0, 3, 2)}, said: true, after: 3, upTo: 9, means: "--"},
+		{reason: "it goes on", told: []health.Recent{toldOf(0, 9, 1), toldOf(9, 12, 2)}, said: true, upTo: 12, means: "--"},
+		{reason: "some were left out", told: []health.Recent{toldOf(3, 9, 1)}, said: true, after: 9, upTo: 9, means: "-"},
+		{reason: "what is in between was lost", told: []health.Recent{toldOf(0, 9, 1), toldOf(10, 12, 2)}, said: true, after: 12, upTo: 12, means: "--"},
+		{reason: "and comes later", told: []health.Recent{toldOf(0, 9, 1), toldOf(10, 12, 2), toldOf(3, 12, 1, 2)}, said: true, upTo: 12, means: "---"},
+		{reason: "it is late", told: []health.Recent{toldOf(0, 9, 1), toldOf(0, 3, 2)}, said: true, upTo: 9, means: "--"},
 		{reason: "it moves", awaited: []types.UID{uidOf(1)}, told: []health.Recent{toldOf(0, 9, 1), moved}, said: true, upTo: 12, means: "ma"},
 		{reason: "versions began anew", awaited: []types.UID{uidOf(1)}, told: []health.Recent{toldOf(0, 9, 1)}, number: 8, means: "m"},
 		{reason: "the number of what was told", told: []health.Recent{toldOf(0, 9, 1)}, number: 9, said: true, upTo: 9, means: "-"},
-		{reason: "it ends before where it began", told: []health.Recent{toldOf(3, 9, 1), toldOf(9, 9)}, said: true, after: 3, upTo: 9, means: "--"},
+		{reason: "it ends before where it began", told: []health.Recent{toldOf(0, 9, 1), toldOf(9, 9)}, said: true, upTo: 9, means: "--"},
 		{reason: "no number", told: []health.Recent{toldOf(0, 1<<63, 1), {After: 2, UpTo: 1}}, means: "xx"},
 	} {
 		var h heralds
@@ -223,24 +224,24 @@ func TestHeraldsApplied(t *testing.T) {
 	}
 	expect()
 	want("nothing was told", "nothing", 0)
-	a.heralded(key, toldOf(3, 5, 7))
-	want("of a pod that nobody waits for", "3 to 5", 0)
+	a.heralded(key, toldOf(0, 5, 7))
+	want("of a pod that nobody waits for", "0 to 5", 0)
 	a.heralded(key, toldOf(5, 9, 1))
-	want("of one that waits", "3 to 5", 1)
+	want("of one that waits", "0 to 5", 1)
 	k := read()
-	want("a plan is made", "3 to 5", 1)
+	want("a plan is made", "0 to 5", 1)
 	a.heralded(key, toldOf(9, 12, 2))
 	a.applied(k)
-	want("it is applied, and more was told", "3 to 9", 2)
+	want("it is applied, and more was told", "0 to 9", 2)
 	select {
 	case <-a.renewal:
 	default:
 		t.Error("the Lease is not renewed")
 	}
 	a.applied(read())
-	want("and that with the next", "3 to 12", 2)
+	want("and that with the next", "0 to 12", 2)
 	a.numbered(key, 12)
-	want("the same number", "3 to 12", 2)
+	want("the same number", "0 to 12", 2)
 	k = read()
 	a.numbered(key, 4)
 	want("versions begin anew", "nothing", 2)

@@ -248,10 +248,14 @@ func TestHeraldedIsNotFooled(t *testing.T) {
 		})
 		run(t, p.Run)
 		l.probes(t, minute/6)
-		for _, r := range h.read() {
+		all := h.read()
+		for _, r := range all {
 			if r.UpTo != 5 {
 				t.Errorf("believed %+v", r)
 			}
+		}
+		if len(all) == 0 {
+			t.Error("nothing is believed")
 		}
 		if p.Report().Alive {
 			t.Error("what is told counts as an answer")

@@ -47,7 +47,9 @@ type Pod struct {
 }
 
 // Recent are the pods that changed last: all that have an address, of those whose version is greater
-// than After and at most UpTo.
+// than After and at most UpTo. One of which nothing was told before, as it was left out or what told of
+// it was lost, may be missing though its version has come to be one of these since: it is not told
+// where nothing but that is new.
 type Recent struct {
 	After, UpTo uint64
 	// Pods are in the order of their versions.
