@@ -6,7 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -52,4 +55,32 @@ func TestEndLeavesNothingToEvict(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestPeeringOfAnotherClusterGoes holds that a name is waited for whose Peering is being
+// removed, as of a cluster that was built anew, and that nothing is given before.
+func TestPeeringOfAnotherClusterGoes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	other := b.peering()
+	other.Finalizers = []string{v1alpha1.FinalizerConsume}
+	other.Spec = v1alpha1.PeeringSpec{ClusterID: osloID, Consume: &v1alpha1.Consume{AuthURL: "https://rome:8443", CASHA256: strings.Repeat("a", 64)}}
+	if err := b.c.Create(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	b.drop(other)
+	b.settle()
+	b.want(v1alpha1.ConditionRightsReady, metav1.ConditionFalse, v1alpha1.ReasonWaiting)
+	b.want(v1alpha1.ConditionStalled, "", "")
+	if c := b.condition(v1alpha1.ConditionRightsReady); !strings.Contains(c.Message, "pelago unpeer "+b.name+" --force") {
+		t.Errorf("the owner is told %q, want how to end it", c.Message)
+	}
+	if get(b, b.space(), v1alpha1.ConsumerRole, &rbacv1.RoleBinding{}) != nil {
+		t.Error("rights for a tenant that nobody sees")
+	}
+	if err := b.c.Patch(t.Context(), other, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
+		t.Fatal(err)
+	}
+	b.settle()
+	b.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
