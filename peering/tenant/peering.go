@@ -70,8 +70,8 @@ func (r *reconciler) ensureRights(ctx context.Context, t *v1alpha1.Tenant, f *fa
 	return nil
 }
 
-// elder returns a sentence if an older Tenant is of the same cluster or the same user,
-// which would have the rights and the limits of both. The caches of Tenants that are made
+// elder returns a sentence if another Tenant is of the same cluster or the same user, which
+// would have the rights and the limits of both, and is older or has its rights already. The caches of Tenants that are made
 // at the same time do not tell, so until there are rights the API server is asked.
 func (r *reconciler) elder(ctx context.Context, t *v1alpha1.Tenant, next *timer) (string, error) {
 	if status.IsTrue(t.Status.Conditions, v1alpha1.ConditionRightsReady) {
@@ -82,9 +82,13 @@ func (r *reconciler) elder(ctx context.Context, t *v1alpha1.Tenant, next *timer)
 		return "", fmt.Errorf("listing tenants: %w", err)
 	}
 	for i := range list.Items {
-		if o := &list.Items[i]; older(o, t) && (o.Spec.ClusterID == t.Spec.ClusterID || o.Spec.PeeringUID == t.Spec.PeeringUID) {
+		o := &list.Items[i]
+		if o.UID == t.UID || o.Spec.ClusterID != t.Spec.ClusterID && o.Spec.PeeringUID != t.Spec.PeeringUID {
+			continue
+		}
+		if status.IsTrue(o.Status.Conditions, v1alpha1.ConditionRightsReady) || older(o, t) {
 			next.in(foreignDelay)
-			return fmt.Sprintf("tenant %s, which is older, is of the same cluster or peering; delete one of them", o.Name), nil
+			return fmt.Sprintf("tenant %s, which was first, is of the same cluster or peering; delete one of them", o.Name), nil
 		}
 	}
 	return "", nil
