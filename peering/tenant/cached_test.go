@@ -66,3 +66,28 @@ func TestFreedInvitationStays(t *testing.T) {
 		t.Error("one whose Tenant is gone stays")
 	}
 }
+
+// TestEarlierGoodbye holds that a goodbye to an earlier Tenant of the same peering, which the
+// cache still shows, does not end the one that there is now.
+func TestEarlierGoodbye(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.settle()
+	said := b.introduce()
+	b.drop(said)
+	said = get(b, b.space(), v1alpha1.IdentityName, &v1alpha1.Identity{})
+	if err := b.c.Patch(t.Context(), said.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
+		t.Fatal(err)
+	}
+	b.restart(late(b, said, (*v1alpha1.Identity).DeepCopyInto))
+	b.live = b.c
+	b.reconcile()
+	if b.tenant() == nil || b.tenant().DeletionTimestamp != nil {
+		t.Error("the tenant of now went with the goodbye to the one before")
+	}
+	b.introduce()
+	b.reconcile()
+	if b.tenant() == nil || b.tenant().DeletionTimestamp != nil {
+		t.Error("the tenant of now went with the goodbye to the one before, though it has an Identity")
+	}
+}
