@@ -1,11 +1,16 @@
 package peering
 
 import (
+	"context"
+	"net"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -46,6 +51,75 @@ func TestMadeAgain(t *testing.T) {
 	s.until("it is introduced", has(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonIssued))
 	if _, cred := s.credential(); cred.UID != string(p.UID) {
 		t.Errorf("the credential is of Peering %s, want %s", cred.UID, p.UID)
+	}
+}
+
+// TestMadeAgainRefused holds that a Peering which is made again is not ended by what the
+// connection of the earlier one has shown, while the provider refuses the new credential,
+// as an API server does that has just started.
+func TestMadeAgainRefused(t *testing.T) {
+	s := newStage(t)
+	var mu sync.Mutex
+	var lines []net.Conn
+	s.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil {
+			lines = append(lines, c)
+		}
+		return c, err
+	}
+	s.startFleet()
+	s.restart(s.client)
+	s.peer()
+	old, _ := s.fleet.Peer(s.name)
+	s.makeAgain()
+	if err := s.client.Delete(t.Context(), s.identity()); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the earlier connection shows no Identity", func() bool {
+		return apierrors.IsNotFound(old.Reader().Get(t.Context(), client.ObjectKeyFromObject(s.identity()), s.identity()))
+	})
+	if err := s.client.Delete(t.Context(), roleBinding(s.tenant)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.grant("nobody"); err != nil { // and the endpoint, which grants once, grants no more
+		t.Fatal(err)
+	}
+	mu.Lock()
+	for _, c := range lines {
+		c.Close()
+	}
+	mu.Unlock()
+	await(t, "the earlier connection is refused", func() bool { return old.State().Reason == v1alpha1.ReasonForbidden })
+	s.makeToken(token)
+	p := s.until("the refusal is shown", func(p *v1alpha1.Peering) bool {
+		return p == nil || p.DeletionTimestamp != nil || has(v1alpha1.ConditionIdentityReady, v1alpha1.ReasonForbidden)(p)
+	})
+	if p == nil || p.DeletionTimestamp != nil {
+		t.Fatal("it was ended by what is of the earlier one")
+	}
+	if err := s.client.Delete(t.Context(), roleBinding(s.tenant)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.grant(s.auth.lastSpec.PeeringUID); err != nil {
+		t.Fatal(err)
+	}
+	s.until("it goes on", has(v1alpha1.ConditionReady, v1alpha1.ReasonReady))
+}
+
+// await polls until something is so.
+func await(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	deadline, tick := time.After(time.Minute), time.NewTicker(10*time.Millisecond)
+	defer tick.Stop()
+	for !so() {
+		select {
+		case <-deadline:
+			t.Fatalf("waiting until %s: not so after a minute", what)
+		case <-tick.C:
+		}
 	}
 }
 

@@ -67,6 +67,8 @@ func (r *reconciler) key(ctx context.Context, v *visit) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	// A connection that there is shows what an earlier peering came to.
+	r.fleet.Remove(v.Name)
 	c := &credential{UID: string(v.UID), Key: key, Request: request, Invitation: v.Spec.Consume.TokenSecret}
 	return true, r.save(ctx, v, c)
 }

@@ -3,6 +3,7 @@ package peering
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -79,25 +80,38 @@ func (r *reconciler) evict(ctx context.Context, v *visit) error {
 	if err := r.live.List(ctx, list); err != nil {
 		return fmt.Errorf("listing tenants: %w", err)
 	}
-	left := ""
-	for i := range list.Items {
-		t := &list.Items[i]
-		if t.Spec.ClusterID != v.Spec.ClusterID {
-			continue
-		}
-		left = t.Name
-		if err := r.evictOne(ctx, v, t); err != nil {
-			return err
-		}
-	}
-	if left == "" {
+	list.Items = slices.DeleteFunc(list.Items, func(t v1alpha1.Tenant) bool { return t.Spec.ClusterID != v.Spec.ClusterID })
+	if len(list.Items) == 0 {
 		controllerutil.RemoveFinalizer(v.Peering, v1alpha1.FinalizerProvide)
 		return nil
+	}
+	// In this order: the finalizer goes before the Tenant does, and the next one comes after that.
+	if ends, err := r.ending(ctx, v); err != nil || !ends {
+		v.soon(provideAgain)
+		return err
+	}
+	left := ""
+	for i := range list.Items {
+		left = list.Items[i].Name
+		if err := r.evictOne(ctx, v, &list.Items[i]); err != nil {
+			return err
+		}
 	}
 	v.working = v1alpha1.ReasonTerminating
 	v.no(v1alpha1.ConditionReady, v1alpha1.ReasonTerminating, "waiting until Tenant "+left+" is gone")
 	v.soon(provideAgain)
 	return nil
+}
+
+// ending says whether there are Tenants to evict, past the cache: it may show the end of a
+// peering when the next one of the same cluster has begun.
+func (r *reconciler) ending(ctx context.Context, v *visit) (bool, error) {
+	p := &v1alpha1.Peering{}
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(v.Peering), p); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return p.UID == v.UID && controllerutil.ContainsFinalizer(p, v1alpha1.FinalizerProvide) &&
+		(p.DeletionTimestamp != nil || p.Spec.Provide == nil), nil
 }
 
 func (r *reconciler) evictOne(ctx context.Context, v *visit, t *v1alpha1.Tenant) error {

@@ -1,10 +1,12 @@
 package peering
 
 import (
+	"context"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/status"
@@ -60,4 +62,65 @@ func TestProvide(t *testing.T) {
 	}
 	s.free(tenant)
 	s.until("it is gone", gone)
+}
+
+// TestEvictLeavesTheNext holds that what the cache shows of an end ends no Tenant that came
+// after it.
+func TestEvictLeavesTheNext(t *testing.T) {
+	for reason, c := range map[string]struct {
+		cached func(*v1alpha1.Peering)
+		live   func(*v1alpha1.Peering) // what has come of it since; nil if it is gone
+	}{
+		"its Peering is gone": {func(p *v1alpha1.Peering) { p.DeletionTimestamp = new(metav1.Now()) }, nil},
+		"nothing is left to evict": {
+			func(p *v1alpha1.Peering) { p.DeletionTimestamp = new(metav1.Now()) },
+			func(p *v1alpha1.Peering) { p.Finalizers = nil },
+		},
+		"its Peering provides again": {func(p *v1alpha1.Peering) { p.Spec.Provide = nil }, func(*v1alpha1.Peering) {}},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			s := newStage(t)
+			p := &v1alpha1.Peering{
+				ObjectMeta: metav1.ObjectMeta{Name: s.name},
+				Spec:       v1alpha1.PeeringSpec{ClusterID: s.auth.clusterID, Provide: &v1alpha1.Provide{Tenant: s.name}},
+			}
+			if err := s.client.Create(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+			cached := s.until("it waits", has(v1alpha1.ConditionTenantReady, v1alpha1.ReasonWaiting))
+			c.cached(cached)
+			if c.live == nil {
+				s.dropPeering()
+			} else {
+				p = s.peering()
+				c.live(p)
+				if err := s.client.Update(t.Context(), p); err != nil {
+					t.Fatal(err)
+				}
+			}
+			next := &v1alpha1.Tenant{
+				ObjectMeta: metav1.ObjectMeta{Name: s.name, Finalizers: []string{v1alpha1.FinalizerTenant}},
+				Spec:       v1alpha1.TenantSpec{ClusterID: s.auth.clusterID, PeeringUID: remoteID},
+			}
+			if err := s.client.Create(t.Context(), next); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { s.free(next) })
+			s.r.client = interceptor.NewClient(s.client, interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+					if p, is := obj.(*v1alpha1.Peering); is {
+						cached.DeepCopyInto(p)
+						return nil
+					}
+					return c.Get(ctx, key, obj, opts...)
+				},
+			})
+			if _, err := s.reconcile(); err != nil {
+				t.Fatal(err)
+			}
+			if !s.exists(next) || next.DeletionTimestamp != nil {
+				t.Error("the next Tenant goes with the peering before it")
+			}
+		})
+	}
 }

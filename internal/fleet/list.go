@@ -62,12 +62,17 @@ func (s *session) list(ctx context.Context, m *mirror) error {
 
 // page reads the next part of a list.
 func (s *session) page(ctx context.Context, l *listing, size int) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	query := url.Values{"limit": {strconv.Itoa(size)}}
 	if l.next != "" {
 		query.Set("continue", l.next)
 	}
+	return s.part(ctx, l, query)
+}
+
+// part reads what a query asks for.
+func (s *session) part(ctx context.Context, l *listing, query url.Values) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	answer, err := s.get(ctx, l.mirror, query)
 	if err != nil {
 		return err
@@ -87,13 +92,14 @@ func (s *session) page(ctx context.Context, l *listing, size int) error {
 }
 
 // lookBack forgets where a watch ended if the peer is not there yet, as when its etcd was
-// restored from a snapshot: a watch from a version to come tells of nothing until then.
+// restored from a snapshot: a watch from a version to come tells of nothing until then. It
+// asks for no object, as one may take longer to come than an answer may.
 func (s *session) lookBack(ctx context.Context, m *mirror) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, m.patience(), errNoAnswer)
 	defer cancel()
 	l := &listing{mirror: m}
 	defer l.drop()
-	err := s.page(ctx, l, 1)
+	err := s.part(ctx, l, noObject())
 	switch {
 	case errors.Is(err, ErrTooLarge): // it answers, and the watch tells the rest
 		return nil
@@ -106,6 +112,12 @@ func (s *session) lookBack(ctx context.Context, m *mirror) error {
 		m.forget()
 	}
 	return nil
+}
+
+// noObject asks for an empty list, which has the version there is now: a label that is there
+// and is not, at one name, so that nothing has to be gone through.
+func noObject() url.Values {
+	return url.Values{"fieldSelector": {"metadata.name=none"}, "labelSelector": {"pelago.dev/none,!pelago.dev/none"}}
 }
 
 // before says whether one version of a peer is older than another, where both are the

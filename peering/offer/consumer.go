@@ -45,8 +45,11 @@ type consumer struct {
 // Reconcile carries one request.
 func (c *consumer) Reconcile(ctx context.Context, key ctrl.Request) (res ctrl.Result, err error) {
 	request := &v1alpha1.ResourceRequest{}
-	if err := c.client.Get(ctx, key.NamespacedName, request); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+	if err := c.client.Get(ctx, key.NamespacedName, request); apierrors.IsNotFound(err) {
+		c.known.Delete(key.NamespacedName)
+		return ctrl.Result{}, nil
+	} else if err != nil {
+		return ctrl.Result{}, err
 	}
 	peering, err := c.peering(ctx, request.Namespace)
 	if err != nil {

@@ -42,3 +42,30 @@ func TestWithdrawWaits(t *testing.T) {
 		t.Errorf("the request is still here: %v", err)
 	}
 }
+
+// TestForgetsCopies holds that nothing is remembered of a request that has gone with its
+// peering, which nobody withdraws.
+func TestForgetsCopies(t *testing.T) {
+	w := newWorld(t)
+	w.ask(w.here("default"), v1alpha1.ResourceRequestSpec{})
+	w.settle("default")
+	if _, there := w.consumer.known.Load(w.here("default")); !there {
+		t.Fatal("there is no copy")
+	}
+	if err := w.client.Delete(ctx, &v1alpha1.Peering{ObjectMeta: w.peeringMeta()}); err != nil {
+		t.Fatal(err)
+	}
+	q := w.request(w.here("default"))
+	if err := w.client.Delete(ctx, q); err != nil {
+		t.Fatal(err)
+	}
+	w.consume("default")
+	w.consume("default")
+	if err := w.client.Get(ctx, w.here("default"), q); client.IgnoreNotFound(err) != nil || err == nil {
+		t.Fatalf("the request is still here: %v", err)
+	}
+	w.consumer.known.Range(func(key, _ any) bool {
+		t.Errorf("the copy of %v is remembered", key)
+		return true
+	})
+}

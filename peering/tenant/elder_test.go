@@ -67,3 +67,34 @@ func TestElder(t *testing.T) {
 		}
 	}
 }
+
+// TestElderHasRights holds that of two Tenants of one second the one that has rights keeps
+// them alone, also where the name of the other one comes first.
+func TestElderHasRights(t *testing.T) {
+	t.Parallel()
+	z := newBench(t, func(t *v1alpha1.Tenant) { t.Name = "z" + t.Name })
+	z.name = "z" + z.name
+	z.settle()
+	z.want(v1alpha1.ConditionRightsReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	first := z.tenant()
+	a := newBench(t, func(t *v1alpha1.Tenant) { t.Spec.PeeringUID = first.Spec.PeeringUID })
+	a.reconciler.live = interceptor.NewClient(a.c, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+			err := c.List(ctx, list, o...)
+			if all, is := list.(*v1alpha1.TenantList); is { // both were made in one second
+				for i := range all.Items {
+					all.Items[i].CreationTimestamp = a.tenant().CreationTimestamp
+				}
+			}
+			return err
+		},
+	})
+	a.reconcile()
+	a.reconcile()
+	if get(a, a.space(), v1alpha1.ConsumerRole, &rbacv1.RoleBinding{}) != nil {
+		t.Error("two tenants of one user have rights")
+	}
+	a.want(v1alpha1.ConditionRightsReady, metav1.ConditionFalse, v1alpha1.ReasonNameRefused)
+	z.settle()
+	z.want(v1alpha1.ConditionRightsReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+}

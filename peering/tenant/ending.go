@@ -404,21 +404,24 @@ func (r *reconciler) endTenantNamespace(ctx context.Context, t *v1alpha1.Tenant,
 }
 
 // endPeering takes the tenant out of its Peering, and the Peering away if there is
-// nothing else in it.
+// nothing else in it. Nothing of the tenant is left to evict: who comes next is not its.
 func (r *reconciler) endPeering(ctx context.Context, t *v1alpha1.Tenant, f *facts) error {
 	for i := range f.peerings {
 		p := &f.peerings[i]
-		if p.Spec.ClusterID != t.Spec.ClusterID || p.Spec.Provide == nil || p.Spec.Provide.Tenant != t.Name {
+		if p.Spec.ClusterID != t.Spec.ClusterID || p.Spec.Provide != nil && p.Spec.Provide.Tenant != t.Name {
 			continue
 		}
-		if p.Spec.Consume == nil {
-			if err := remove(ctx, r.client, p); err != nil {
+		if p.Spec.Provide != nil && p.Spec.Consume == nil {
+			if err := r.release(ctx, p, func(name string) bool { return name == v1alpha1.FinalizerProvide }); err != nil {
 				return err
 			}
 			continue
 		}
 		before := p.DeepCopy()
 		p.Spec.Provide = nil
+		if !controllerutil.RemoveFinalizer(p, v1alpha1.FinalizerProvide) && before.Spec.Provide == nil {
+			continue
+		}
 		err := r.client.Patch(ctx, p, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("taking the tenant out of peering %s: %w", p.Name, err)

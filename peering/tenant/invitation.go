@@ -2,6 +2,7 @@ package tenant
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -48,7 +49,12 @@ func (g *invitations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 	}
 	void, wait := spent(i, t, led, g.clock.Now())
 	if void {
-		return ctrl.Result{}, remove(ctx, g.client, i)
+		// As it was read: it may have been freed since.
+		err := g.client.Delete(ctx, i, client.Preconditions{UID: &i.UID, ResourceVersion: &i.ResourceVersion})
+		if client.IgnoreNotFound(err) != nil {
+			return again(fmt.Errorf("deleting invitation %s: %w", i.Name, err))
+		}
+		return ctrl.Result{}, nil
 	}
 	return ctrl.Result{RequeueAfter: wait}, nil
 }

@@ -149,18 +149,16 @@ func (r *reconciler) ofNodes(ctx context.Context) []string {
 }
 
 // consumerLeft deletes a tenant whose consumer has said goodbye: by deleting its
-// Identity, which is being deleted or, had it no finalizer, gone.
+// Identity, which is being deleted or, had it no finalizer, gone. The cache may show that
+// of an earlier Tenant.
 func (r *reconciler) consumerLeft(ctx context.Context, t *v1alpha1.Tenant, f *facts) (bool, error) {
-	switch {
-	case f.identity != nil && f.identity.DeletionTimestamp == nil:
+	introduced := t.Status.Cluster != nil
+	if f.identity != nil && f.identity.DeletionTimestamp == nil || f.identity == nil && !introduced {
 		return false, nil
-	case f.identity == nil && t.Status.Cluster == nil:
-		return false, nil // it has not been introduced yet
-	case f.identity == nil:
-		there, err := identity(ctx, r.live, t)
-		if err != nil || (there != nil && there.DeletionTimestamp == nil) {
-			return false, err
-		}
+	}
+	there, err := identity(ctx, r.live, t)
+	if err != nil || there != nil && there.DeletionTimestamp == nil || there == nil && !introduced {
+		return false, err
 	}
 	r.note(t, "Goodbye", "Delete", "the consumer has ended the peering")
 	return true, r.delete(ctx, t)

@@ -20,15 +20,22 @@ import (
 // ensureRights gives the tenant's user exactly its rights and its place at the API
 // server. A tenant that people cannot see as a Peering gets none.
 func (r *reconciler) ensureRights(ctx context.Context, t *v1alpha1.Tenant, f *facts, next *timer) error {
+	var shown peeringPlan
 	conflict, err := r.elder(ctx, t, next)
 	if err == nil && conflict == "" {
-		conflict, err = r.ensurePeering(ctx, t, f, next)
+		shown, err = r.ensurePeering(ctx, t, f, next)
+		conflict = shown.conflict
 	}
 	if err != nil {
 		return err
 	}
 	want := bindings(t, r.namespace)
-	if conflict != "" {
+	switch {
+	case conflict == "":
+	case shown.wait:
+		status.False(&t.Status.Conditions, t.Generation, v1alpha1.ConditionRightsReady, v1alpha1.ReasonWaiting, conflict)
+		want = nil
+	default:
 		stall(t, v1alpha1.ConditionRightsReady, v1alpha1.ReasonNameRefused, conflict)
 		want = nil
 	}
@@ -63,8 +70,8 @@ func (r *reconciler) ensureRights(ctx context.Context, t *v1alpha1.Tenant, f *fa
 	return nil
 }
 
-// elder returns a sentence if an older Tenant is of the same cluster or the same user,
-// which would have the rights and the limits of both. The caches of Tenants that are made
+// elder returns a sentence if another Tenant is of the same cluster or the same user, which
+// would have the rights and the limits of both, and is older or has its rights already. The caches of Tenants that are made
 // at the same time do not tell, so until there are rights the API server is asked.
 func (r *reconciler) elder(ctx context.Context, t *v1alpha1.Tenant, next *timer) (string, error) {
 	if status.IsTrue(t.Status.Conditions, v1alpha1.ConditionRightsReady) {
@@ -75,9 +82,13 @@ func (r *reconciler) elder(ctx context.Context, t *v1alpha1.Tenant, next *timer)
 		return "", fmt.Errorf("listing tenants: %w", err)
 	}
 	for i := range list.Items {
-		if o := &list.Items[i]; older(o, t) && (o.Spec.ClusterID == t.Spec.ClusterID || o.Spec.PeeringUID == t.Spec.PeeringUID) {
+		o := &list.Items[i]
+		if o.UID == t.UID || o.Spec.ClusterID != t.Spec.ClusterID && o.Spec.PeeringUID != t.Spec.PeeringUID {
+			continue
+		}
+		if status.IsTrue(o.Status.Conditions, v1alpha1.ConditionRightsReady) || older(o, t) {
 			next.in(foreignDelay)
-			return fmt.Sprintf("tenant %s, which is older, is of the same cluster or peering; delete one of them", o.Name), nil
+			return fmt.Sprintf("tenant %s, which was first, is of the same cluster or peering; delete one of them", o.Name), nil
 		}
 	}
 	return "", nil
@@ -93,7 +104,7 @@ type peeringPlan struct {
 	create   *v1alpha1.Peering
 	add      *v1alpha1.Peering // gets spec.provide
 	wait     bool              // one is going away
-	conflict string            // a sentence for people
+	conflict string            // a sentence for people; there are no rights until it is over
 	unnamed  bool              // the conflict is that no invitation named the Peering
 }
 
@@ -149,7 +160,12 @@ func planPeering(t *v1alpha1.Tenant, have []v1alpha1.Peering, invitation *v1alph
 		return peeringPlan{add: p}
 	}
 	for i := range have {
-		if have[i].Name == t.Name {
+		switch {
+		case have[i].Name != t.Name:
+		case have[i].DeletionTimestamp != nil:
+			return peeringPlan{wait: true, conflict: fmt.Sprintf(
+				"peering %[1]s is with another cluster, and is being removed; to go on before that is done: pelago unpeer %[1]s --force", t.Name)}
+		default:
 			return peeringPlan{conflict: fmt.Sprintf(
 				"peering %s is with another cluster; delete it, or delete this tenant and invite the consumer under another name", t.Name)}
 		}
@@ -160,36 +176,38 @@ func planPeering(t *v1alpha1.Tenant, have []v1alpha1.Peering, invitation *v1alph
 	}}
 }
 
-// ensurePeering makes the tenant visible as a Peering, and returns a sentence if
-// another cluster has its name.
-func (r *reconciler) ensurePeering(ctx context.Context, t *v1alpha1.Tenant, f *facts, next *timer) (string, error) {
+// ensurePeering makes the tenant visible as a Peering, and returns what was to be done,
+// with a sentence if another cluster has its name.
+func (r *reconciler) ensurePeering(ctx context.Context, t *v1alpha1.Tenant, f *facts, next *timer) (peeringPlan, error) {
 	plan := planPeering(t, f.peerings, nil)
 	if plan.unnamed {
 		i, err := r.invitation(ctx, t)
 		if err != nil {
-			return "", err
+			return plan, err
 		}
 		plan = planPeering(t, f.peerings, i)
 	}
 	switch {
+	case plan.wait && plan.conflict != "":
+		next.in(foreignDelay) // its events tell earlier
 	case plan.wait:
 		next.in(soon)
 	case plan.create != nil:
 		err := r.client.Create(ctx, plan.create, fieldOwner)
 		if apierrors.IsAlreadyExists(err) {
 			next.in(soon) // the cache will tell whose it is
-			return "", nil
+			return plan, nil
 		}
 		if err != nil {
-			return "", fmt.Errorf("creating peering %s: %w", t.Name, err)
+			return plan, fmt.Errorf("creating peering %s: %w", t.Name, err)
 		}
 	case plan.add != nil:
 		before := plan.add.DeepCopy()
 		plan.add.Spec.Provide = &v1alpha1.Provide{Tenant: t.Name}
 		err := r.client.Patch(ctx, plan.add, client.MergeFrom(before), fieldOwner)
 		if err != nil {
-			return "", fmt.Errorf("adding the tenant to peering %s: %w", plan.add.Name, err)
+			return plan, fmt.Errorf("adding the tenant to peering %s: %w", plan.add.Name, err)
 		}
 	}
-	return plan.conflict, nil
+	return plan, nil
 }

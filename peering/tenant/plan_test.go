@@ -220,6 +220,8 @@ func TestPlanPeering(t *testing.T) {
 	}
 	going := make("rome", romeID, "", 0)
 	going.DeletionTimestamp = &now
+	others := make("rome", osloID, "", 0)
+	others.DeletionTimestamp = &now
 	for _, c := range []struct {
 		name, reason, want string
 		have               []v1alpha1.Peering
@@ -232,10 +234,13 @@ func TestPlanPeering(t *testing.T) {
 		{"oldest", "of two, the one that was first", "add first", []v1alpha1.Peering{make("second", romeID, "", 0), make("first", romeID, "", time.Hour)}},
 		{"going", "what people delete is not made again", "wait", []v1alpha1.Peering{going}},
 		{"taken", "two clusters, one name", "conflict", []v1alpha1.Peering{make("rome", osloID, "", 0)}},
+		{"taken by one that goes", "its name is free soon; nobody has to act, and nothing is given before", "wait, said", []v1alpha1.Peering{others}},
 		{"taken elsewhere", "ours has another name", "add capital", []v1alpha1.Peering{make("rome", osloID, "", time.Hour), make("capital", romeID, "", 0)}},
 	} {
 		got, plan := "", planPeering(rome(), c.have, nil)
 		switch {
+		case plan.wait && plan.conflict != "":
+			got = "wait, said"
 		case plan.wait:
 			got = "wait"
 		case plan.conflict != "":
