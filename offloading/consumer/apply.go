@@ -162,7 +162,7 @@ func (r *reconciler) tell(f *facts, p plan, before corev1.PodStatus) {
 	}
 	if no := p.rejected; no != nil && r.ledger.rejects(key, f.pod.UID, no.of, marked(&before) == no.message) {
 		r.events.Eventf(f.pod, nil, corev1.EventTypeWarning, v1alpha1.ReasonChangeRefused, "Change",
-			"%s runs this pod without a change of it: %s; change what it names, or delete the pod so that it is made anew", f.peering, no.message)
+			"%s runs this pod without a change of it: %s; %s", f.peering, no.message, no.remedy)
 	}
 }
 
