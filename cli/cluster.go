@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 )
 
 // fieldOwner is the command line in managed fields.
@@ -155,6 +156,7 @@ func (e *Env) open() (*Cluster, error) { return e.Connect(e.access) }
 
 // describe turns an error of the API server into a sentence that says what to do.
 func describe(err error, c *Cluster) error {
+	denial := kube.DenialOf(err)
 	switch {
 	case err == nil:
 		return nil
@@ -162,6 +164,10 @@ func describe(err error, c *Cluster) error {
 		return fmt.Errorf("there is no Pelago in the cluster at %s; run: pelago install", c.Server)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause): // forbidden to everybody
 		return fmt.Errorf("%w; wait until that namespace is gone, and run the command again", err)
+	case kube.Uncounted(err):
+		return fmt.Errorf("%w; run the command again in a moment", err)
+	case denial != nil: // who asks has the right
+		return fmt.Errorf("%w; %s", err, denial.Remedy())
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w; ask the cluster's owner for this right, or use another --context", err)
 	case apierrors.IsUnauthorized(err):

@@ -6,9 +6,14 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/internal/kube"
 )
 
 // TestKinds holds that what is known of kinds without asking is what servers say.
@@ -70,6 +75,16 @@ func TestDescribe(t *testing.T) {
 	config := servers.server(t, 0)
 	late, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()
+	const held = "held"
+	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: held, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}})
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: held, Name: "no-secrets"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/secrets": resource.MustParse("0")}}}
+	s.create(quota)
+	secret := func(c *Cluster) error {
+		return c.Client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: held, Name: "x"}}, client.DryRunAll)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: held, Name: "x"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	stranger := rest.CopyConfig(config)
+	stranger.Impersonate.UserName = "stranger"
 	into := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "x"}}
 	for _, one := range []struct {
 		reason     string
@@ -81,6 +96,23 @@ func TestDescribe(t *testing.T) {
 		{"it has not answered", nil, func(c *Cluster) error { return c.Client.List(late, &corev1.NodeList{}) }, "right address", "is slow"},
 		{"it has answered", func(c *Cluster) error { return c.Client.List(t.Context(), &corev1.NodeList{}) },
 			func(c *Cluster) error { return c.Client.List(late, &corev1.NodeList{}) }, "answers, but not in time", "right address"},
+		{"a quota is not counted yet", func(c *Cluster) error {
+			quota.Status.Hard = quota.Spec.Hard
+			err := c.Client.Status().Update(t.Context(), quota)
+			eventually(t, "the quota is there", func() bool { return kube.Uncounted(secret(c)) })
+			return err
+		}, secret, "run the command again", "this right"},
+		{"a quota is used up", func(c *Cluster) error {
+			quota.Status.Used = quota.Spec.Hard
+			err := c.Client.Status().Update(t.Context(), quota)
+			eventually(t, "the quota counts", func() bool { return !kube.Uncounted(secret(c)) })
+			return err
+		}, secret, "used up its ResourceQuota no-secrets", "this right"},
+		{"Pod Security", nil, func(c *Cluster) error { return c.Client.Create(t.Context(), pod.DeepCopy()) }, "the Pod Security level restricted: have the cluster's owner", "this right"},
+		{"no right", func(c *Cluster) (err error) {
+			c.Client, err = client.NewWithWatch(stranger, client.Options{})
+			return err
+		}, secret, "ask the cluster's owner for this right", "quota"},
 	} {
 		c, err := newCluster(config, nil)
 		if err == nil && one.before != nil {

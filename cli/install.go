@@ -61,7 +61,7 @@ machine only, give --api-server-url, or the cluster can use others but not be us
 	f.StringSliceVar(&i.labels, "labels", nil, "labels of this cluster that travel with its offers, KEY=VALUE")
 	f.StringVar(&i.image, "image", "", "image of Pelago's programs; if not given this program's version, from where the installed image came or else pelago.dev/pelago")
 	f.StringArrayVar(&i.set, "set", nil, "a value of the chart, PATH=VALUE; repeatable")
-	f.StringVar(&i.valuesFile, "values", "", "file with values of the chart, in YAML; - reads standard input")
+	f.StringVar(&i.valuesFile, "values", "", "file with values of the chart, in YAML, 1 MiB at most; - reads standard input")
 	f.BoolVar(&i.dryRun, "dry-run", false, "print the objects instead of applying them")
 	f.BoolVar(&i.downgrade, "downgrade", false, "go on where the cluster's definitions have kinds or fields that this program does not know")
 	durationFlag(f, &i.timeout, "timeout", waitDefault, "how long to wait until Pelago runs")

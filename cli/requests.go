@@ -96,6 +96,10 @@ func (s *snapshot) judgeRequests(r *Report, p v1alpha1.Peering, whole bool) bool
 			}
 			r.Problems, said = append(r.Problems, line), true
 			continue
+		case v1alpha1.ReasonLimitExceeded, v1alpha1.ReasonNotAdmitted:
+			line.Remedy = chain.RemedyAt(why.Reason, &p)
+			r.Problems, said = append(r.Problems, line), true
+			continue
 		case v1alpha1.ReasonUndecided:
 			line.Message = "waits for your decision"
 			line.Remedy = chain.Decide(p.Name, request.Name)

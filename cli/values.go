@@ -2,8 +2,8 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -28,7 +28,7 @@ const (
 	valuesKey = "values.yaml"
 	// defaultImage is where Pelago's programs are published.
 	defaultImage = "pelago.dev/pelago"
-	// mostValues bounds a file of values, in bytes.
+	// mostValues bounds a file of values, in bytes: no ConfigMap keeps more.
 	mostValues = 1 << 20
 )
 
@@ -90,11 +90,19 @@ func readValues(ctx context.Context, e *Env, name string) (map[string]any, error
 	}
 	text, err := unless(ctx, func() ([]byte, error) {
 		if name == "-" {
-			return io.ReadAll(io.LimitReader(e.In, mostValues))
+			return readWhole(e.In, mostValues)
 		}
-		return os.ReadFile(name) // perhaps a pipe
+		file, err := os.Open(name) // perhaps a pipe
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		return readWhole(file, mostValues)
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, errTooMuch):
+		return nil, fmt.Errorf("reading --values: %w; give values alone, without what is no setting of Pelago", err)
+	case err != nil:
 		return nil, fmt.Errorf("reading --values: %w; give a file that can be read, or - for standard input", err)
 	}
 	if err := yaml.UnmarshalStrict(text, &values); err != nil {

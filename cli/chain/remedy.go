@@ -49,7 +49,7 @@ var remedies = map[string]string{
 	v1alpha1.ReasonVolumesKept:       "its volume claims are kept; once they are not needed, the provider's owner deletes that namespace",
 
 	v1alpha1.ReasonRefused:          "change what the message names in the pod's template; docs/offloading-fields.md says of each field what travels",
-	v1alpha1.ReasonNotAdmitted:      "the provider's rules refuse the pod: change what the message names, or ask the provider's owner",
+	v1alpha1.ReasonNotAdmitted:      "the provider's rules refuse it: change what the message names, or ask the provider's owner",
 	v1alpha1.ReasonUnschedulable:    "no node of the provider had room in time; Pelago tries other nodes first and this one again later",
 	v1alpha1.ReasonNamespaceMissing: "the namespace is being made there; this takes a moment",
 

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelago-dev/pelago/internal/kube"
 )
 
 // NotReadyError says why a program does not start.
@@ -95,11 +97,19 @@ func RolledOut(d *appsv1.Deployment) bool {
 		d.Status.AvailableReplicas >= wanted && d.Status.Replicas == d.Status.UpdatedReplicas
 }
 
+// remedyOf is what to do about what an API server said when it refused a pod, otherwise if that is not known.
+func remedyOf(said, otherwise string) string {
+	if d := kube.DenialIn(said); d != nil {
+		return d.Remedy()
+	}
+	return otherwise
+}
+
 // Diagnose says why a Deployment is not ready, and what to do about it.
 func Diagnose(d *appsv1.Deployment, pods []corev1.Pod, events []corev1.Event) string {
 	for _, c := range d.Status.Conditions {
 		if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
-			return fmt.Sprintf("its pods are refused: %s; see the quotas and policies of namespace %s", oneLine(c.Message), d.Namespace)
+			return fmt.Sprintf("its pods are refused: %s; %s", oneLine(c.Message), remedyOf(c.Message, "see the quotas and policies of namespace "+d.Namespace))
 		}
 	}
 	if len(pods) == 0 {

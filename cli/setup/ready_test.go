@@ -37,6 +37,8 @@ func TestDiagnose(t *testing.T) {
 		want   string
 	}{
 		{"a policy refuses the pods", `pods "x" is forbidden: exceeded quota`, nil, nil, "its pods are refused: pods \"x\" is forbidden: exceeded quota; see the quotas"},
+		{"a quota refuses them", `pods "x" is forbidden: exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1`, nil, nil,
+			"its pods are refused: pods \"x\" is forbidden: exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1; that namespace has used up its ResourceQuota few: "},
 		{"nobody makes pods", "", nil, nil, "it has no pod yet; if that stays"},
 		{"no room", "", []corev1.Pod{pod(func(p *corev1.Pod) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/2 nodes are available."}}

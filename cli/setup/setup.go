@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 )
 
 // Owner is the field owner of everything that is installed.
@@ -81,7 +82,8 @@ func (s Site) Apply(ctx context.Context, objects []*unstructured.Unstructured) (
 		}
 		s.Say("Applying %s %s", object.GetKind(), object.GetName())
 		if err := s.apply(ctx, object, &changes); err != nil {
-			if object.GetKind() == daemonSetKind.Kind && apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			if object.GetKind() == daemonSetKind.Kind && apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) &&
+				!kube.DenialOf(err).ByQuota() && !kube.Uncounted(err) {
 				err = fmt.Errorf("%w; its pods have to be privileged: %s", err, withoutAgents)
 			}
 			return changes, fmt.Errorf("applying %s %s: %w", object.GetKind(), object.GetName(), err)

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 )
 
 // withoutAgents is what to do where pods cannot be privileged.
@@ -73,7 +74,11 @@ func DiagnoseSpread(d *appsv1.DaemonSet, pods []corev1.Pod, events []corev1.Even
 			}
 		}
 		if refused != nil {
-			return fmt.Sprintf("its pods are refused: %s; they have to be privileged: %s", oneLine(refused.Message), withoutAgents)
+			remedy := "they have to be privileged: " + withoutAgents
+			if d := kube.DenialIn(refused.Message); d.ByQuota() {
+				remedy = d.Remedy()
+			}
+			return fmt.Sprintf("its pods are refused: %s; %s", oneLine(refused.Message), remedy)
 		}
 	}
 	if len(pods) == 0 {

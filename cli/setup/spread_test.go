@@ -2,6 +2,7 @@ package setup
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -96,6 +97,8 @@ func TestDiagnoseSpread(t *testing.T) {
 		{"the cluster lets nobody be privileged", nil, []corev1.Event{refused, other},
 			`its pods are refused: Error creating: pods "pelago-agent-" is forbidden: violates PodSecurity "restricted:latest": privileged; they have to be privileged: allow it to namespace pelago-network, or do without the network: --set network.enabled=false`},
 		{"the newest refusal", nil, []corev1.Event{at(300, "exceeded quota"), refused}, "its pods are refused: exceeded quota;"},
+		{"a quota", nil, []corev1.Event{at(300, `Error creating: pods "x" is forbidden: exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1`), refused},
+			`its pods are refused: Error creating: pods "x" is forbidden: exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1; that namespace has used up its ResourceQuota few: `},
 		{"they were refused before", full, []corev1.Event{refused}, "2 of 3 nodes have it"},
 		{"nobody makes pods", nil, []corev1.Event{other}, "it has no pod yet; if that stays"},
 		{"one crashes", []corev1.Pod{onNode("a", ""), crashing, onNode("c", "")}, nil, "pod pelago-agent-b keeps ending with status 3; see: kubectl -n pelago-network logs pelago-agent-b --previous"},
@@ -109,24 +112,33 @@ func TestDiagnoseSpread(t *testing.T) {
 }
 
 // refusing is a cluster that refuses every object.
-type refusing struct{ client.Client }
+type refusing struct {
+	client.Client
+	why error
+}
 
 func (refusing) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
 	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 }
 
-func (refusing) Apply(context.Context, runtime.ApplyConfiguration, ...client.ApplyOption) error {
-	return apierrors.NewForbidden(schema.GroupResource{}, "x", nil)
+func (r refusing) Apply(context.Context, runtime.ApplyConfiguration, ...client.ApplyOption) error {
+	return apierrors.NewForbidden(schema.GroupResource{}, "x", r.why)
 }
 
-// Of a cluster that refuses the agents it is said what to do without them.
+// Of a cluster that refuses the agents it is said what to do without them, but not where there are too many of something.
 func TestApplyRefused(t *testing.T) {
-	for kind, want := range map[string]bool{"DaemonSet": true, "ConfigMap": false} {
+	quota := errors.New("exceeded quota: few, requested: count/daemonsets.apps=1, used: count/daemonsets.apps=1, limited: count/daemonsets.apps=1")
+	for _, c := range []struct {
+		kind string
+		why  error
+		want bool
+	}{{"DaemonSet", nil, true}, {"ConfigMap", nil, false}, {"DaemonSet", quota, false}} {
+		kind, want := c.kind, c.want
 		o := &unstructured.Unstructured{}
 		o.SetAPIVersion("v1")
 		o.SetKind(kind)
 		o.SetName("x")
-		_, err := Site{Client: refusing{}, Say: func(string, ...any) {}}.Apply(t.Context(), []*unstructured.Unstructured{o})
+		_, err := Site{Client: refusing{why: c.why}, Say: func(string, ...any) {}}.Apply(t.Context(), []*unstructured.Unstructured{o})
 		if err == nil || !apierrors.IsForbidden(err) || strings.Contains(err.Error(), "--set network.enabled=false") != want {
 			t.Errorf("%s: %v", kind, err)
 		}

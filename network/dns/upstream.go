@@ -1,7 +1,6 @@
 package dns
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -18,15 +17,24 @@ import (
 	"github.com/pelago-dev/pelago/network/netns"
 )
 
+// maxResolver bounds a resolv.conf, in bytes.
+const maxResolver = 65536
+
 // errNobody is the error of a cluster's DNS of no servers.
 var errNobody = errors.New("no server to ask")
 
 // ReadResolver finds in a resolv.conf of a pod the addresses of the cluster's DNS, and the
 // cluster's domain: what follows svc. in a search domain, "" if there is none.
 func ReadResolver(conf io.Reader) (servers []string, domain string, err error) {
-	lines := bufio.NewScanner(io.LimitReader(conf, 65536))
-	for lines.Scan() {
-		words := strings.Fields(lines.Text())
+	text, err := io.ReadAll(io.LimitReader(conf, maxResolver+1))
+	if err == nil && len(text) > maxResolver { // a part of it could name another server
+		err = fmt.Errorf("it is too long, at most %d bytes; leave out what is no setting", maxResolver)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("reading what says where the cluster's DNS is: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
 		switch {
 		case len(words) < 2:
 		case words[0] == "nameserver":
@@ -39,9 +47,6 @@ func ReadResolver(conf io.Reader) (servers []string, domain string, err error) {
 				}
 			}
 		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, "", fmt.Errorf("reading what says where the cluster's DNS is: %w", err)
 	}
 	return servers, domain, nil
 }

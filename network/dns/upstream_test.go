@@ -215,4 +215,12 @@ nameserver
 	if _, _, err := ReadResolver(strings.NewReader(strings.Repeat("x", 1<<17))); err == nil {
 		t.Error("a line without end will do")
 	}
+	head, last := "nameserver 10.96.0.10\n", "nameserver 10.96.0.11"
+	long := head + strings.Repeat("#\n", (maxResolver-len(head)-len(last))/2) + last // a part of it ends in another address
+	if servers, _, err := ReadResolver(strings.NewReader(long + "2\n")); err == nil || !strings.Contains(err.Error(), "at most 65536 bytes") {
+		t.Errorf("of a file that is too long the servers are %v: %v", servers, err)
+	}
+	if servers, _, err := ReadResolver(strings.NewReader(long)); err != nil || len(servers) != 2 {
+		t.Errorf("of one that is as long as it may be the servers are %v: %v", servers, err)
+	}
 }

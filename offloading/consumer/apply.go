@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -165,7 +164,7 @@ func (r *reconciler) tell(f *facts, p plan, before corev1.PodStatus) {
 	}
 	if no := p.rejected; no != nil && r.ledger.rejects(key, f.pod.UID, no.of, marked(&before) == no.message) {
 		r.events.Eventf(f.pod, nil, corev1.EventTypeWarning, v1alpha1.ReasonChangeRefused, "Change",
-			"%s runs this pod without a change of it: %s; change what it names, or delete the pod so that it is made anew", f.peering, no.message)
+			"%s runs this pod without a change of it: %s; %s", f.peering, no.message, no.remedy)
 	}
 }
 
@@ -232,6 +231,7 @@ func (r *reconciler) create(ctx, remote context.Context, f *facts, peer Peer, p 
 	}
 	r.meter.calls.WithLabelValues("create").Inc()
 	err := peer.Client().Create(remote, s)
+	denial := kube.DenialOf(err)
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err):
 		r.ledger.created(client.ObjectKeyFromObject(f.pod), f.pod.UID, f.peering, f.now)
@@ -239,10 +239,10 @@ func (r *reconciler) create(ctx, remote context.Context, f *facts, peer Peer, p 
 			r.ledger.change(client.ObjectKeyFromObject(f.pod), f.pod.UID, func(e *entry) { e.bare = false })
 		}
 		return nil
+	case denial != nil:
+		return r.turnedDown(ctx, f, p, denial.Reason(), err)
 	case turnsDown(err):
 		return r.turnedDown(ctx, f, p, v1alpha1.ReasonNotAdmitted, err)
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
-		return r.turnedDown(ctx, f, p, v1alpha1.ReasonLimitExceeded, err)
 	case kube.Uncounted(err):
 		return errUncounted
 	case denied(err):

@@ -104,7 +104,7 @@ func absent(f facts) plan {
 	case f.unsettled != "":
 		return unsettled(f)
 	}
-	want, err := shadow.Forge(f.pod, f.at)
+	want, _, err := shadow.Forge(f.pod, f.at)
 	var refusal *shadow.Refusal
 	switch {
 	case errors.As(err, &refusal):
@@ -143,13 +143,13 @@ func present(f facts) plan {
 	if terminal(next.Phase) {
 		return plan{status: changed(f, next)} // a change comes too late
 	}
-	want, err := shadow.Forge(f.pod, f.at)
+	want, leftOut, err := shadow.Forge(f.pod, f.at)
 	p := plan{change: change(f, want, err)}
 	refused := refused(f.shadow)
 	if refused == nil {
 		runs, ran := next.Phase == corev1.PodRunning, f.pod.Status.Phase == corev1.PodRunning
 		p.begins = runs && !ran
-		if no, known := rejected(f, want, err); known {
+		if no, known := rejected(f, want, leftOut, err); known {
 			mark(&next, no, f.now)
 			p.rejected = no
 		}
@@ -202,7 +202,7 @@ func told(f facts) corev1.PodStatus {
 		}
 		return next
 	}
-	if want, err := shadow.Forge(f.pod, f.at); err == nil && f.asked(want) {
+	if want, _, err := shadow.Forge(f.pod, f.at); err == nil && f.asked(want) {
 		s.Spec.Labels, s.Spec.Annotations, s.Spec.Pod = want.Spec.Labels, want.Spec.Annotations, want.Spec.Pod // the mirror keeps no pod
 	}
 	next, err := shadow.Status(f.pod, &s, f.at.Address, f.view)
@@ -324,7 +324,7 @@ func never(f facts) bool {
 	if started(f.pod) || !f.memory.created.IsZero() || !kube.Tolerates(f.pod) {
 		return false
 	}
-	_, err := shadow.Forge(f.pod, f.at)
+	_, _, err := shadow.Forge(f.pod, f.at)
 	var refusal *shadow.Refusal
 	return errors.As(err, &refusal)
 }

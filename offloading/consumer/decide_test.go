@@ -42,7 +42,7 @@ func given(edit ...func(*facts)) facts {
 
 // carried gives the pod its ShadowPod, as the mirror shows it.
 func carried(f *facts) {
-	s, err := shadow.Forge(f.pod, f.at)
+	s, _, err := shadow.Forge(f.pod, f.at)
 	if err != nil {
 		panic(err)
 	}
@@ -54,7 +54,7 @@ func carried(f *facts) {
 
 // carriedEarlier is carried by a build that wrote the API's defaults too.
 func carriedEarlier(f *facts) {
-	s, err := shadow.Forge(f.pod, f.at)
+	s, _, err := shadow.Forge(f.pod, f.at)
 	spec := corev1.PodSpec{}
 	if err := errors.Join(err, json.Unmarshal([]byte(s.Spec.Pod), &spec)); err != nil {
 		panic(err)

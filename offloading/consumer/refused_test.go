@@ -157,6 +157,7 @@ func TestRefusedAgain(t *testing.T) {
 func TestRefusedHere(t *testing.T) {
 	group := schema.GroupResource{Group: "pelago.dev", Resource: "shadowpods"}
 	quota := apierrors.NewForbidden(group, "x", errors.New("exceeded quota: pelago, requested: 1, used: 5, limited: 5"))
+	policy := apierrors.NewForbidden(group, "x", errors.New("ValidatingAdmissionPolicy 'strict' with binding 'strict' denied request: no"))
 	rights := apierrors.NewForbidden(group, "x", errors.New("no"))
 	for _, c := range []struct {
 		reason, want string
@@ -167,6 +168,7 @@ func TestRefusedHere(t *testing.T) {
 	}{
 		{"host network", v1alpha1.ReasonRefused, func(p *corev1.Pod) { p.Spec.HostNetwork = true }, nil, 0, true},
 		{"a quota of the provider", v1alpha1.ReasonLimitExceeded, func(*corev1.Pod) {}, quota, 1, true},
+		{"a policy of the provider", v1alpha1.ReasonNotAdmitted, func(*corev1.Pod) {}, policy, 1, true},
 		{"too large for the provider", v1alpha1.ReasonNotAdmitted, func(*corev1.Pod) {}, apierrors.NewRequestEntityTooLargeError("x"), 1, true},
 		{"no rights: it may come later", v1alpha1.ReasonForbidden, func(*corev1.Pod) {}, rights, 1, false},
 	} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,11 +19,19 @@ type rejection struct {
 	// of is what was asked for: a provider that changes its words is not heard again.
 	of      string
 	message string
+	// remedy is what to do.
+	remedy string
 }
 
+const (
+	remedyChange    = "change what it names, or delete the pod so that it is made anew"
+	remedyEphemeral = "add another one without that, by another name, or delete the pod so that it is made anew"
+)
+
 // rejected finds out whether the pod that runs follows the home pod as it is now: nil if
-// it does. It is not known while an answer is due.
-func rejected(f facts, want *v1alpha1.ShadowPod, err error) (no *rejection, known bool) {
+// it does. It is not known while an answer is due. What was left out here is told again only
+// with what the provider does not follow.
+func rejected(f facts, want *v1alpha1.ShadowPod, leftOut []string, err error) (no *rejection, known bool) {
 	var refusal *shadow.Refusal
 	switch {
 	case !f.shadow.DeletionTimestamp.IsZero() || !kube.Tolerates(f.pod):
@@ -32,8 +41,16 @@ func rejected(f facts, want *v1alpha1.ShadowPod, err error) (no *rejection, know
 	case err != nil || !f.asked(want) || f.shadow.Status.ObservedGeneration < f.shadow.Generation:
 		return nil, false
 	}
-	if message := shadow.Unfollowed(f.shadow); message != "" {
-		return reject(askedBy(want), message), true
+	here, there := strings.Join(leftOut, "; "), shadow.Unfollowed(f.shadow)
+	switch {
+	case there != "" && here != "":
+		return reject(askedBy(want)+here, here+"; "+there), true
+	case there != "":
+		return reject(askedBy(want), there), true
+	case here != "":
+		no = reject("", here)
+		no.remedy = remedyEphemeral
+		return no, true
 	}
 	return nil, true
 }
@@ -44,7 +61,7 @@ func reject(of, message string) *rejection {
 	if of == "" {
 		of = message
 	}
-	return &rejection{of: of, message: message}
+	return &rejection{of: of, message: message, remedy: remedyChange}
 }
 
 // mark says in a status that what runs does not follow, or, without a rejection, says

@@ -284,3 +284,62 @@ func TestChangeRefusedHere(t *testing.T) {
 		t.Errorf("nothing like it is forged: %q", sum(plan))
 	}
 }
+
+// TestNotCarriedOver holds that an ephemeral container that no provider takes spoils no pod that runs: it alone stays
+// away, with one event that says why and what to do, and the pod follows all else.
+func TestNotCarriedOver(t *testing.T) {
+	w := newWorld(t)
+	p := w.runs("web")
+	w.follows(p, "")
+	w.reconcile(p)
+	before := w.shadow(p)
+	adds := func(name string, options *corev1.WindowsSecurityContextOptions) {
+		t.Helper()
+		now := w.now(p)
+		now.Spec.EphemeralContainers = append(now.Spec.EphemeralContainers, corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+			Name: name, Image: "example.org/tools:1", SecurityContext: &corev1.SecurityContext{WindowsOptions: options},
+		}})
+		if err := w.admin.SubResource("ephemeralcontainers").Update(ctx, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	adds("bad", &corev1.WindowsSecurityContextOptions{GMSACredentialSpecName: new("own")})
+	w.reconcile(p)
+	const why = `the ephemeral container "bad" is left out: spec.ephemeralContainers[0].securityContext.windowsOptions.gmsaCredentialSpecName`
+	if e := w.heard(); !strings.HasPrefix(e, "Warning ChangeRefused "+w.peering) || !strings.Contains(e, why) || !strings.Contains(e, "add another one without that, by another name") {
+		t.Errorf("the event is %q", e)
+	}
+	got := w.now(p)
+	if c := condition(got, v1alpha1.ConditionChangeRefused); c.Status != corev1.ConditionTrue || !strings.Contains(c.Message, why) {
+		t.Errorf("the condition is %+v", c)
+	}
+	if got.Status.Phase != corev1.PodRunning || condition(got, corev1.PodReady).Status != corev1.ConditionTrue || got.Status.ObservedGeneration == got.Generation || w.shadow(p).ResourceVersion != before.ResourceVersion {
+		t.Errorf("what runs was touched, or the status pretends: %+v", got.Status)
+	}
+	writes := w.total
+	w.reconcile(p)
+	w.restart()
+	w.reconcile(p)
+	if e := w.heard(); e != "" || w.total != writes {
+		t.Errorf("told again: %d writes, event %q", w.total-writes, e)
+	}
+
+	adds("fine", nil)
+	if err := w.admin.Patch(ctx, w.now(p), noted("metadata", "new")); err != nil {
+		t.Fatal(err)
+	}
+	w.reconcile(p)
+	if s := w.shadow(p); s.Spec.Annotations["note"] != "new" || !strings.Contains(s.Spec.Pod, `"fine"`) || strings.Contains(s.Spec.Pod, `"bad"`) {
+		t.Errorf("the provider is asked for %v, %s", s.Spec.Annotations, s.Spec.Pod)
+	}
+	w.follows(p, "")
+	w.reconcile(p)
+	if e := w.heard(); e != "" || !strings.Contains(marked(&w.now(p).Status), why) {
+		t.Errorf("after a change that was followed: event %q, condition %q", e, marked(&w.now(p).Status))
+	}
+	w.follows(p, "no room for more")
+	w.reconcile(p)
+	if e := w.heard(); !strings.Contains(e, why) || !strings.Contains(e, "no room for more") {
+		t.Errorf("what the provider does not follow: %q", e)
+	}
+}

@@ -120,7 +120,7 @@ func (c *carrier) carry(ctx context.Context, m *v1alpha1.NamespaceMap, peering s
 	sent, res, err := c.send(ctx, m, peer, there, missing, want)
 	switch {
 	case apierrors.IsForbidden(err) && !kube.Uncounted(err), apierrors.IsUnauthorized(err):
-		not(v1alpha1.ReasonForbidden, peering+" refuses the namespace map: "+oneLine(err.Error(), maxMessage))
+		not(kube.DenialOf(err).Reason(), peering+" refuses the namespace map: "+oneLine(err.Error(), maxMessage))
 		return ctrl.Result{RequeueAfter: retryRefused}, nil
 	case apierrors.IsInvalid(err):
 		not(v1alpha1.ReasonInvalid, peering+" finds the namespace map invalid: "+oneLine(err.Error(), maxMessage))

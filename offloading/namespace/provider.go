@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 	"github.com/pelago-dev/pelago/internal/status"
 )
 
@@ -207,7 +208,11 @@ func (r *provider) carryOut(ctx context.Context, f *estate, d *arrangement) (boo
 			d.pending(s.home, s.name, errUnnamed.Error())
 			failed = append(failed, err)
 		default:
-			d.pending(s.home, s.name, "the provider's cluster did not take it; it is tried again")
+			told := "the provider's cluster did not take it; it is tried again"
+			if denial := kube.DenialOf(err); denial != nil {
+				told = "the provider's cluster did not take it, by its " + denial.By() + "; ask its owner; it is tried again"
+			}
+			d.pending(s.home, s.name, told)
 			failed = append(failed, err)
 		}
 		if s.remove && err == nil {
@@ -220,10 +225,15 @@ func (r *provider) carryOut(ctx context.Context, f *estate, d *arrangement) (boo
 // errUnnamed says why a tenant has no namespace at the level that it is to have.
 var errUnnamed = errors.New("the Tenant's podSecurity is privileged, and tenants.privileged of the values of the provider's Pelago does not name it; ask its owner")
 
-// unnamed says whether a namespace was refused for its level of Pod Security.
+// unnamed says whether a namespace was refused for its level of Pod Security, and not by something
+// of the owner's.
 func (f *estate) unnamed(err error) bool {
-	return f.tenant.Spec.PodSecurity == v1alpha1.PodSecurityPrivileged && apierrors.IsForbidden(err)
+	denial := kube.DenialOf(err)
+	return f.tenant.Spec.PodSecurity == v1alpha1.PodSecurityPrivileged && apierrors.IsForbidden(err) && (denial == nil || denial.ByPolicy(levelPolicy))
 }
+
+// levelPolicy is the policy of the chart that keeps the manager from privileged namespaces.
+const levelPolicy = "pelago-manager-security"
 
 // step makes one namespace as it should be. One whose level is refused keeps what it has.
 func (r *provider) step(ctx context.Context, f *estate, d *arrangement, s step) error {

@@ -164,7 +164,7 @@ func TestWire(t *testing.T) {
 		states := b.states()
 		home := b.smallest(fmt.Sprintf("p-%05d", i))
 		in, out := w.in.Load(), w.out.Load()
-		s, err := shadow.Forge(home, shadow.Place{Node: "milan", Request: v1alpha1.DefaultRequestName, Address: "10.0.0.9"})
+		s, _, err := shadow.Forge(home, shadow.Place{Node: "milan", Request: v1alpha1.DefaultRequestName, Address: "10.0.0.9"})
 		b.must(err)
 		s.Namespace, b.uid = b.tenantSpace(), s.Name
 		b.must(w.peer.Client().Create(t.Context(), s))

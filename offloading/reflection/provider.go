@@ -351,7 +351,7 @@ func (r *provider) apply(ctx context.Context, c *claim, d *deed, n *made) (time.
 		d.reason, d.message = v1alpha1.ReasonPending, "the provider has not counted yet what its quota counts"
 		return n.later(), nil
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
-		d.reason, d.message = v1alpha1.ReasonNotAdmitted, "the provider's API server does not take the object: "+code(err)
+		d.reason, d.message = v1alpha1.ReasonNotAdmitted, "the provider's API server does not take the object: "+denier(err)
 		return n.later(), nil
 	}
 	return 0, plain("writing the object", err)

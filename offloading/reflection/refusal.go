@@ -8,6 +8,8 @@ import (
 	"net/url"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/pelago-dev/pelago/internal/kube"
 )
 
 // errUnread says that an answer could not be read; why may repeat what was in it.
@@ -41,4 +43,12 @@ func code(err error) string {
 	}
 	n := int(status.Status().Code)
 	return fmt.Sprintf("%d %s", n, http.StatusText(n))
+}
+
+// denier is what an API server's refusal comes from, by its name alone, as far as that is known.
+func denier(err error) string {
+	if denial := kube.DenialOf(err); denial != nil {
+		return denial.By()
+	}
+	return code(err)
 }

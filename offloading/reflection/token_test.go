@@ -55,7 +55,7 @@ func (w *world) robotPod(edits ...func(*corev1.PodSpec)) (*corev1.Pod, string) {
 // shadowPod is what the room of pods makes at the provider.
 func (w *world) shadowPod(pod *corev1.Pod, tokens bool) *v1alpha1.ShadowPod {
 	w.t.Helper()
-	s, err := shadow.Forge(pod, shadow.Place{Node: w.name, Request: "default", Tokens: tokens})
+	s, _, err := shadow.Forge(pod, shadow.Place{Node: w.name, Request: "default", Tokens: tokens})
 	if err != nil {
 		w.t.Fatal(err)
 	}

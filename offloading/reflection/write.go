@@ -61,7 +61,7 @@ func (r *consumer) apply(ctx context.Context, peer Peer, home v1alpha1.HomeObjec
 		return p, nil
 	case takesNot(err):
 		p.reason, p.refused = v1alpha1.ReasonForbidden, true
-		p.told, p.again, p.remove = fmt.Sprintf("the provider's API server does not take the ShadowObject (%s); ask the provider's owner", code(err)), rereadEvery, false
+		p.told, p.again, p.remove = fmt.Sprintf("the provider's API server does not take the ShadowObject (%s); ask the provider's owner", denier(err)), rereadEvery, false
 		return p, nil
 	}
 	return p, plain("writing the shadow object", err)

@@ -71,7 +71,7 @@ func TestReachHomeIsNoChange(t *testing.T) {
 			home.Spec.HostAliases = aliases
 			makeIt := func() *corev1.Pod {
 				t.Helper()
-				s, err := Forge(home, allowing())
+				s, _, err := Forge(home, allowing())
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -56,7 +56,7 @@ type walk struct {
 // core is the package whose types the table speaks of.
 var core = reflect.TypeOf(corev1.PodSpec{}).PkgPath()
 
-// pod applies the table to a whole pod.
+// pod applies the table to a whole pod, but for its ephemeral containers.
 func (w *walk) pod(spec *corev1.PodSpec) {
 	w.shown = map[string]string{}
 	if !w.at.Tokens {
@@ -158,9 +158,6 @@ func (w *walk) names(spec *corev1.PodSpec) {
 	}
 	for i := range spec.Containers {
 		again(fmt.Sprintf("spec.containers[%d].name", i), spec.Containers[i].Name)
-	}
-	for i := range spec.EphemeralContainers {
-		again(fmt.Sprintf("spec.ephemeralContainers[%d].name", i), spec.EphemeralContainers[i].Name)
 	}
 	clear(seen)
 	for i := range spec.Volumes {

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,8 +19,12 @@ import (
 // *Refusal: no provider runs a pod like this. Values of the downward API are those of
 // home; an environment shows labels and annotations as they are at this moment. An
 // ephemeral container that has ended is left out: it never begins again, also not in a pod
-// that the provider makes anew. Where it is, it stays, as Compare takes none away.
-func Forge(pod *corev1.Pod, at Place) (*v1alpha1.ShadowPod, error) { return forge(pod, at, sparse) }
+// that the provider makes anew. Where it is, it stays, as Compare takes none away. One that
+// no provider takes is left out too, with the reason: a pod that runs is not spoiled by it,
+// and nobody can take it out of the home pod again.
+func Forge(pod *corev1.Pod, at Place) (s *v1alpha1.ShadowPod, leftOut []string, err error) {
+	return forge(pod, at, sparse)
+}
 
 // Asked says whether a ShadowPod of this hash asks for what want does, which was forged of
 // the pod. Earlier builds wrote the API's defaults too: that is no reason to write it anew.
@@ -27,20 +32,19 @@ func Asked(hash string, want *v1alpha1.ShadowPod, pod *corev1.Pod, at Place) boo
 	if Hash(want.Spec) == hash {
 		return true
 	}
-	whole, err := forge(pod, at, func(*corev1.PodSpec) {})
+	whole, _, err := forge(pod, at, func(*corev1.PodSpec) {})
 	return err == nil && Hash(whole.Spec) == hash
 }
 
-func forge(pod *corev1.Pod, at Place, lighten func(*corev1.PodSpec)) (*v1alpha1.ShadowPod, error) {
+func forge(pod *corev1.Pod, at Place, lighten func(*corev1.PodSpec)) (s *v1alpha1.ShadowPod, leftOut []string, err error) {
 	spec := pod.Spec.DeepCopy()
 	unresolve(pod, spec)
-	spec.EphemeralContainers = without(spec.EphemeralContainers, func(e corev1.EphemeralContainer) bool {
-		was := named(pod.Status.EphemeralContainerStatuses, e.Name)
-		return was != nil && was.State.Terminated != nil
-	})
+	ephemeral := spec.EphemeralContainers
+	spec.EphemeralContainers = nil
 	w := &walk{home: pod, uid: string(pod.UID), at: at, level: v1alpha1.PodSecurityPrivileged, labels: pod.Labels}
 	w.noTokensOf(pod)
 	w.pod(spec)
+	spec.EphemeralContainers, leftOut = w.ephemeral(spec, ephemeral)
 	shadow := &v1alpha1.ShadowPod{
 		ObjectMeta: metav1.ObjectMeta{Name: string(pod.UID), Finalizers: []string{v1alpha1.FinalizerShadowPod}},
 		Spec: v1alpha1.ShadowPodSpec{
@@ -67,6 +71,13 @@ func forge(pod *corev1.Pod, at Place, lighten func(*corev1.PodSpec)) (*v1alpha1.
 	w.room("metadata.annotations", shadow.Spec.Annotations)
 	lighten(spec)
 	text, err := json.Marshal(spec)
+	for n := len(spec.EphemeralContainers); err == nil && len(text) > maxPodText && n > 0; n-- {
+		last := spec.EphemeralContainers[n-1].Name
+		at := slices.IndexFunc(ephemeral, func(e corev1.EphemeralContainer) bool { return e.Name == last })
+		leftOut = append(leftOut, leaveOut(last, fmt.Errorf("spec.ephemeralContainers[%d]: with it the pod has %d bytes of JSON, at most %d", at, len(text), maxPodText)))
+		spec.EphemeralContainers = spec.EphemeralContainers[:n-1]
+		text, err = json.Marshal(spec)
+	}
 	if err != nil {
 		w.refuse("spec", "cannot be written as JSON; check its quantities")
 	}
@@ -75,13 +86,13 @@ func forge(pod *corev1.Pod, at Place, lighten func(*corev1.PodSpec)) (*v1alpha1.
 	}
 	w.counts(spec)
 	if err := w.verdict(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	shadow.Spec.Pod = string(text)
 	if at.Tokens && len(Tokens(&pod.Spec)) > 0 {
 		shadow.Annotations = map[string]string{v1alpha1.AnnotationTokens: "true"}
 	}
-	return shadow, nil
+	return shadow, leftOut, nil
 }
 
 // Hash is of all that can change in a ShadowPod's spec after its creation: labels,
@@ -116,8 +127,7 @@ func (w *walk) room(path string, annotations map[string]string) {
 
 // counts refuses early what the provider would not look at.
 func (w *walk) counts(spec *corev1.PodSpec) {
-	for path, n := range map[string]int{"spec.containers": len(spec.Containers), "spec.initContainers": len(spec.InitContainers),
-		"spec.ephemeralContainers": len(spec.EphemeralContainers)} {
+	for path, n := range map[string]int{"spec.containers": len(spec.Containers), "spec.initContainers": len(spec.InitContainers)} {
 		if n > maxContainers {
 			w.refuse(path, fmt.Sprintf("%d of them, at most %d; use more pods", n, maxContainers))
 		}

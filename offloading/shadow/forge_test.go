@@ -121,12 +121,59 @@ func TestForgeRefuses(t *testing.T) {
 		t.Run(c.reason, func(t *testing.T) {
 			pod := homePod()
 			c.change(pod)
-			_, err := Forge(pod, here)
+			_, _, err := Forge(pod, here)
 			var refusal *Refusal
 			if !errors.As(err, &refusal) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("the error is %v, and should say %q", err, c.want)
 			}
 		})
+	}
+}
+
+// TestForgeLeavesOut holds that an ephemeral container that no provider takes is left out, with a reason that names it
+// by its place at home, and that all else of the pod is as if it were not there.
+func TestForgeLeavesOut(t *testing.T) {
+	one := func(name string, more func(*corev1.EphemeralContainer)) corev1.EphemeralContainer {
+		e := corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: name, Image: "i"}}
+		if more != nil {
+			more(&e)
+		}
+		return e
+	}
+	host := func(e *corev1.EphemeralContainer) {
+		e.SecurityContext = &corev1.SecurityContext{WindowsOptions: &corev1.WindowsSecurityContextOptions{HostProcess: ptr.To(true)}}
+	}
+	size := func(n int) func(*corev1.EphemeralContainer) {
+		return func(e *corev1.EphemeralContainer) { e.Args = []string{strings.Repeat("x", n)} }
+	}
+	fine, many := one("fine", nil), debuggers("d", maxContainers, 0)
+	for _, c := range []struct {
+		reason    string
+		all, kept []corev1.EphemeralContainer
+		leftOut   string
+	}{
+		{"a process of a Windows host", []corev1.EphemeralContainer{one("bad", host), fine}, []corev1.EphemeralContainer{fine},
+			`the ephemeral container "bad" is left out: spec.ephemeralContainers[0].securityContext.windowsOptions.hostProcess: `},
+		{"after one that has ended", []corev1.EphemeralContainer{one("ended", nil), fine, one("bad", host)}, []corev1.EphemeralContainer{fine}, "spec.ephemeralContainers[2].securityContext"},
+		{"what cannot be shown", []corev1.EphemeralContainer{one("bad", func(e *corev1.EphemeralContainer) { e.Env = []corev1.EnvVar{env("X", "status.new")} }), fine},
+			[]corev1.EphemeralContainer{fine}, `"status.new" cannot be shown`},
+		{"the name of a container", []corev1.EphemeralContainer{fine, one("web", nil)}, []corev1.EphemeralContainer{fine}, "spec.ephemeralContainers[1].name"},
+		{"more than a ShadowPod has", append(many, fine), many, fmt.Sprintf("spec.ephemeralContainers[%d]: more than %[1]d of them", maxContainers)},
+		{"larger than a ShadowPod is", []corev1.EphemeralContainer{fine, one("bad", size(maxPodText))}, []corev1.EphemeralContainer{fine}, `"bad" is left out: spec.ephemeralContainers[1]: `},
+	} {
+		pod := homePod()
+		pod.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{{Name: "ended", State: ended(0).ContainerStatuses[0].State}}
+		pod.Spec.EphemeralContainers = c.kept
+		want := forged(t, pod)
+		pod.Spec.EphemeralContainers = c.all
+		got, leftOut, err := Forge(pod, here)
+		if err != nil || len(leftOut) != 1 || !strings.Contains(leftOut[0], c.leftOut) {
+			t.Errorf("%s: left out %q, error %v", c.reason, leftOut, err)
+			continue
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-without it +got):\n%s", c.reason, diff)
+		}
 	}
 }
 

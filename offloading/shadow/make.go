@@ -63,7 +63,7 @@ func Make(s *v1alpha1.ShadowPod, g Ground) (made *corev1.Pod, leftOut []string, 
 }
 
 // ephemeral applies the table to each ephemeral container of a pod by itself, and says why
-// some are left out.
+// some are left out. Of those that have ended at home nothing is said.
 func (w *walk) ephemeral(spec *corev1.PodSpec, all []corev1.EphemeralContainer) (kept []corev1.EphemeralContainer, leftOut []string) {
 	seen := map[string]bool{"": true}
 	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
@@ -71,18 +71,38 @@ func (w *walk) ephemeral(spec *corev1.PodSpec, all []corev1.EphemeralContainer) 
 	}
 	for i := range all {
 		one, c, path := *w, &all[i], fmt.Sprintf("spec.ephemeralContainers[%d]", i)
+		one.reasons, one.more = nil, 0
+		if was := w.was(c.Name); was != nil && was.State.Terminated != nil {
+			continue
+		}
+		if len(kept) == maxContainers {
+			one.refuse(path, fmt.Sprintf("more than %d of them", maxContainers))
+		}
 		one.value(path, reflect.ValueOf(c))
 		if seen[c.Name] {
 			one.refuse(path+".name", "empty, or there twice; give each a name of its own")
 		}
 		if err := one.verdict(); err != nil {
-			leftOut = append(leftOut, fmt.Sprintf("the ephemeral container %.63q is left out: %s", c.Name, err))
+			leftOut = append(leftOut, leaveOut(c.Name, err))
 			continue
 		}
 		seen[c.Name] = true
 		kept = append(kept, *c)
 	}
 	return kept, leftOut
+}
+
+// leaveOut says that an ephemeral container is left out.
+func leaveOut(name string, why error) string {
+	return fmt.Sprintf("the ephemeral container %.63q is left out: %s", name, why)
+}
+
+// was is the status of an ephemeral container at home, nil if it has none or home is not known.
+func (w *walk) was(name string) *corev1.ContainerStatus {
+	if w.home == nil {
+		return nil
+	}
+	return named(w.home.Status.EphemeralContainerStatuses, name)
 }
 
 func ownLabels(s *v1alpha1.ShadowPod, g Ground) map[string]string {

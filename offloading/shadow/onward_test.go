@@ -26,7 +26,7 @@ type onward struct {
 // made is a pod as a cluster makes it of one that another cluster has.
 func (o onward) made(t *testing.T, of *corev1.Pod) (*corev1.Pod, error) {
 	t.Helper()
-	s, err := Forge(of, Place{Node: "virtual", Request: "default", Address: "10.0.0.9", Tokens: o.tokens})
+	s, _, err := Forge(of, Place{Node: "virtual", Request: "default", Address: "10.0.0.9", Tokens: o.tokens})
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func TestOnwardHost(t *testing.T) {
 	if s.Hostname != "web-0" || s.Subdomain != "web" || !ptr.Deref(s.SetHostnameAsFQDN, false) || ptr.Deref(s.EnableServiceLinks, true) || !cmp.Equal(s.HostAliases, home.Spec.HostAliases) {
 		t.Errorf("it is %s", text(t, s))
 	}
-	again, err := Forge(pod, Place{Node: "virtual", Request: "default", Address: "10.0.0.9"})
+	again, _, err := Forge(pod, Place{Node: "virtual", Request: "default", Address: "10.0.0.9"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestOnwardTokens(t *testing.T) {
 			t.Fatal(err)
 		}
 		without.Spec.ServiceAccountName = "default" // as an API server writes it
-		s, err := Forge(without, Place{Node: "virtual", Request: "default", Tokens: tokens})
+		s, _, err := Forge(without, Place{Node: "virtual", Request: "default", Tokens: tokens})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -109,7 +109,7 @@ func amounts(pairs ...string) corev1.ResourceList {
 
 func forged(t testing.TB, pod *corev1.Pod) *v1alpha1.ShadowPod {
 	t.Helper()
-	s, err := Forge(pod, here)
+	s, _, err := Forge(pod, here)
 	if err != nil {
 		t.Fatalf("forging: %v", err)
 	}

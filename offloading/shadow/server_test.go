@@ -157,7 +157,7 @@ func TestHomeStatusIsStored(t *testing.T) {
 		NodeName: "milan", TerminationGracePeriodSeconds: ptr.To[int64](0)}
 	home.Spec.Containers[0].VolumeMounts = nil
 	home = create(t, c, home)
-	s, err := Forge(home, here)
+	s, _, err := Forge(home, here)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func TestSparseAgainstServer(t *testing.T) {
 	for _, home := range []*corev1.Pod{home, unset} {
 		var stored [2]*corev1.Pod
 		for i, lighten := range []func(*corev1.PodSpec){whole, sparse} {
-			s, err := forge(home, here, lighten)
+			s, _, err := forge(home, here, lighten)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -88,7 +88,7 @@ func TestSparseKeeps(t *testing.T) {
 func TestAsked(t *testing.T) {
 	home := homePod()
 	want := forged(t, home)
-	earlier, err := forge(home, here, whole)
+	earlier, _, err := forge(home, here, whole)
 	if err != nil {
 		t.Fatal(err)
 	}

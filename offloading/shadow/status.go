@@ -144,8 +144,8 @@ func observed(home *corev1.Pod, s *v1alpha1.ShadowPod, address string) bool {
 	if s.Status.ObservedGeneration < s.Generation || Unfollowed(s) != "" {
 		return false
 	}
-	want, err := Forge(home, Place{Node: home.Spec.NodeName, Request: s.Spec.Request, Address: address, Tokens: HasTokens(s)})
-	return err == nil && Hash(want.Spec) == Hash(s.Spec)
+	want, leftOut, err := Forge(home, Place{Node: home.Spec.NodeName, Request: s.Spec.Request, Address: address, Tokens: HasTokens(s)})
+	return err == nil && len(leftOut) == 0 && Hash(want.Spec) == Hash(s.Spec)
 }
 
 // Unfollowed says what the provider's pod does not follow of its ShadowPod as that is

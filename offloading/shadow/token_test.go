@@ -36,7 +36,7 @@ func allowing() Place { return Place{Node: "milan", Request: "default", Tokens: 
 // where it would at home.
 func TestTokensTravel(t *testing.T) {
 	home := withTokens()
-	s, err := Forge(home, allowing())
+	s, _, err := Forge(home, allowing())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,12 +75,12 @@ func TestTokensTravel(t *testing.T) {
 // refused.
 func TestTokensStay(t *testing.T) {
 	home := withTokens()
-	_, err := Forge(home, Place{Node: "milan", Request: "default"})
+	_, _, err := Forge(home, Place{Node: "milan", Request: "default"})
 	if err == nil || !strings.Contains(err.Error(), "spec.volumes[3].projected.sources[0].serviceAccountToken") || !strings.Contains(err.Error(), "serviceAccountTokens: Allow") {
 		t.Errorf("a token that the pod names: %v", err)
 	}
 	home.Spec.Volumes = home.Spec.Volumes[:4]
-	s, err := Forge(home, Place{Node: "milan", Request: "default"})
+	s, _, err := Forge(home, Place{Node: "milan", Request: "default"})
 	if err != nil || HasTokens(s) || strings.Contains(s.Spec.Pod, v1alpha1.TokenSecretPrefix) || strings.Contains(s.Spec.Pod, "serviceaccount") {
 		t.Errorf("the automatic volume: %v", err)
 	}
@@ -93,7 +93,7 @@ func TestTokensAreBounded(t *testing.T) {
 	for i := range maxTokens {
 		v.Projected.Sources = append(v.Projected.Sources, corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: fmt.Sprint("t", i)}})
 	}
-	if _, err := Forge(pod, allowing()); err == nil || !strings.Contains(err.Error(), "18 tokens of service accounts, at most 16") {
+	if _, _, err := Forge(pod, allowing()); err == nil || !strings.Contains(err.Error(), "18 tokens of service accounts, at most 16") {
 		t.Errorf("%v", err)
 	}
 }

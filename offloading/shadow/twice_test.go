@@ -31,7 +31,7 @@ func TestTwice(t *testing.T) {
 	}}}}}
 	made := func(of *corev1.Pod, at Place, ground Ground) *corev1.Pod {
 		t.Helper()
-		s, err := Forge(of, at)
+		s, _, err := Forge(of, at)
 		if err != nil {
 			t.Fatal(err)
 		}

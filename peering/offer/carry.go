@@ -105,7 +105,7 @@ func (c *consumer) notSent(request *v1alpha1.ResourceRequest, peering string, er
 	said := plainText(err.Error())
 	switch {
 	case apierrors.IsForbidden(err) && !kube.Uncounted(err), apierrors.IsUnauthorized(err):
-		status.False(conditions, generation, v1alpha1.ConditionSent, v1alpha1.ReasonForbidden, peering+" refuses the request: "+said)
+		status.False(conditions, generation, v1alpha1.ConditionSent, kube.DenialOf(err).Reason(), peering+" refuses the request: "+said)
 		return ctrl.Result{RequeueAfter: refusedRetry}, nil
 	case kube.Uncounted(err):
 		status.False(conditions, generation, v1alpha1.ConditionSent, v1alpha1.ReasonPending, peering+" has not counted yet what its quota counts")

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 	"github.com/pelago-dev/pelago/internal/status"
 )
 
@@ -146,7 +147,7 @@ func (c *consumer) withdraw(ctx context.Context, request *v1alpha1.ResourceReque
 	switch {
 	case err == nil, apierrors.IsNotFound(err):
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		wait(v1alpha1.ReasonForbidden, peering+" refuses to withdraw the request; ends with the peering")
+		wait(kube.DenialOf(err).Reason(), peering+" refuses to withdraw the request; ends with the peering")
 		return ctrl.Result{RequeueAfter: refusedRetry}, nil
 	default:
 		wait(v1alpha1.ReasonTerminating, "waiting for "+peering+" to withdraw the request; ends with the peering")

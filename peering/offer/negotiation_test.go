@@ -1,6 +1,7 @@
 package offer
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -8,11 +9,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/home"
+	"github.com/pelago-dev/pelago/internal/kube"
 )
 
 const (
@@ -262,6 +267,36 @@ func TestBadOffer(t *testing.T) {
 	}
 	if got := w.request(w.there("default")).Spec.Decision; got != "" {
 		t.Errorf("a bad offer is %s", got)
+	}
+}
+
+// TestDenied holds that a provider whose quota or policy takes no request has not taken rights away.
+func TestDenied(t *testing.T) {
+	w := newWorld(t)
+	w.ask(w.here("default"), v1alpha1.ResourceRequestSpec{})
+	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.peer.namespace, Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/resourcerequests.pelago.dev": *resource.NewQuantity(0, resource.DecimalSI)}}}
+	w.create(q)
+	q.Status = corev1.ResourceQuotaStatus{Hard: q.Spec.Hard, Used: q.Spec.Hard}
+	if err := w.client.Status().Update(ctx, q); err != nil {
+		t.Fatal(err)
+	}
+	probe := &v1alpha1.ResourceRequest{ObjectMeta: metav1.ObjectMeta{Namespace: w.peer.namespace, Name: "probe"}}
+	for limit := time.Now().Add(time.Minute); !kube.DenialOf(w.client.Create(ctx, probe.DeepCopy(), client.DryRunAll)).ByQuota(); {
+		if time.Now().After(limit) {
+			t.Fatal("the quota does not count")
+		}
+	}
+	w.consume("default")
+	w.consume("default")
+	w.expect("a quota", w.here("default"), sent, "False/LimitExceeded", ready, "False/LimitExceeded")
+	for reason, err := range map[string]error{
+		v1alpha1.ReasonNotAdmitted: apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New("ValidatingAdmissionPolicy 'strict' with binding 'strict' denied request: no")),
+		v1alpha1.ReasonForbidden:   apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New(`User "rome" cannot create resource "resourcerequests"`)),
+	} {
+		request := &v1alpha1.ResourceRequest{}
+		if _, err := w.consumer.notSent(request, "milan", err); err != nil || request.Status.Conditions[0].Reason != reason {
+			t.Errorf("%v, want %s: %+v", err, reason, request.Status.Conditions)
+		}
 	}
 }
 

@@ -44,7 +44,10 @@ func readAlternatives(ctx context.Context, file string) ([]alternative, error) {
 		if clean(h.Name) != "postinst" {
 			continue
 		}
-		script, err := io.ReadAll(io.LimitReader(r, maxText))
+		if h.Size > maxText {
+			return nil, fmt.Errorf("reading what %s sets up: its postinst has %d bytes, at most %d are read; leave that package out", filepath.Base(file), h.Size, maxText)
+		}
+		script, err := io.ReadAll(r)
 		if err != nil {
 			return nil, fmt.Errorf("reading what %s sets up: %w", filepath.Base(file), err)
 		}

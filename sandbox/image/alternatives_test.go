@@ -1,6 +1,8 @@
 package image
 
 import (
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -32,6 +34,28 @@ fi`,
 		got := parseAlternatives([]byte(c.script))
 		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(alternative{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.reason, diff)
+		}
+	}
+}
+
+// TestLongScript holds that no part of a script is taken for the whole.
+func TestLongScript(t *testing.T) {
+	requireDebian(t)
+	const call = "update-alternatives --install /usr/bin/awk awk /usr/bin/mawk 5\n"
+	for size, want := range map[int]string{maxText: "", maxText + 1: "postinst has 1048577 bytes, at most 1048576 are read"} {
+		dir := t.TempDir()
+		write(t, filepath.Join(dir, "in", "DEBIAN", "control"), "Package: long\nVersion: 1\nArchitecture: all\nMaintainer: nobody <nobody@example.org>\nDescription: long\n", 0o644)
+		write(t, filepath.Join(dir, "in", "DEBIAN", "postinst"), "#!/bin/sh\n#"+strings.Repeat("x", size-len(call)-len("#!/bin/sh\n#\n"))+"\n"+call, 0o755)
+		file := filepath.Join(dir, "long.deb")
+		if _, err := output(command(t.Context(), "dpkg-deb", "--build", filepath.Join(dir, "in"), file)); err != nil {
+			t.Fatal(err)
+		}
+		found, err := readAlternatives(t.Context(), file)
+		switch {
+		case want == "" && (err != nil || len(found) != 1):
+			t.Errorf("of a script of %d bytes: %v, %v", size, found, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("of a script of %d bytes: %v, %v", size, found, err)
 		}
 	}
 }
