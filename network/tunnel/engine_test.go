@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -68,7 +69,7 @@ func TestKernelChange(t *testing.T) {
 		len(first.Peers[0].AllowedIPs) != 2 || len(first.Peers[1].AllowedIPs) != 0 {
 		t.Errorf("at first: %v, %v", first, differs)
 	}
-	has := &wgtypes.Device{PrivateKey: wgtypes.Key(own.Reveal()), ListenPort: 1, Peers: []wgtypes.Peer{
+	has := &wgtypes.Device{PublicKey: wgtypes.Key(own.Public()), ListenPort: 1, Peers: []wgtypes.Peer{
 		{PublicKey: wgtypes.Key(peer), PersistentKeepaliveInterval: 25 * time.Second, AllowedIPs: everything}, {PublicKey: wgtypes.Key(next)},
 	}}
 	if again, differs := kernelChange(has, config, peer); differs {
@@ -88,6 +89,11 @@ func TestKernelChange(t *testing.T) {
 	}
 	if rises, _ := kernelChange(&fallen, config, peer); len(rises.Peers) != 1 || rises.Peers[0].Remove || len(rises.Peers[0].AllowedIPs) != 2 {
 		t.Errorf("it speaks again: %v", rises)
+	}
+	asks := kernelQuestion(config, peer, netip.MustParseAddrPort("198.18.0.2:7"))
+	if len(asks.Peers) != 4 || !asks.Peers[0].Remove || len(asks.Peers[1].AllowedIPs) != 2 || len(asks.Peers[3].AllowedIPs) != 0 ||
+		*asks.Peers[1].PersistentKeepaliveInterval == 0 || *asks.Peers[3].PersistentKeepaliveInterval == 0 || asks.Peers[3].Endpoint.String() != "198.18.0.2:7" {
+		t.Errorf("it asks: %v", asks)
 	}
 	config.Peer, config.NextPeer = next, PublicKey{}
 	if last, _ := kernelChange(has, config, next); len(last.Peers) != 2 || !last.Peers[0].Remove || last.Peers[0].PublicKey != wgtypes.Key(peer) || len(last.Peers[1].AllowedIPs) != 2 {

@@ -30,6 +30,7 @@ type kernel struct {
 	client  *wgctrl.Client // of the gateway's namespace
 	config  Config
 	active  PublicKey
+	port    uint16 // that the device was told to take, 0 for any
 }
 
 // kernelHas reports whether the kernel has WireGuard, or a module of it to load.
@@ -101,7 +102,12 @@ func (k *kernel) set(c Config) error {
 			}
 		}
 	}
-	if change, differs := kernelChange(has, c, k.active); differs {
+	change, differs := kernelChange(has, c, k.active)
+	if c.ListenPort == 0 && k.port != 0 { // it may be somebody else's
+		change.ListenPort, differs = new(int), true
+	}
+	k.port = c.ListenPort
+	if differs {
 		if err := k.client.ConfigureDevice(c.Name, change); err != nil {
 			return fmt.Errorf("setting device %s: %w", c.Name, err)
 		}
@@ -144,7 +150,8 @@ var everything = []net.IPNet{
 
 // kernelChange is what the kernel has to be told, and whether it is anything.
 func kernelChange(has *wgtypes.Device, c Config, active PublicKey) (change wgtypes.Config, differs bool) {
-	if private := wgtypes.Key(c.PrivateKey.Reveal()); has.PrivateKey != private {
+	// Of private keys the kernel keeps what counts, so that the bytes differ; given the same once more, it forgets what was agreed on.
+	if private := wgtypes.Key(c.PrivateKey.Reveal()); has.PublicKey != wgtypes.Key(c.PrivateKey.Public()) {
 		change.PrivateKey, differs = &private, true
 	}
 	if port := int(c.ListenPort); port != 0 && has.ListenPort != port {
@@ -218,16 +225,22 @@ func (k *kernel) stats() (Stats, error) {
 // try takes the peer away and adds it anew at an address: the kernel has no other way to
 // be made to ask. With a keepalive it asks at once, else with the next packet.
 func (k *kernel) try(at []netip.AddrPort) error {
-	var change wgtypes.Config
-	for _, key := range k.config.peers() {
-		peer := kernelPeer(k.config, key, key == k.active)
-		peer.Endpoint = net.UDPAddrFromAddrPort(at[0])
-		change.Peers = append(change.Peers, wgtypes.PeerConfig{PublicKey: peer.PublicKey, Remove: true}, peer)
-	}
-	if err := k.client.ConfigureDevice(k.config.Name, change); err != nil {
+	if err := k.client.ConfigureDevice(k.config.Name, kernelQuestion(k.config, k.active, at[0])); err != nil {
 		return fmt.Errorf("asking at %s for a handshake: %w", at[0], err)
 	}
 	return nil
+}
+
+// kernelQuestion has the kernel ask at an address, by both keys that the peer may have: where both sides change theirs
+// in the same moment, neither hears who asks by the old one.
+func kernelQuestion(c Config, active PublicKey, at netip.AddrPort) (change wgtypes.Config) {
+	for _, key := range c.peers() {
+		peer := kernelPeer(c, key, key == active)
+		peer.Endpoint = net.UDPAddrFromAddrPort(at)
+		peer.PersistentKeepaliveInterval = &c.Keepalive
+		change.Peers = append(change.Peers, wgtypes.PeerConfig{PublicKey: peer.PublicKey, Remove: true}, peer)
+	}
+	return change
 }
 
 func (k *kernel) expect([]netip.AddrPort) {}

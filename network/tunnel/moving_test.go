@@ -54,9 +54,13 @@ func TestEndpoints(t *testing.T) {
 			}
 			romes := rome.open(Options{Resolve: resolve}, rome.config(milan, c.endpoints...))
 			await(t, "a handshake", patience, func() bool { return !rome.stats(romes).Handshake.IsZero() })
+			rounds := c.rounds
+			if inKernel(t) && c.names == nil { // which asks one after the other
+				rounds = len(c.endpoints)
+			}
 			romes.mu.Lock()
-			if romes.state.Rounds > c.rounds {
-				t.Errorf("it took %d rounds, want at most %d", romes.state.Rounds, c.rounds)
+			if romes.state.Rounds > rounds {
+				t.Errorf("it took %d rounds, want at most %d", romes.state.Rounds, rounds)
 			}
 			romes.mu.Unlock()
 			if got := rome.stats(romes).Endpoint.String(); got != milan.endpoint() {
@@ -71,7 +75,6 @@ func TestEndpoints(t *testing.T) {
 // list, and that neither falls back to the list while that works.
 func TestRoaming(t *testing.T) {
 	rome, milan, romes, milans := pair(t, Options{})
-	before := rome.stats(romes).Handshake
 	p := rome.ping(milan, 10*time.Millisecond)
 	address(t, rome.host, "eth0", "198.18.0.9/24", true)
 	address(t, rome.host, "eth0", rome.at+"/24", false) // which takes the second with it
@@ -105,6 +108,7 @@ func TestRoaming(t *testing.T) {
 	moved = time.Now()
 	await(t, "pings to the new address", patience, func() bool { return p.answeredAfter(moved) && back.answeredAfter(moved) })
 	config := rome.config(milan, milan.endpoint(), "198.18.0.66:51820")
+	before := rome.stats(romes).Handshake
 	if rome.stats(romes).Listed {
 		t.Error("a peer that has moved is where it was listed")
 	}
@@ -119,6 +123,9 @@ func TestRoaming(t *testing.T) {
 // take 15.
 func TestKick(t *testing.T) {
 	rome, milan, romes, milans := pair(t, Options{})
+	if inKernel(t) { // whose keys are not doubted when they are new
+		await(t, "keys that may be doubted", patience, func() bool { return time.Since(rome.stats(romes).Handshake) > settling })
+	}
 	p := rome.ping(milan, 10*time.Millisecond)
 	rome.cable(false)
 	if err := milans.Close(); err != nil {
@@ -145,7 +152,7 @@ func TestKick(t *testing.T) {
 // TestKickDisturbsNothing holds that kicks of a tunnel that is well lose no packet, though
 // each is a handshake, and that a cut needs no handshake to heal.
 func TestKickDisturbsNothing(t *testing.T) {
-	rome, milan, romes, milans := pair(t, Options{})
+	rome, milan, romes, milans := pair(t, Options{Userspace: true})
 	there, back := rome.ping(milan, 10*time.Millisecond), milan.ping(rome, 10*time.Millisecond)
 	for range 3 {
 		for _, k := range []struct {

@@ -26,24 +26,26 @@ func TestPassive(t *testing.T) {
 	before := rome.stats(romes)
 	for range 5 { // the peer asks both, and the other one's answer is taken
 		at := milan.stats(milans).Handshake
-		for _, d := range []*Device{romes, milans} {
-			if err := d.Kick(); err != nil {
-				t.Fatal(err)
-			}
-		}
 		asked := time.Now()
-		await(t, "another handshake", patience, func() bool { return milan.stats(milans).Handshake.After(at) })
+		await(t, "another handshake", patience, func() bool {
+			for _, d := range []*Device{romes, milans} { // again where it is in the kernel, whose new keys are not doubted
+				if err := d.Kick(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return milan.stats(milans).Handshake.After(at)
+		})
 		await(t, "the passive one has answered as well", patience, func() bool {
 			return p.answeredAfter(asked.Add(2 * yield))
 		})
 	}
-	if missing, of, _ := p.lost(); len(missing) > 0 {
+	if missing, of, _ := p.lost(); len(missing) > 0 && !inKernel(t) { // whose keys go with each question
 		t.Errorf("the other lost %v of %d", missing, of)
 	}
 	if got := milan.stats(milans); got.Endpoint.String() != "198.18.0.1:51821" {
 		t.Errorf("milan's peer is at %s", got.Endpoint)
 	}
-	if s := rome.stats(romes); !s.Handshake.IsZero() || s.Sent == before.Sent {
+	if s := rome.stats(romes); !s.Handshake.IsZero() || s.Sent == before.Sent && !inKernel(t) { // who is asked only if the first one is silent
 		t.Errorf("the passive one has a handshake of %v, and sent %d bytes after %d", s.Handshake, s.Sent, before.Sent)
 	}
 	if silenced.answeredAfter(quiet) {
@@ -53,17 +55,19 @@ func TestPassive(t *testing.T) {
 	if err := others.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := milans.Kick(); err != nil {
-		t.Fatal(err)
-	}
-	took := await(t, "the passive one is found", 5*time.Second, func() bool { return !rome.stats(romes).Handshake.IsZero() })
+	took := await(t, "the passive one is found", settling+5*time.Second, func() bool {
+		if err := milans.Kick(); err != nil { // as who hears nothing does, again and again
+			t.Fatal(err)
+		}
+		return !rome.stats(romes).Handshake.IsZero()
+	})
 	shaken := rome.stats(romes).Handshake
 	config.Passive, config.Yield = false, false
 	again := time.Now()
 	rome.set(romes, config)
 	await(t, "pings", patience, func() bool { return silenced.answeredAfter(again) })
 	t.Logf("found after %s, pings after %s more", took, time.Since(again))
-	if got := rome.stats(romes).Handshake; !got.Equal(shaken) {
+	if got := rome.stats(romes).Handshake; !got.Equal(shaken) && !inKernel(t) { // which asks when it gets a keepalive
 		t.Errorf("there was another handshake %s later", got.Sub(shaken))
 	}
 }

@@ -119,7 +119,7 @@ func (s *side) kill(cmd *exec.Cmd) {
 // takes most of a second to begin a process, and so may be late at times, though not by seconds,
 // as who has to wait for the peer would be.
 func TestRestart(t *testing.T) {
-	rome, milan, romes, milans := pair(t, Options{})
+	rome, milan, romes, milans := pair(t, Options{Userspace: true})
 	last := rome.stats(romes).Endpoint
 	// The parent holds the device, as it would one that was sent to it.
 	fd, err := copyOf(romes.File())
@@ -170,7 +170,7 @@ func private(s Secret) string {
 // TestFileOutlivesClose holds that a device that File gave out can be closed and begun
 // again in the same process, and that a TUN that somebody removed is made anew instead.
 func TestFileOutlivesClose(t *testing.T) {
-	rome, milan, romes, _ := pair(t, Options{})
+	rome, milan, romes, _ := pair(t, Options{Userspace: true})
 	again := func(remove bool) *Device {
 		fd, err := copyOf(romes.File())
 		if err != nil {

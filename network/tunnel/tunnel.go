@@ -196,7 +196,8 @@ func (d *Device) Set(config Config) error {
 	}
 	d.state.Resolved = time.Time{}
 	if old.Name != "" && !old.PrivateKey.Equal(config.PrivateKey) {
-		// WireGuard asks the peer itself. Only if that is not answered, ask anew.
+		// WireGuard asks the peer itself. Only if that is not answered, ask anew. What was heard went with the key.
+		d.state.Heard = time.Time{}
 		d.state = kicked(d.state, time.Now())
 		d.state.Tried = time.Now()
 	}

@@ -129,6 +129,9 @@ func TestSetAgain(t *testing.T) {
 	for range 3 {
 		rome.set(romes, config)
 	}
+	p, since := rome.ping(milan, 10*time.Millisecond), time.Now()
+	await(t, "an answer after the same was set", patience, func() bool { return p.answeredAfter(since) })
+	p.end()
 	// A change that is one ends the wait for others.
 	config.MTU = 1400
 	rome.set(romes, config)

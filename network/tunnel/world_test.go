@@ -62,6 +62,16 @@ type side struct {
 	key           Secret
 }
 
+// inKernel reports whether this machine's devices are the kernel's, where nothing else is asked for.
+func inKernel(t testing.TB) bool {
+	t.Helper()
+	has, err := kernelHas(newNamespace(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return has
+}
+
 const (
 	port       = 51820
 	deviceName = "pelago-wg"
