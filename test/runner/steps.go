@@ -290,6 +290,10 @@ var steps = []step{
 		proves:  "NetworkPolicies mean the same between two clusters whose network plugins enforce them, and what a provider's is given of home's holds among home's pods there",
 		command: goTest("-v", "-timeout", "15m", "-run", "^TestNetworkPlugin$", "./test"), env: append([]string{"PELAGO_KUBE_ROUTER=../" + routerProgram}, cluster...), goTest: true, limit: 16 * time.Minute,
 	}, {
+		name: "stock", kind: kindPrepare, lists: []string{listTestAll}, // which compiles by itself what runs in the machine
+		proves:  "on Debian as it is installed, in a virtual machine, tunnels of the kernel's WireGuard and machines of the sandbox work",
+		command: []string{"bash", "test/stock/stock.sh"}, goTest: true, limit: 20 * time.Minute,
+	}, {
 		name: "cluster-versions", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes"},
 		proves:  "the sandbox runs the older Kubernetes versions it claims",
 		command: goTest("-v", "-timeout", "60m", "-run", "^TestVersions$", "./test"), env: cluster, goTest: true, limit: 61 * time.Minute,
