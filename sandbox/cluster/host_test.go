@@ -74,7 +74,7 @@ func TestLimitsAreRestored(t *testing.T) {
 	path := func(name string) string { return filepath.Join(dir, name) }
 	before := limits
 	t.Cleanup(func() { limits = before })
-	limits = map[string]int{path("low"): 8192, path("raised"): 8192, path("lowered"): 8192, path("high"): 8192}
+	limits = map[string]int{path("low"): 8192, path("raised"): 8192, path("lowered"): 8192, path("again"): 8192, path("high"): 8192}
 	set := func(values map[string]string) {
 		for name, value := range values {
 			if err := os.WriteFile(path(name), []byte(value), 0o644); err != nil {
@@ -96,18 +96,23 @@ func TestLimitsAreRestored(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", reason, d)
 		}
 	}
-	set(map[string]string{"low": "128\n", "raised": "128\n", "lowered": "128\n", "high": "65536\n"})
+	set(map[string]string{"low": "128\n", "raised": "128\n", "lowered": "128\n", "again": "128\n", "high": "65536\n"})
 	for range 2 {
 		if err := raiseLimits(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	check("raised", map[string]string{"low": "8192", "raised": "8192", "lowered": "8192", "high": "65536\n"})
+	check("raised", map[string]string{"low": "8192", "raised": "8192", "lowered": "8192", "again": "8192", "high": "65536\n"})
+	set(map[string]string{"again": "1024\n"})
+	if err := raiseLimits(); err != nil {
+		t.Fatal(err)
+	}
+	check("raised once more", map[string]string{"low": "8192", "again": "8192"})
 	set(map[string]string{"raised": "65536\n", "lowered": "4096\n"})
 	if err := restoreLimits(); err != nil {
 		t.Fatal(err)
 	}
-	check("restored", map[string]string{"low": "128", "raised": "65536\n", "lowered": "4096\n", "high": "65536\n"})
+	check("restored", map[string]string{"low": "128", "raised": "65536\n", "lowered": "4096\n", "again": "1024", "high": "65536\n"})
 	if _, err := os.Stat(limitsFile()); err == nil {
 		t.Error("the old values are remembered still")
 	}
