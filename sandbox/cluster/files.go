@@ -54,8 +54,11 @@ func (s *Sandbox) buildKube(ctx context.Context) error {
 	return nil
 }
 
-// use gives the cluster a program that holds Kubernetes.
-func (c *Cluster) use(kube string) { c.Kube, c.Visible = kube, []string{filepath.Dir(kube)} }
+// use gives the cluster a program that holds Kubernetes, at the place where nodes find it.
+func (c *Cluster) use(kube string) {
+	kube = resolved(kube)
+	c.Kube, c.Visible = kube, []string{filepath.Dir(kube)}
+}
 
 // addons are the add-ons a cluster has, its network plugin first if it is one.
 func (c *Cluster) addons() ([]addon.Addon, error) {

@@ -152,6 +152,47 @@ func TestBaseIsAFileSystemOfItsOwn(t *testing.T) {
 	down() // and the folder is empty, yet cannot be removed
 }
 
+// TestBaseAndCacheBehindLinks: a node sees the file systems on which they lie, and at the places
+// where they lie there.
+func TestBaseAndCacheBehindLinks(t *testing.T) {
+	name, base := randomName(t), ownBase(t)
+	elsewhere, built := t.TempDir(), t.TempDir()
+	kube := filepath.Join(built, "v1", "kube")
+	if err := os.MkdirAll(filepath.Dir(kube), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(kube, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cache := base + "-cache"
+	for link, to := range map[string]string{base: elsewhere, cache: built} {
+		if err := os.Symlink(to, link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := Prepare(name, config.Sandbox{Clusters: wanted(t, 1, "rome")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Clusters[0].use(filepath.Join(cache, "v1", "kube"))
+	spec := s.Clusters[0].nodeSpec(1)
+	got := []string{s.Dir(), spec.Dir, spec.Program, s.Clusters[0].Kube, spec.Visible[0]}
+	box := filepath.Join(elsewhere, name)
+	want := []string{box, filepath.Join(box, "rome-1"), filepath.Join(box, "bin", "pelago-sandbox"), kube, filepath.Dir(kube)}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("places of a node's files (-want +got):\n%s", d)
+	}
+	if err := Down(name); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(box); err == nil {
+		t.Errorf("%s remains", box)
+	}
+	if to, err := os.Readlink(base); err != nil || to != elsewhere {
+		t.Errorf("the link, which is not ours, leads to %q, %v", to, err)
+	}
+}
+
 func TestLastDownRemovesTheBase(t *testing.T) {
 	name, base := randomName(t), ownBase(t)
 	if _, err := Prepare(name, config.Sandbox{Clusters: wanted(t, 1, "rome")}); err != nil {
