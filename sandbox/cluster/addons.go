@@ -47,7 +47,7 @@ func (c *Cluster) addonValues() (addon.Values, error) {
 }
 
 // applyAddons applies the manifests of all add-ons, stage by stage.
-func (c *Cluster) applyAddons(ctx context.Context, _ Files) error {
+func (c *Cluster) applyAddons(ctx context.Context) error {
 	addons, err := c.addons()
 	if err != nil {
 		return err

@@ -46,21 +46,32 @@ func (s *Sandbox) StopNode(c *Cluster, name string) error {
 	return m.Kill()
 }
 
-// StartNode starts a node that was stopped; it returns when its kubelet runs.
+// StartNode starts a node that was stopped; it returns when its kubelet runs. The
+// node runs what it ran before, also if this program would build something else by
+// now: what is stored is built anew only where it is gone.
 func (s *Sandbox) StartNode(ctx context.Context, c *Cluster, name string) error {
 	release, err := s.Lock()
 	if err != nil {
 		return err
 	}
 	defer release()
+	if err := s.refresh(); err != nil {
+		return err
+	}
+	if c, err = s.Cluster(c.Name); err != nil {
+		return err
+	}
 	number, err := c.number(name)
 	if err != nil {
 		return err
 	}
-	files, err := s.build(ctx)
-	if err != nil {
-		return err
+	kube := c.Kube
+	if !exists(kube) {
+		if kube, err = s.Cache.Kube(ctx, c.Version); err != nil {
+			return err
+		}
 	}
+	c.use(kube)
 	internet, up, err := machine.Load(s.internetDir())
 	if err != nil || !up {
 		return fmt.Errorf("the internet of sandbox %s does not run; run: pelago-sandbox up --name %s", s.Name, s.Name)
@@ -69,7 +80,7 @@ func (s *Sandbox) StartNode(ctx context.Context, c *Cluster, name string) error 
 	if err != nil {
 		return err
 	}
-	return c.startNode(ctx, router, bridge, number, files)
+	return c.startNode(ctx, router, bridge, number, s.images())
 }
 
 // PauseAPI freezes the API server: connections hang, nothing answers.

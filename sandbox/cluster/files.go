@@ -19,27 +19,27 @@ import (
 	"github.com/pelago-dev/pelago/sandbox/machine"
 )
 
-// Files are the built things that nodes of a sandbox need.
-type Files struct {
-	// Images maps the reference of each image to its archive.
-	Images map[string]string
+// images are the images that nodes of a sandbox need, and the cache that has
+// their archives, or gets them when a node lacks one.
+type images struct {
+	cache build.Cache
+	refs  []string
 }
 
-// build makes, or finds in the cache, the Kubernetes of every version and the
+func (s *Sandbox) images() images { return images{cache: s.Cache, refs: s.imageRefs()} }
+
+// build makes, unless the cache has them, the Kubernetes of every version and the
 // images of every add-on in use.
-func (s *Sandbox) build(ctx context.Context) (Files, error) {
+func (s *Sandbox) build(ctx context.Context) error {
 	if err := s.buildKube(ctx); err != nil {
-		return Files{}, err
+		return err
 	}
-	files := Files{Images: map[string]string{}}
 	for _, ref := range s.imageRefs() {
-		archive, err := BuildImage(ctx, s.Cache, ref)
-		if err != nil {
-			return Files{}, err
+		if _, err := BuildImage(ctx, s.Cache, ref); err != nil {
+			return err
 		}
-		files.Images[ref] = archive
 	}
-	return files, nil
+	return nil
 }
 
 // buildKube makes, or finds in the cache, the Kubernetes of every version.
@@ -49,9 +49,15 @@ func (s *Sandbox) buildKube(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		c.Kube, c.Visible = kube, []string{s.Cache.Dir}
+		c.use(kube)
 	}
 	return nil
+}
+
+// use gives the cluster a program that holds Kubernetes, at the place where nodes find it.
+func (c *Cluster) use(kube string) {
+	kube = resolved(kube)
+	c.Kube, c.Visible = kube, []string{filepath.Dir(kube)}
 }
 
 // addons are the add-ons a cluster has, its network plugin first if it is one.
@@ -129,7 +135,7 @@ func ctr(ctx context.Context, node *machine.Machine, args ...string) (string, er
 }
 
 // loadImages gives a node the images it lacks.
-func loadImages(ctx context.Context, node *machine.Machine, images map[string]string) error {
+func loadImages(ctx context.Context, node *machine.Machine, images images) error {
 	var there string
 	err := within(ctx, startLimit, "containerd of "+node.Name, func(ctx context.Context) (err error) {
 		there, err = ctr(ctx, node, "images", "list", "--quiet")
@@ -140,10 +146,17 @@ func loadImages(ctx context.Context, node *machine.Machine, images map[string]st
 	}
 	group, inner := errgroup.WithContext(ctx)
 	group.SetLimit(2)
-	for ref, archive := range images {
-		if !slices.Contains(strings.Fields(there), ref) {
-			group.Go(func() error { return loadImage(inner, node, archive) })
+	for _, ref := range images.refs {
+		if slices.Contains(strings.Fields(there), ref) {
+			continue
 		}
+		group.Go(func() error {
+			archive, err := BuildImage(inner, images.cache, ref)
+			if err != nil {
+				return err
+			}
+			return loadImage(inner, node, archive)
+		})
 	}
 	return group.Wait()
 }

@@ -74,7 +74,7 @@ func TestLimitsAreRestored(t *testing.T) {
 	path := func(name string) string { return filepath.Join(dir, name) }
 	before := limits
 	t.Cleanup(func() { limits = before })
-	limits = map[string]int{path("low"): 8192, path("raised"): 8192, path("lowered"): 8192, path("high"): 8192}
+	limits = map[string]int{path("low"): 8192, path("raised"): 8192, path("lowered"): 8192, path("again"): 8192, path("high"): 8192}
 	set := func(values map[string]string) {
 		for name, value := range values {
 			if err := os.WriteFile(path(name), []byte(value), 0o644); err != nil {
@@ -96,18 +96,23 @@ func TestLimitsAreRestored(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", reason, d)
 		}
 	}
-	set(map[string]string{"low": "128\n", "raised": "128\n", "lowered": "128\n", "high": "65536\n"})
+	set(map[string]string{"low": "128\n", "raised": "128\n", "lowered": "128\n", "again": "128\n", "high": "65536\n"})
 	for range 2 {
 		if err := raiseLimits(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	check("raised", map[string]string{"low": "8192", "raised": "8192", "lowered": "8192", "high": "65536\n"})
+	check("raised", map[string]string{"low": "8192", "raised": "8192", "lowered": "8192", "again": "8192", "high": "65536\n"})
+	set(map[string]string{"again": "1024\n"})
+	if err := raiseLimits(); err != nil {
+		t.Fatal(err)
+	}
+	check("raised once more", map[string]string{"low": "8192", "again": "8192"})
 	set(map[string]string{"raised": "65536\n", "lowered": "4096\n"})
 	if err := restoreLimits(); err != nil {
 		t.Fatal(err)
 	}
-	check("restored", map[string]string{"low": "128", "raised": "65536\n", "lowered": "4096\n", "high": "65536\n"})
+	check("restored", map[string]string{"low": "128", "raised": "65536\n", "lowered": "4096\n", "again": "1024", "high": "65536\n"})
 	if _, err := os.Stat(limitsFile()); err == nil {
 		t.Error("the old values are remembered still")
 	}
@@ -145,6 +150,47 @@ func TestBaseIsAFileSystemOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	down() // and the folder is empty, yet cannot be removed
+}
+
+// TestBaseAndCacheBehindLinks: a node sees the file systems on which they lie, and at the places
+// where they lie there.
+func TestBaseAndCacheBehindLinks(t *testing.T) {
+	name, base := randomName(t), ownBase(t)
+	elsewhere, built := t.TempDir(), t.TempDir()
+	kube := filepath.Join(built, "v1", "kube")
+	if err := os.MkdirAll(filepath.Dir(kube), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(kube, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cache := base + "-cache"
+	for link, to := range map[string]string{base: elsewhere, cache: built} {
+		if err := os.Symlink(to, link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := Prepare(name, config.Sandbox{Clusters: wanted(t, 1, "rome")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Clusters[0].use(filepath.Join(cache, "v1", "kube"))
+	spec := s.Clusters[0].nodeSpec(1)
+	got := []string{s.Dir(), spec.Dir, spec.Program, s.Clusters[0].Kube, spec.Visible[0]}
+	box := filepath.Join(elsewhere, name)
+	want := []string{box, filepath.Join(box, "rome-1"), filepath.Join(box, "bin", "pelago-sandbox"), kube, filepath.Dir(kube)}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("places of a node's files (-want +got):\n%s", d)
+	}
+	if err := Down(name); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(box); err == nil {
+		t.Errorf("%s remains", box)
+	}
+	if to, err := os.Readlink(base); err != nil || to != elsewhere {
+		t.Errorf("the link, which is not ours, leads to %q, %v", to, err)
+	}
 }
 
 func TestLastDownRemovesTheBase(t *testing.T) {

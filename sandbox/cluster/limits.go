@@ -37,11 +37,9 @@ func raiseLimits() error {
 		if err != nil || now >= want {
 			continue
 		}
-		if _, ok := before[path]; !ok {
-			before[path] = now
-			if err := storeLimits(before); err != nil {
-				return err
-			}
+		before[path] = now // again, too: what is too low now somebody has set since
+		if err := storeLimits(before); err != nil {
+			return err
 		}
 		if err := os.WriteFile(path, []byte(strconv.Itoa(want)), 0o644); err != nil {
 			return fmt.Errorf("raising %s: %w; set it to %d by hand", path, err, want)

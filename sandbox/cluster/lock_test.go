@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -65,6 +67,39 @@ func TestUpKeepsWhatOthersHaveDone(t *testing.T) {
 	}
 	if opened, err := Open(s.Name); err != nil || len(opened.Clusters) != 2 || len(opened.Links) != 1 {
 		t.Errorf("after up the sandbox is %+v, %v", opened, err)
+	}
+}
+
+// TestStartNodeRunsWhatItRan: a node comes back with the Kubernetes that is stored, whatever this
+// build of the program would compile; that is done only if it is gone.
+func TestStartNodeRunsWhatItRan(t *testing.T) {
+	s := openedTwice(t, config.Sandbox{Clusters: wanted(t, 1, "rome")}, config.Sandbox{Clusters: wanted(t, 1, "milan")})
+	stale := s.Clusters[0]
+	kube := filepath.Join(t.TempDir(), "kube")
+	other, err := Open(s.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range other.Clusters {
+		c.Kube = kube
+	}
+	if err := other.save(); err != nil {
+		t.Fatal(err)
+	}
+	s.Cache.Dir = t.TempDir()
+	t.Setenv("PATH", "")
+	if err := s.StartNode(context.Background(), stale, "rome-1"); err == nil || !strings.Contains(err.Error(), "needs Go") {
+		t.Errorf("Kubernetes is gone and cannot be compiled: %v", err)
+	}
+	if err := os.WriteFile(kube, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.StartNode(context.Background(), stale, "rome-1"); err == nil || !strings.Contains(err.Error(), "the internet of sandbox "+s.Name+" does not run") {
+		t.Errorf("Kubernetes is there: %v", err)
+	}
+	rome := s.Clusters[0]
+	if d := cmp.Diff([]string{filepath.Dir(kube)}, rome.Visible); d != "" || rome.Kube != kube || len(s.Clusters) != 2 {
+		t.Errorf("the sandbox it starts in has %v, its Kubernetes is %s, nodes see (-want +got):\n%s", names(s.configured()), rome.Kube, d)
 	}
 }
 

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/pelago-dev/pelago/sandbox/config"
 	"github.com/pelago-dev/pelago/sandbox/machine"
@@ -124,6 +127,95 @@ func free(port, count int) bool {
 	return true
 }
 
+// movePorts gives other ports to clusters that cannot have theirs. Whoever does not
+// run cannot keep a port: other users, whose sandboxes are not seen from here, choose
+// from the same ones. What runs of such a cluster ends.
+func (s *Sandbox) movePorts() error {
+	release, err := lockBase()
+	if err != nil {
+		return err
+	}
+	defer release()
+	moved := false
+	for _, c := range s.Clusters {
+		control := &machine.Machine{Spec: c.machineSpec(c.ControlName())}
+		address, err := c.lost(control)
+		if err != nil {
+			return err
+		}
+		if address == "" {
+			continue
+		}
+		s.say(c.Name, "another program has %s; it gets other ports", address)
+		if err := control.Kill(); err != nil {
+			return fmt.Errorf("ending what cannot have %s: %w", address, err)
+		}
+		c.Port, moved = 0, true
+	}
+	if !moved {
+		return nil
+	}
+	ports, err := s.choosePorts(s.configured())
+	if err != nil {
+		return err
+	}
+	for _, c := range s.Clusters {
+		c.Port = ports[c.Name]
+	}
+	return s.save()
+}
+
+// lost returns the first of the cluster's addresses on loopback at which somebody
+// listens who is not of its control machine.
+func (c *Cluster) lost(control *machine.Machine) (string, error) {
+	for i := range portsEach {
+		if free(c.Port+i, 1) {
+			continue
+		}
+		own, err := listening(control)
+		if err != nil {
+			return "", err
+		}
+		if !own[c.Port+i] {
+			return c.local(i), nil
+		}
+	}
+	return "", nil
+}
+
+// listening are the ports of IPv4 at which processes of a machine on loopback listen.
+func listening(m *machine.Machine) (map[int]bool, error) {
+	pids, err := m.Processes()
+	if err != nil {
+		return nil, err
+	}
+	sockets := map[string]bool{}
+	for _, pid := range pids {
+		files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+		for _, file := range files {
+			if to, err := os.Readlink(file); err == nil { // it may have ended
+				sockets[to] = true
+			}
+		}
+	}
+	text, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		return nil, fmt.Errorf("looking who listens: %w", err)
+	}
+	ports := map[int]bool{}
+	for line := range strings.SplitSeq(string(text), "\n") {
+		fields := strings.Fields(line) // number, address, peer, state, queues, timer, retransmits, user, timeout, inode
+		if len(fields) < 10 || fields[3] != "0A" || !sockets["socket:["+fields[9]+"]"] {
+			continue
+		}
+		_, port, _ := strings.Cut(fields[1], ":")
+		if number, err := strconv.ParseUint(port, 16, 16); err == nil {
+			ports[int(number)] = true
+		}
+	}
+	return ports, nil
+}
+
 // upControlPlanes starts a sandbox that is control planes on loopback, or
 // completes what is missing of it.
 func (s *Sandbox) upControlPlanes(ctx context.Context) error {
@@ -131,6 +223,9 @@ func (s *Sandbox) upControlPlanes(ctx context.Context) error {
 		return err
 	}
 	if err := errors.Join(s.installProgram(), s.save()); err != nil {
+		return err
+	}
+	if err := s.movePorts(); err != nil {
 		return err
 	}
 	return s.eachCluster(ctx, parallelLoopback, s.upLoopback)

@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"context"
+	"fmt"
 	"net"
 	"path/filepath"
 	"strconv"
@@ -114,6 +116,102 @@ func TestPortsAreChosenOnceAndStay(t *testing.T) {
 	}
 	if err := again.NeedsMachines("links"); err == nil || !strings.Contains(err.Error(), "no links") {
 		t.Errorf("what only machines have: %v", err)
+	}
+}
+
+// occupy listens on a port of loopback until the test ends.
+func occupy(t *testing.T, address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp4", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+}
+
+// runs starts the control machine of a cluster with a unit that listens on a port of loopback.
+func runs(t *testing.T, c *Cluster, address string) *machine.Machine {
+	t.Helper()
+	ctx := context.Background()
+	m, err := machine.Start(ctx, c.machineSpec(c.ControlName()))
+	if err == nil {
+		err = m.Ensure(ctx, machine.Unit{Name: "listen", Args: []string{c.Program, "test-listen", c.Name, address}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestPortsThatOthersHave: another user's sandbox may have chosen the same ones, and whatever came
+// after they were chosen.
+func TestPortsThatOthersHave(t *testing.T) {
+	name := randomName(t)
+	ownBase(t)
+	s, err := Prepare(name, controlPlanes(t, 1, "rome", "milan", "athens", "turin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.installProgram(); err != nil {
+		t.Fatal(err)
+	}
+	rome, milan, athens := s.Clusters[0], s.Clusters[1], s.Clusters[2]
+	occupy(t, rome.local(portEtcd)) // of one that does not run
+	before := s.ports()
+	whole, broken := runs(t, milan, milan.local(portAPI)), runs(t, athens, athens.local(portEtcd))
+	occupy(t, athens.local(portAPI)) // of one that runs and can have only some of its own
+	err = within(context.Background(), time.Minute, "units to listen", func(context.Context) error {
+		for _, address := range []string{milan.local(portAPI), athens.local(portEtcd)} {
+			conn, err := net.Dial("tcp4", address)
+			if err != nil {
+				return err
+			}
+			conn.Close()
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	s.Report = func(cluster, doing string) { said = append(said, cluster+": "+doing) }
+	for range 2 { // the second time all have their own
+		if err := s.movePorts(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := s.ports()
+	for cluster, moves := range map[string]bool{"rome": true, "milan": false, "athens": true, "turin": false} {
+		if (now[cluster] != before[cluster]) != moves || now[cluster] == 0 {
+			t.Errorf("%s had port %d and has %d, want it moved: %t", cluster, before[cluster], now[cluster], moves)
+		}
+	}
+	want := []string{
+		fmt.Sprintf("rome: another program has %s; it gets other ports", net.JoinHostPort("127.0.0.1", strconv.Itoa(before["rome"]+portEtcd))),
+		fmt.Sprintf("athens: another program has %s; it gets other ports", net.JoinHostPort("127.0.0.1", strconv.Itoa(before["athens"]+portAPI))),
+	}
+	if d := cmp.Diff(want, said); d != "" {
+		t.Errorf("what is said (-want +got):\n%s", d)
+	}
+	if !free(now["rome"], portsEach) || !free(now["athens"], portsEach) || now["rome"] == now["athens"] {
+		t.Errorf("what they got is not free: %v", now)
+	}
+	if !Alive(whole.PID) || Alive(broken.PID) {
+		t.Errorf("milan runs: %t; athens, whose API server could not listen, runs: %t", Alive(whole.PID), Alive(broken.PID))
+	}
+	opened, err := Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(now, opened.ports()); d != "" {
+		t.Errorf("what is stored (-want +got):\n%s", d)
+	}
+	if err := opened.Clusters[0].credentials(); err != nil {
+		t.Fatal(err)
+	}
+	config, err := opened.Clusters[0].Config()
+	if err != nil || config.Host != "https://"+rome.local(portAPI) {
+		t.Errorf("the kubeconfig leads to %v, %v, want %s", config, err, rome.local(portAPI))
 	}
 }
 

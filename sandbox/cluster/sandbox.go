@@ -68,7 +68,16 @@ func checkName(name string) error {
 	return nil
 }
 
-func dirOf(name string) string { return filepath.Join(Base, name) }
+// dirOf is where the folder of a sandbox lies, as nodes see it: links lead elsewhere there.
+func dirOf(name string) string { return filepath.Join(resolved(Base), name) }
+
+// resolved is a path without symbolic links, if it leads to something.
+func resolved(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
+}
 
 // Dir is the sandbox's folder.
 func (s *Sandbox) Dir() string { return dirOf(s.Name) }
@@ -408,6 +417,9 @@ func down(name string) error {
 	}
 	if err := restoreLimits(); err != nil {
 		return err
+	}
+	if info, err := os.Lstat(Base); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		return nil // who made the link wants it again
 	}
 	// A file system of its own stays, and so does what is not ours.
 	if err := os.Remove(Base); err != nil && !errors.Is(err, syscall.EBUSY) && !errors.Is(err, syscall.ENOTEMPTY) {

@@ -40,8 +40,7 @@ func (s *Sandbox) Up(ctx context.Context) error {
 	if err := debian.Install(ctx, func(doing string) { s.say("", "%s", doing) }); err != nil {
 		return err
 	}
-	files, err := s.build(ctx)
-	if err != nil {
+	if err := s.build(ctx); err != nil {
 		return err
 	}
 	if err := s.installProgram(); err != nil {
@@ -54,7 +53,7 @@ func (s *Sandbox) Up(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.eachCluster(ctx, Parallel, func(ctx context.Context, c *Cluster) error { return s.upCluster(ctx, c, internet, files) })
+	return s.eachCluster(ctx, Parallel, func(ctx context.Context, c *Cluster) error { return s.upCluster(ctx, c, internet) })
 }
 
 // eachCluster starts the clusters, a few at a time.
@@ -101,7 +100,7 @@ func (s *Sandbox) installProgram() error {
 }
 
 // upCluster starts one cluster or completes it.
-func (s *Sandbox) upCluster(ctx context.Context, c *Cluster, internet *machine.Machine, files Files) error {
+func (s *Sandbox) upCluster(ctx context.Context, c *Cluster, internet *machine.Machine) error {
 	s.say(c.Name, "starting the control plane")
 	if err := c.credentials(); err != nil {
 		return err
@@ -125,10 +124,10 @@ func (s *Sandbox) upCluster(ctx context.Context, c *Cluster, internet *machine.M
 	group, inner := errgroup.WithContext(ctx)
 	for i := 1; i <= c.Nodes; i++ {
 		group.Go(func() error {
-			return fail("node "+c.NodeName(i), c.startNode(inner, router, bridge, i, files))
+			return fail("node "+c.NodeName(i), c.startNode(inner, router, bridge, i, s.images()))
 		})
 	}
-	group.Go(func() error { return c.applyAddons(inner, files) })
+	group.Go(func() error { return c.applyAddons(inner) })
 	if err := errors.Join(group.Wait(), c.routePods(ctx, control, 0)); err != nil {
 		return err
 	}
@@ -183,7 +182,7 @@ func (c *Cluster) startUnits(ctx context.Context, control *machine.Machine) erro
 }
 
 // startNode starts one node and gives it its images.
-func (c *Cluster) startNode(ctx context.Context, router *machine.Machine, bridge string, i int, files Files) error {
+func (c *Cluster) startNode(ctx context.Context, router *machine.Machine, bridge string, i int, images images) error {
 	if err := writeFiles(c.nodeFiles(i)); err != nil {
 		return err
 	}
@@ -205,7 +204,7 @@ func (c *Cluster) startNode(ctx context.Context, router *machine.Machine, bridge
 			return err
 		}
 		if at == 0 { // containerd: pods need their images before the kubelet asks for them
-			if err := loadImages(ctx, node, files.Images); err != nil {
+			if err := loadImages(ctx, node, images); err != nil {
 				return err
 			}
 		}

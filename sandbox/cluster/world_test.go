@@ -34,9 +34,13 @@ func route(args []string) error {
 	return internet.Serve(context.Background(), args[0], start, slog.New(slog.DiscardHandler))
 }
 
-// listenAs tells whoever connects its name and whom it sees: NAME.
+// listenAs tells whoever connects its name and whom it sees: NAME [ADDRESS].
 func listenAs(args []string) error {
-	listener, err := net.Listen("tcp", "[::]:7000")
+	address := "[::]:7000"
+	if len(args) > 1 {
+		address = args[1]
+	}
+	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return err
 	}

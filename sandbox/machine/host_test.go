@@ -62,6 +62,53 @@ func startOnSharedHost(args []string) error {
 	return errors.Join(err, readErr, m.Kill())
 }
 
+// startOnOwnBase is a host on which what sandboxes have lies on file systems of its own: a base, in it
+// a sandbox, and what machines see beside their own. It starts the machine called one of a sandbox
+// with the name that is its argument, and prints what that sees of them.
+func startOnOwnBase(args []string) error {
+	const base, visible = "/srv/base", "/srv/visible"
+	box := filepath.Join(base, "box")
+	err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+	for _, dir := range []string{"/srv", base, box, visible} {
+		err = errors.Join(err, os.MkdirAll(dir, 0o755), unix.Mount("tmpfs", dir, "tmpfs", 0, ""))
+	}
+	program := filepath.Join(box, "bin", "machine.test")
+	self, readErr := os.ReadFile("/proc/self/exe")
+	err = errors.Join(err, readErr, os.Mkdir(filepath.Dir(program), 0o755), os.WriteFile(program, self, 0o755))
+	for _, dir := range []string{base, box, visible} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, "file"), []byte("of "+dir+"\n"), 0o644))
+	}
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	m, err := Start(ctx, Spec{
+		Sandbox: args[0], Name: "one", Dir: filepath.Join(box, "one"), Program: program, PrivateRoot: true, Visible: []string{visible},
+	})
+	if err != nil {
+		return err
+	}
+	script := "cat /srv/base/file /srv/base/box/file /srv/visible/file; echo x > /srv/base/box/more"
+	err = m.Run(ctx, Unit{Name: "look", Args: []string{"/bin/sh", "-ec", script}})
+	text, readErr := os.ReadFile(filepath.Join(m.logs(), "look.log"))
+	fmt.Print(string(text))
+	if _, err := os.Stat(filepath.Join(box, "more")); err == nil {
+		fmt.Println("the machine has changed what is not its own")
+	}
+	return errors.Join(err, readErr, m.Kill())
+}
+
+func TestMachineOnFileSystemsOfTheirOwn(t *testing.T) {
+	w := newWorld(t)
+	command := exec.Command(w.program, "test-own-base", w.sandbox)
+	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+	out, err := command.CombinedOutput()
+	if d := cmp.Diff("of /srv/base\nof /srv/base/box\nof /srv/visible\n", string(out)); err != nil || d != "" {
+		t.Errorf("what the machine sees: %v (-want +got):\n%s", err, d)
+	}
+}
+
 func TestMachineOnAHostWithSharedMounts(t *testing.T) {
 	w := newWorld(t)
 	for _, private := range []bool{false, true} {

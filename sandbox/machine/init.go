@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -107,9 +108,22 @@ func mount(source, target, kind string, flags uintptr, data string) error {
 	return nil
 }
 
-// hostMounts are folders that often are file systems of their own; an overlay
-// shows only the file system it lies on, so each of these gets its own.
+// hostMounts are folders that often are file systems of their own.
 var hostMounts = []string{"/usr", "/usr/local", "/var", "/var/lib", "/var/cache", "/opt", "/home", "/root", "/srv"}
+
+// covered are the folders of the host that a private root shows where they are
+// file systems of their own, each before those in it. An overlay shows only the
+// file system it lies on, so each of them gets one.
+func covered(spec Spec) []string {
+	dirs := slices.Clone(hostMounts)
+	for _, own := range []string{spec.Dir, spec.Program} {
+		for dir := filepath.Dir(own); dir != "/" && dir != "."; dir = filepath.Dir(dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	slices.Sort(dirs)
+	return slices.DeleteFunc(slices.Compact(dirs), func(dir string) bool { return !isMount(dir) })
+}
 
 // privateRoot moves the machine onto a root of its own: the host's root below,
 // a layer in memory above, fresh kernel file systems, and its disk.
@@ -119,11 +133,9 @@ func privateRoot(spec Spec, groups []hierarchy) error {
 		return err
 	}
 	root := filepath.Join(base, "merged")
-	for i, dir := range append([]string{"/"}, hostMounts...) {
-		if i == 0 || isMount(dir) {
-			if err := cover(dir, filepath.Join(root, dir), filepath.Join(base, strconv.Itoa(i))); err != nil {
-				return err
-			}
+	for i, dir := range append([]string{"/"}, covered(spec)...) {
+		if err := cover(dir, filepath.Join(root, dir), filepath.Join(base, strconv.Itoa(i))); err != nil {
+			return err
 		}
 	}
 	if err := fillRoot(spec, root, groups); err != nil {

@@ -116,9 +116,9 @@ func Start(ctx context.Context, spec Spec) (*Machine, error) {
 }
 
 func launch(ctx context.Context, spec Spec) (*Machine, error) {
-	log, err := os.OpenFile(spec.initLog(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	log, err := openLog(spec.initLog())
 	if err != nil {
-		return nil, fmt.Errorf("opening log of machine %s: %w", spec.Name, err)
+		return nil, fmt.Errorf("starting machine %s: %w", spec.Name, err)
 	}
 	defer log.Close()
 	command := exec.Command(spec.Program, InitCommand, spec.file())

@@ -23,7 +23,7 @@ import (
 func TestMain(m *testing.M) {
 	roles := map[string]func([]string) error{
 		InitCommand: Init, "test-supervise": superviseAlone, "test-listen": listenAs, "test-dial": dial,
-		"test-shared-host": startOnSharedHost,
+		"test-shared-host": startOnSharedHost, "test-own-base": startOnOwnBase,
 	}
 	if len(os.Args) > 1 && roles[os.Args[1]] != nil {
 		if err := roles[os.Args[1]](os.Args[2:]); err != nil {

@@ -40,6 +40,9 @@ const (
 	stopGrace      = 5 * time.Second
 )
 
+// logLimit is the size from which a log is put aside when its program starts.
+const logLimit = 8 << 20
+
 // units is the supervisor's state.
 type units struct {
 	mu     sync.Mutex
@@ -84,9 +87,9 @@ func (u *units) put(unit Unit) error {
 
 // start runs the program; the caller holds the lock.
 func (u *units) start(r *running) error {
-	log, err := os.OpenFile(filepath.Join(u.logs, r.Name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	log, err := openLog(filepath.Join(u.logs, r.Name+".log"))
 	if err != nil {
-		return fmt.Errorf("opening log: %w", err)
+		return err
 	}
 	defer log.Close()
 	null, err := os.Open(os.DevNull)
@@ -107,6 +110,20 @@ func (u *units) start(r *running) error {
 	r.ended = make(chan struct{})
 	u.byPID[pid] = r
 	return nil
+}
+
+// openLog opens a log to write at its end. One that is too long becomes the older one.
+func openLog(path string) (*os.File, error) {
+	if info, err := os.Stat(path); err == nil && info.Size() > logLimit {
+		if err := os.Rename(path, path+".1"); err != nil {
+			return nil, fmt.Errorf("putting a long log aside: %w", err)
+		}
+	}
+	log, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("opening log: %w", err)
+	}
+	return log, nil
 }
 
 // reap collects every child that ends, orphans of units included.

@@ -262,6 +262,34 @@ func TestSignalUnit(t *testing.T) {
 	})
 }
 
+// TestLogIsBounded: a log that has grown large is put aside when its unit starts, over the one
+// that was put aside before.
+func TestLogIsBounded(t *testing.T) {
+	m := supervisor(t)
+	log := func(unit string) string { return filepath.Join(m.logs(), unit+".log") }
+	for unit, size := range map[string]int64{"short": logLimit, "long": logLimit + 1} {
+		write(t, log(unit), "first\n")
+		if err := os.Truncate(log(unit), size); err != nil {
+			t.Fatal(err)
+		}
+		write(t, log(unit)+".1", "older\n")
+		put(t, m, shell(unit, "echo last; exec sleep 1000"))
+		awaitLog(t, m, unit, "last\n")
+	}
+	sizes := map[string]int64{}
+	for _, path := range []string{log("short"), log("short") + ".1", log("long"), log("long") + ".1"} {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sizes[filepath.Base(path)] = info.Size()
+	}
+	want := map[string]int64{"short.log": logLimit + 5, "short.log.1": 6, "long.log": 5, "long.log.1": logLimit + 1}
+	if d := cmp.Diff(want, sizes); d != "" {
+		t.Errorf("sizes of logs (-want +got):\n%s", d)
+	}
+}
+
 func TestRefusedUnits(t *testing.T) {
 	m := supervisor(t)
 	ctx := context.Background()
