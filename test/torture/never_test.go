@@ -108,6 +108,22 @@ func TestNever(t *testing.T) {
 		{"one fails, one succeeds and is seen twice", []seen{
 			{home: []Pod{homePod("a", "job-1", counted, func(p *Pod) { p.Phase = phaseFailed })}},
 			{home: []Pod{homePod("b", "job-1", counted, succeeded)}}, {home: []Pod{homePod("b", "job-1", counted, succeeded)}}}, ""},
+		{"one succeeds at the provider, is gone before home knows, and another one succeeds", []seen{
+			{home: []Pod{homePod("a", "job-1", counted)}, remote: []Pod{remotePod("x", "a", "job-1", counted, succeeded)}},
+			{home: []Pod{homePod("a", "job-1", counted)}, remote: []Pod{remotePod("x", "a", "job-1", counted, succeeded)}, at: 10 * time.Second}, {at: 20 * time.Second},
+			{home: []Pod{homePod("b", "job-1", counted, atHome, succeeded)}, at: 30 * time.Second}}, "keep/job-1: job-1-0 is the pod number 2"},
+		{"both succeed at the provider, and home knows of neither", []seen{
+			{remote: []Pod{remotePod("x", "a", "job-1", counted, succeeded)}}, {remote: []Pod{remotePod("x", "a", "job-1", counted, succeeded)}, at: 10 * time.Second},
+			{remote: []Pod{remotePod("y", "b", "job-1", counted, succeeded)}, at: 20 * time.Second},
+			{remote: []Pod{remotePod("y", "b", "job-1", counted, succeeded)}, at: 30 * time.Second}}, "keep/job-1: job-1-0 is the pod number 2"},
+		{"one succeeds a moment before it is deleted, so it may have been lost", []seen{
+			{remote: []Pod{remotePod("x", "a", "job-1", counted, succeeded)}}, {remote: []Pod{remotePod("x", "a", "job-1", counted, succeeded, deleting)}, at: 2 * time.Second},
+			{remote: []Pod{remotePod("x", "a", "job-1", counted, succeeded, deleting)}, at: 10 * time.Second}, {home: []Pod{homePod("b", "job-1", counted, succeeded)}, at: 30 * time.Second}}, ""},
+		{"one succeeds at the provider, and then home knows", []seen{
+			{home: []Pod{homePod("a", "job-1", counted)}, remote: []Pod{remotePod("x", "a", "job-1", counted, succeeded)}},
+			{home: []Pod{homePod("a", "job-1", counted, succeeded)}, remote: []Pod{remotePod("x", "a", "job-1", counted, succeeded)}, at: 10 * time.Second}}, ""},
+		{"one ends well as it is deleted, which may be for that, and another one succeeds", []seen{
+			{remote: []Pod{remotePod("x", "a", "job-1", counted, succeeded, deleting)}}, {home: []Pod{homePod("b", "job-1", counted, succeeded)}}}, ""},
 		{"two jobs", []seen{{home: []Pod{homePod("a", "job-1", counted, succeeded), homePod("b", "job-2", counted, succeeded)}}}, ""},
 		{"the job itself counts two", []seen{{jobs: []JobState{{Namespace: Keep, Name: "job-1", Succeeded: 2}}}}, "counts 2"},
 		{"the job itself counts one", []seen{{jobs: []JobState{{Namespace: Keep, Name: "job-1", Succeeded: 1}}}}, ""},
