@@ -166,10 +166,12 @@ func TestSet(t *testing.T) {
 	if diff := cmp.Diff(want, w.Remote.Pods["x"]); diff != "" {
 		t.Errorf("a pod is read as:\n%s", diff)
 	}
-	w.Home.Set(&corev1.Pod{ObjectMeta: meta("lost", Keep, "web", map[string]string{LabelPlace: Keep}),
-		Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByTaintManager"}}}}, false)
-	if !w.Home.Pods["lost"].Evicted {
-		t.Error("a pod of a lost node is not read as evicted")
+	for reason, lost := range map[string]bool{"DeletionByTaintManager": true, "DeletionByPodGC": true, "EvictionByEvictionAPI": false} {
+		w.Home.Set(&corev1.Pod{ObjectMeta: meta(reason, Keep, "web", map[string]string{LabelPlace: Keep}),
+			Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason}}}}, false)
+		if w.Home.Pods[reason].Evicted != lost {
+			t.Errorf("a pod with %s is read as that of a lost node: %t", reason, !lost)
+		}
 	}
 	w.Remote.Set(&corev1.Pod{ObjectMeta: meta("y", "kube-system", "coredns", nil)}, false)
 	w.Remote.Set(&corev1.Secret{ObjectMeta: meta("z", "kube-system", "token", nil), Data: map[string][]byte{"a": []byte("b")}}, false)
