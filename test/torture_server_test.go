@@ -104,6 +104,9 @@ func TestTortureSteps(t *testing.T) {
 	}
 
 	r.strikes(t)
+	if r.unsettled(); time.Since(r.world.Now) > time.Minute {
+		t.Errorf("how long ago something was is counted from %s, when an event was seen last", r.world.Now)
+	}
 
 	// To the watches home is the provider as well, so that all is in the wrong place.
 	r.observe(t)
