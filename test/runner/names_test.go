@@ -49,6 +49,31 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// TestToolVersions holds that a tool which was made of another version is not taken for the one that
+// a step makes, and that whoever runs it has that one.
+func TestToolVersions(t *testing.T) {
+	made := regexp.MustCompile(`\[ -x (out/tools/\S+) \] \|\| .*go install \S+(@v[0-9.]+)`)
+	count := 0
+	for _, s := range steps {
+		match := made.FindStringSubmatch(strings.Join(s.command, " "))
+		if match == nil {
+			continue
+		}
+		count++
+		if !strings.Contains(match[1], match[2]) {
+			t.Errorf("step %s takes %s for one of version %s", s.name, match[1], match[2])
+		}
+		if !slices.ContainsFunc(steps, func(user step) bool {
+			return slices.Contains(user.needs, s.name) && strings.Contains(strings.Join(append(user.env, user.command...), " "), match[1])
+		}) {
+			t.Errorf("no step that needs %s runs %s", s.name, match[1])
+		}
+	}
+	if count != 2 {
+		t.Errorf("%d steps make tools, want Helm's and kube-router's", count)
+	}
+}
+
 func TestSpelled(t *testing.T) {
 	cases := []struct {
 		pattern string
