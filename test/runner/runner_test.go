@@ -224,6 +224,11 @@ Skipped:
 		t.Errorf("summary (-want +got):\n%s", diff)
 	}
 	out.Reset()
+	const late = "\nIt took longer than promised: 46m40s, and at most 45m00s with cold caches on two cores.\n"
+	if ok := printSummary(&out, done, 2800*time.Second, 45*time.Minute, false); !ok || !strings.Contains(out.String(), late) {
+		t.Errorf("a list that takes longer than promised fails: %t, and does not say %q:\n%s", !ok, late, out.String())
+	}
+	out.Reset()
 	if ok := printSummary(&out, done, 100*time.Second, 0, true); ok {
 		t.Error("a skip is a failure in CI")
 	}
