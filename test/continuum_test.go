@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -139,36 +140,48 @@ func (c *continuum) settle(t *testing.T, cluster string) {
 
 // objects lists every object of a cluster as resource/namespace/name, but for those
 // that come and go by themselves.
-func (c *continuum) objects(t *testing.T, cluster string) []string {
+func (c *continuum) objects(t *testing.T, cluster string) (found []string) {
 	t.Helper()
 	c.settle(t, cluster)
+	eventually(t, patience, "all of "+cluster+" is listed", func() (err error) {
+		found, err = c.listed(t.Context(), cluster)
+		return err
+	})
+	return found
+}
+
+// listed tries once to list them.
+func (c *continuum) listed(ctx context.Context, cluster string) ([]string, error) {
 	quiet := rest.CopyConfig(c.Configs[cluster])
 	quiet.WarningHandler = rest.NoWarnings{}
 	typed, err := kubernetes.NewForConfig(quiet)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	lists, err := typed.Discovery().ServerPreferredResources()
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
-		t.Fatal(err)
+		return nil, err
 	}
 	meta, err := metadata.NewForConfig(quiet)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	var found []string
 	for _, list := range lists {
 		version, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		for _, r := range list.APIResources {
 			if !slices.Contains(r.Verbs, "list") || passing(version.Group, r.Name) {
 				continue
 			}
-			items, err := meta.Resource(version.WithResource(r.Name)).List(t.Context(), metav1.ListOptions{})
-			if err != nil {
+			items, err := meta.Resource(version.WithResource(r.Name)).List(ctx, metav1.ListOptions{})
+			if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
 				continue // removed between discovery and now, or not for listing
+			}
+			if err != nil {
+				return nil, fmt.Errorf("listing %s.%s: %w", r.Name, version.Group, err)
 			}
 			for _, item := range items.Items {
 				found = append(found, fmt.Sprintf("%s.%s/%s/%s", r.Name, version.Group, item.Namespace, item.Name))
@@ -176,7 +189,7 @@ func (c *continuum) objects(t *testing.T, cluster string) []string {
 		}
 	}
 	slices.Sort(found)
-	return found
+	return found, nil
 }
 
 // passing are resources whose objects come and go without anybody's doing.

@@ -85,6 +85,8 @@ func hostileShadowPods(t *testing.T, c *continuum) {
 	}
 	for _, each := range cases {
 		shadow := shadows[each.name]
+		var pods corev1.PodList // none of what is refused, one of what is stripped
+		of := client.MatchingLabels{v1alpha1.LabelHomeUID: shadow.Name}
 		s.eventually(t, offloadLimit, each.name+" is answered", func() error {
 			now := &v1alpha1.ShadowPod{}
 			if err := c.Clients["milan"].Get(t.Context(), client.ObjectKeyFromObject(shadow), now); err != nil {
@@ -95,17 +97,16 @@ func hostileShadowPods(t *testing.T, c *continuum) {
 				if text := fmt.Sprint(now.Status.Conditions); !strings.HasPrefix(got, "Accepted=False") || !strings.Contains(text, each.says) {
 					return fmt.Errorf("%s, want a refusal that names %s: %s", got, each.says, text)
 				}
-				return nil
+				return c.Clients["milan"].List(t.Context(), &pods, of)
 			}
 			if !strings.HasPrefix(got, "Accepted=True") {
 				return fmt.Errorf("%s", got)
 			}
+			if err := c.Clients["milan"].List(t.Context(), &pods, of); err != nil || len(pods.Items) != 1 {
+				return fmt.Errorf("it has %d pods, want one: %v", len(pods.Items), err)
+			}
 			return nil
 		})
-		var pods corev1.PodList
-		if err := c.Clients["milan"].List(t.Context(), &pods, client.MatchingLabels{v1alpha1.LabelHomeUID: shadow.Name}); err != nil {
-			t.Fatal(err)
-		}
 		for _, pod := range pods.Items {
 			switch {
 			case each.says != "":

@@ -174,6 +174,7 @@ func (r *rack) violated(v torture.Violation) {
 func (r *rack) unsettled() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.world.Now = time.Now()
 	return r.model.Unsettled(r.world)
 }
 

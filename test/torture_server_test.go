@@ -90,8 +90,8 @@ func TestTortureSteps(t *testing.T) {
 	if m, err := get[corev1.ConfigMap](c, torture.Home, torture.Keep, torture.Settings); err != nil || m.Data["value"] != "canary.keep.settings.4" {
 		t.Errorf("the ConfigMap: %v, %s", err, m.Data)
 	}
-	if s, err := get[corev1.Service](c, torture.Home, torture.Keep, "to-web"); err != nil || len(s.Spec.Ports) != 1 || s.Spec.Ports[0].Port != 8002 || s.Spec.Selector["app"] != "web" {
-		t.Errorf("the Service: %v, %+v", err, s.Spec)
+	if s, err := get[corev1.Service](c, torture.Home, torture.Keep, "to-web"); err != nil || len(s.Spec.Ports) != 1 || s.Spec.Ports[0].Port != 8002 || s.Spec.Selector["app"] != "web" || s.Labels[torture.LabelPlace] != torture.Keep {
+		t.Errorf("the Service: %v, %v, %+v", err, s.Labels, s.Spec)
 	}
 	if _, err := get[corev1.Service](c, torture.Home, torture.Keep, "to-db"); !apierrors.IsNotFound(err) {
 		t.Errorf("the deleted Service: %v", err)
@@ -104,6 +104,9 @@ func TestTortureSteps(t *testing.T) {
 	}
 
 	r.strikes(t)
+	if r.unsettled(); time.Since(r.world.Now) > time.Minute {
+		t.Errorf("how long ago something was is counted from %s, when an event was seen last", r.world.Now)
+	}
 
 	// To the watches home is the provider as well, so that all is in the wrong place.
 	r.observe(t)

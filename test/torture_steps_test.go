@@ -447,7 +447,8 @@ func settingsOf(s torture.Step) *corev1.ConfigMap {
 }
 
 func serviceOf(s torture.Step) *corev1.Service {
-	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: s.Place(), Name: s.Name()}, Spec: corev1.ServiceSpec{
+	labels := map[string]string{torture.LabelPlace: s.Place()} // by which it is known wherever it goes
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: s.Place(), Name: s.Name(), Labels: labels}, Spec: corev1.ServiceSpec{
 		Selector: map[string]string{torture.LabelApp: torture.AppOf(s.Name())}, Ports: []corev1.ServicePort{{Port: int32(s.Number)}}}}
 }
 

@@ -194,20 +194,22 @@ func TestCall(t *testing.T) {
 	defer good.Close()
 	short := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) }))
 	defer short.Close()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	nobody := func(network string) string { // a port that is taken, by who speaks to another one
+		taken, err := net.Dial(network, good.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = taken.Close() })
+		return taken.LocalAddr().String()
 	}
-	nobody := free.Addr().String()
-	_ = free.Close()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
 	go echo(conn, "milan")
-	answers := Call(t.Context(), []string{good.Listener.Addr().String(), short.Listener.Addr().String(), nobody, "nobody.invalid:80",
-		"udp4/" + conn.LocalAddr().String(), "tcp4/" + good.Listener.Addr().String(), "tcp6/" + good.Listener.Addr().String(), "udp4/" + nobody, "sctp/" + nobody})
+	answers := Call(t.Context(), []string{good.Listener.Addr().String(), short.Listener.Addr().String(), nobody("tcp"), "nobody.invalid:80",
+		"udp4/" + conn.LocalAddr().String(), "tcp4/" + good.Listener.Addr().String(), "tcp6/" + good.Listener.Addr().String(), "udp4/" + nobody("udp"), "sctp/" + nobody("udp")})
 	for _, i := range []int{4, 5} {
 		if a := answers[i]; a.Server != "milan" || a.Client != "127.0.0.1" || a.Err != "" || a.Micros <= 0 {
 			t.Errorf("call %d is %+v", i, a)

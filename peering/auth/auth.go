@@ -12,6 +12,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
+	"net"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
@@ -63,6 +64,8 @@ type Options struct {
 	Namespace string
 	// Address to listen on; ":9443" if empty.
 	Address string
+	// Listener is listened on instead of Address, if set.
+	Listener net.Listener
 	// Clock is the real one if nil.
 	Clock clock.Clock
 	// Rand is where keys come from; crypto/rand if nil.
@@ -93,6 +96,7 @@ func Register(mgr ctrl.Manager, o Options) error {
 	shake := newHandshake(o, indexed{mgr.GetClient()}, recorder, counted)
 	listener := &server{
 		address:   o.Address,
+		listener:  o.Listener,
 		handler:   &endpoint{shake: shake, clock: o.Clock, metrics: counted},
 		authority: newAuthority(o.Direct, client.ObjectKey{Namespace: o.Namespace, Name: v1alpha1.AuthTLSName}, o.Clock, o.Rand),
 	}

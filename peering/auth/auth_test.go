@@ -27,12 +27,11 @@ func TestRegister(t *testing.T) {
 	w := newWorld(t)
 	namespace := w.server.Namespace(t)
 	emptySecret(t, w.client, namespace)
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := free.Addr().String()
-	free.Close()
+	defer listener.Close()
 	mgr, err := ctrl.NewManager(w.server.Config, ctrl.Options{
 		Scheme: kubetest.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
@@ -44,7 +43,7 @@ func TestRegister(t *testing.T) {
 		t.Fatal(err)
 	}
 	registry := prometheus.NewRegistry()
-	if err := Register(mgr, Options{Home: w.home, Namespace: namespace, Address: address, Metrics: registry}); err != nil {
+	if err := Register(mgr, Options{Home: w.home, Namespace: namespace, Listener: listener, Metrics: registry}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(w.ctx)
@@ -56,16 +55,9 @@ func TestRegister(t *testing.T) {
 			t.Errorf("the manager ended with %v", err)
 		}
 	}()
-	d := &door{world: w, address: address, client: &http.Client{Timeout: patience, Transport: &http.Transport{
+	d := &door{world: w, address: listener.Addr().String(), client: &http.Client{Timeout: patience, Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // pinning has its own tests
 	}}}
-	eventually(t, "the endpoint listens", func() bool {
-		c, err := net.Dial("tcp", address)
-		if err == nil {
-			c.Close()
-		}
-		return err == nil
-	})
 	token, _ := w.invite()
 	rome := newConsumer(t, w.name("rome"))
 	if status, _, body := d.post(token, rome); status != 200 {

@@ -30,6 +30,7 @@ const (
 // server is the endpoint as a part of a manager that every replica runs.
 type server struct {
 	address   string
+	listener  net.Listener // in place of address, if set
 	handler   http.Handler
 	authority *serving.Authority
 	up        atomic.Bool
@@ -42,6 +43,9 @@ func (s *server) NeedLeaderElection() bool { return false }
 func (s *server) Start(ctx context.Context) error {
 	if err := s.authority.Await(ctx); err != nil {
 		return nil // ctx has ended: a manager that stops is no failure
+	}
+	if s.listener != nil {
+		return s.serve(ctx, s.listener)
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.address)
 	if err != nil {

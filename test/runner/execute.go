@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -50,6 +51,9 @@ func runStep(ctx context.Context, s step, done []outcome, logs string, out io.Wr
 		o.took = time.Since(begin)
 		show.stop()
 		o.shown = marked(o.log, s.show)
+		if n := o.counts; s.goTest && o.err == nil && n.passed+len(n.failed)+len(n.skipped) == 0 {
+			o.err = errors.New("no test was run, which proves nothing")
+		}
 	}
 	if !s.goTest || (o.err != nil && len(o.counts.failed) == 0) {
 		o.count()

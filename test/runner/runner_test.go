@@ -125,6 +125,8 @@ func TestExecute(t *testing.T) {
 		{"time runs out, also for what the command started", shell("trap '' TERM; sleep 60 & wait; sleep 60"), 0, []string{"step s"}, "limit"},
 		{"go test that fails by its tests needs no other reason", goStep(began("a", "TestX")+"\n"+ended("fail", "a", "TestX"), 1), 0, []string{"a TestX"}, ""},
 		{"go test that fails without a failed test", goStep("go: no such package", 1), 0, []string{"step s"}, "exit status 1"},
+		{"go test that runs no test proves nothing", goStep(ended("skip", "a", ""), 0), 0, []string{"step s"}, "no test"},
+		{"and one whose only test is skipped says so", goStep(began("a", "TestX")+"\n"+ended("skip", "a", "TestX"), 0), 0, nil, ""},
 		{"packages that cannot be listed", step{name: "s", command: []string{"true"}, limit: time.Minute, packages: func() ([]string, error) { return nil, errors.New("no go.mod") }}, 0, []string{"step s"}, "no go.mod"},
 	}
 	for _, c := range cases {
@@ -220,6 +222,11 @@ Skipped:
 	}
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("summary (-want +got):\n%s", diff)
+	}
+	out.Reset()
+	const late = "\nIt took longer than promised: 46m40s, and at most 45m00s with cold caches on two cores.\n"
+	if ok := printSummary(&out, done, 2800*time.Second, 45*time.Minute, false); !ok || !strings.Contains(out.String(), late) {
+		t.Errorf("a list that takes longer than promised fails: %t, and does not say %q:\n%s", !ok, late, out.String())
 	}
 	out.Reset()
 	if ok := printSummary(&out, done, 100*time.Second, 0, true); ok {

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"path"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -63,19 +65,26 @@ const checkGenerated = `trap 'rm -rf out/gen' EXIT && rm -rf out/gen && make gen
 	diff -u api/v1alpha1/zz_generated.deepcopy.go out/gen/api/v1alpha1/zz_generated.deepcopy.go &&
 	for file in api/wire/*.pb.go; do diff -u "$file" "out/gen/$file" || exit 1; done`
 
-// helmProgram is where the step helm-build puts the program that the chart is compared
-// with, helmModule the version it is.
+// Tools that only tests run, and the versions they are: Helm, with which the chart is compared, and a
+// network plugin that enforces NetworkPolicies.
 const (
-	helmProgram = "out/tools/helm"
-	helmModule  = "helm.sh/helm/v3/cmd/helm@v3.22.0"
+	helm       = "helm.sh/helm/v3/cmd/helm@v3.22.0"
+	kubeRouter = "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router@v2.1.0"
 )
 
-// routerProgram is where the step kube-router-build puts a network plugin that enforces
-// NetworkPolicies, routerModule the version it is: nothing but tests run it.
-const (
-	routerProgram = "out/tools/kube-router"
-	routerModule  = "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router@v2.1.0"
-)
+// toolDir is where a tool is put, which no other version of it is.
+func toolDir(module string) string { return "out/tools/" + path.Base(module) }
+
+// toolProgram is the tool's program there.
+func toolProgram(module string) string {
+	name, _, _ := strings.Cut(path.Base(module), "@")
+	return toolDir(module) + "/" + name
+}
+
+// makeTool is the shell that makes a tool, if it is not there.
+func makeTool(module string) string {
+	return `[ -x ` + toolProgram(module) + ` ] || CGO_ENABLED=0 GOBIN="$PWD/` + toolDir(module) + `" go install ` + module
+}
 
 // ownSteps matches the cluster tests with steps of their own.
 const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestNetworkMatrix|TestNetworkIPv6|TestNetworkFamilies|TestNetworkPlugin|TestMixedClusters|TestSkew|TestSharding|TestHollowMany|TestTransit|TestDirect|TestOnward|TestInBand|TestInBandFar|TestTorture)$"
@@ -276,19 +285,19 @@ var steps = []step{
 	}, {
 		name: "helm-build", kind: kindPrepare, lists: []string{listTestAll},
 		proves:  "Helm compiles, to compare with",
-		command: []string{"bash", "-c", `[ -x ` + helmProgram + ` ] || CGO_ENABLED=0 GOBIN="$PWD/out/tools" go install ` + helmModule}, limit: 15 * time.Minute,
+		command: []string{"bash", "-c", makeTool(helm)}, limit: 15 * time.Minute,
 	}, {
 		name: "helm", kind: kindUnit, lists: []string{listTestAll}, needs: []string{"helm-build"},
 		proves:  "helm template and pelago install make the same objects",
-		command: []string{"bash", "-c", `PELAGO_HELM="$PWD/` + helmProgram + `" exec go test -json -count=1 -tags helm -run '^TestHelm$' ./deploy`}, goTest: true, limit: 5 * time.Minute,
+		command: []string{"bash", "-c", `PELAGO_HELM="$PWD/` + toolProgram(helm) + `" exec go test -json -count=1 -tags helm -run '^TestHelm$' ./deploy`}, goTest: true, limit: 5 * time.Minute,
 	}, {
 		name: "kube-router-build", kind: kindPrepare, lists: []string{listTestAll},
 		proves:  "a network plugin that enforces NetworkPolicies compiles, and has the programs that it needs",
-		command: []string{"bash", "-c", `command -v ipset >/dev/null || [ -x /usr/sbin/ipset ] || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ipset; } && { [ -x ` + routerProgram + ` ] || CGO_ENABLED=0 GOBIN="$PWD/out/tools" go install ` + routerModule + `; }`}, limit: 20 * time.Minute,
+		command: []string{"bash", "-c", `command -v ipset >/dev/null || [ -x /usr/sbin/ipset ] || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ipset; } && { ` + makeTool(kubeRouter) + `; }`}, limit: 20 * time.Minute,
 	}, {
 		name: "network-plugin", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image", "kube-router-build"},
 		proves:  "NetworkPolicies mean the same between two clusters whose network plugins enforce them, and what a provider's is given of home's holds among home's pods there",
-		command: goTest("-v", "-timeout", "15m", "-run", "^TestNetworkPlugin$", "./test"), env: append([]string{"PELAGO_KUBE_ROUTER=../" + routerProgram}, cluster...), goTest: true, limit: 16 * time.Minute,
+		command: goTest("-v", "-timeout", "15m", "-run", "^TestNetworkPlugin$", "./test"), env: append([]string{"PELAGO_KUBE_ROUTER=../" + toolProgram(kubeRouter)}, cluster...), goTest: true, limit: 16 * time.Minute,
 	}, {
 		name: "stock", kind: kindPrepare, lists: []string{listTestAll}, // which compiles by itself what runs in the machine
 		proves:  "on Debian as it is installed, in a virtual machine, tunnels of the kernel's WireGuard and machines of the sandbox work",

@@ -104,7 +104,8 @@ func across(a, b Pod) bool {
 }
 
 // unanswered holds that guests have answers across the clusters: those in a place that is never
-// offloaded of vaults that are at the provider, and all of the vault of their own place.
+// offloaded of vaults that are at the provider, and all of the vault of their own place. Where the
+// former have been made there has to be one, or nobody would call from here to there.
 func (m *Model) unanswered(w *World, place string, add func(string, ...any)) {
 	if !m.Places[place].Offloaded {
 		return
@@ -113,13 +114,18 @@ func (m *Model) unanswered(w *World, place string, add func(string, ...any)) {
 		if vault.Namespace != place || vault.App != Vault || !vault.Ready {
 			continue
 		}
+		called := vault.Node != Provider || m.Places[Stay].Apps[Guest] == nil
 		for uid, guest := range w.Home.Pods {
 			if guest.App != Guest || !guest.Ready || !across(guest, vault) || guest.Namespace != place && guest.Namespace != Stay {
 				continue
 			}
+			called = called || guest.Namespace == Stay
 			if c := w.Calls[uid+" "+place]; c.Server == "" || w.Now.Sub(c.At) > lately {
 				add("%s/%s on %s called %s/%s on %s: answered by %q, %s ago", guest.Namespace, guest.Name, guest.Node, place, vault.Name, vault.Node, c.Server, w.Now.Sub(c.At).Round(time.Second))
 			}
+		}
+		if !called {
+			add("%s/%s on %s is called by nobody: no %s/%s is ready", place, vault.Name, vault.Node, Stay, Guest)
 		}
 	}
 }

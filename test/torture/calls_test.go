@@ -64,6 +64,7 @@ func TestHear(t *testing.T) {
 func TestUnanswered(t *testing.T) {
 	unanswered := func(w *World, offloaded bool) (found []string) {
 		m := NewModel()
+		m.Places[Stay].Apps[Guest] = &App{Kind: Deploy, Replicas: 1}
 		for _, place := range Vaults {
 			m.Places[place].Offloaded = offloaded
 			m.unanswered(w, place, func(format string, args ...any) { found = append(found, format) })
@@ -90,4 +91,15 @@ func TestUnanswered(t *testing.T) {
 	if found := unanswered(w, true); len(found) != 2 {
 		t.Errorf("%d calls are missed when one was not answered, want 2", len(found))
 	}
+	w.Hear(Call{Caller: "sg", Place: Keep, Server: "vault-k", At: w.Now})
+	w.Hear(Call{Caller: "rg", Place: Roam, Server: "vault-r", At: w.Now})
+	guest := w.Home.Pods["sg"]
+	guest.Ready = false
+	w.Home.Pods["sg"] = guest
+	if found := unanswered(w, true); len(found) != 1 { // keep's vault is at the provider
+		t.Errorf("%d vaults have nobody who calls them when the guest that does is not ready, want 1: %v", len(found), found)
+	}
+	none := NewModel() // of which nobody has made any
+	none.Places[Keep].Offloaded = true
+	none.unanswered(w, Keep, t.Errorf)
 }

@@ -69,9 +69,9 @@ func TestUnsettled(t *testing.T) {
 			jobs:       []JobState{{Namespace: Keep, Name: "job-1", Succeeded: 1, Complete: true}},
 			secrets:    []Held{{"keep-rome", Login, []Canary{{Keep, Login, "3"}}}},
 			configs:    []Held{{"keep-rome", Settings, []Canary{{Keep, Settings, "6"}}}},
-			services:   []Service{{"keep-rome", "to-web", "web", 8006}},
-			homeSlices: []Slice{{Keep, "to-web", 8006, false, []string{"10.254.0.7"}}},
-			slices:     []Slice{{"keep-rome", "to-web", 8006, false, []string{"10.42.0.7"}}},
+			services:   []Service{{"keep-rome", "to-web", "web", Keep, 8006}},
+			homeSlices: []Slice{{Keep, "to-web", Keep, 8006, false, []string{"10.254.0.7"}}},
+			slices:     []Slice{{"keep-rome", "to-web", Keep, 8006, false, []string{"10.42.0.7"}}},
 			shadows:    []Shadow{{Namespace: tenant, Name: "a", HomePlace: Keep}, {Namespace: tenant, Name: "b", HomePlace: Keep}},
 		}
 	}
@@ -115,10 +115,10 @@ func TestUnsettled(t *testing.T) {
 		{"a pod at home that the provider was told of", "7s scale keep/web 2", func(s *seen) {
 			s.home = append(s.home, homePod("c", "web", atHome, at("10.42.0.9")))
 			s.homeSlices[0].Ready = []string{"10.254.0.7", "10.42.0.9"}
-			s.slices = append(s.slices, Slice{"keep-rome", "to-web", 8006, true, []string{"10.254.0.9"}})
+			s.slices = append(s.slices, Slice{"keep-rome", "to-web", Keep, 8006, true, []string{"10.254.0.9"}})
 		}, ""},
 		{"one of yesterday that the provider was told of", "", func(s *seen) {
-			s.slices = append(s.slices, Slice{"keep-rome", "to-web", 8006, true, []string{"10.254.0.9"}})
+			s.slices = append(s.slices, Slice{"keep-rome", "to-web", Keep, 8006, true, []string{"10.254.0.9"}})
 		}, "of pods at home, have […9], want []"},
 		{"a pod without one at home", "", func(s *seen) { s.remote = append(s.remote, remotePod("z", "c", "web")) }, "has no home pod"},
 		{"a shadow pod without one at home", "", func(s *seen) { s.shadows = append(s.shadows, Shadow{Name: "c"}) }, "ShadowPod c"},
@@ -166,10 +166,12 @@ func TestSet(t *testing.T) {
 	if diff := cmp.Diff(want, w.Remote.Pods["x"]); diff != "" {
 		t.Errorf("a pod is read as:\n%s", diff)
 	}
-	w.Home.Set(&corev1.Pod{ObjectMeta: meta("lost", Keep, "web", map[string]string{LabelPlace: Keep}),
-		Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByTaintManager"}}}}, false)
-	if !w.Home.Pods["lost"].Evicted {
-		t.Error("a pod of a lost node is not read as evicted")
+	for reason, lost := range map[string]bool{"DeletionByTaintManager": true, "DeletionByPodGC": true, "EvictionByEvictionAPI": false} {
+		w.Home.Set(&corev1.Pod{ObjectMeta: meta(reason, Keep, "web", map[string]string{LabelPlace: Keep}),
+			Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason}}}}, false)
+		if w.Home.Pods[reason].Evicted != lost {
+			t.Errorf("a pod with %s is read as that of a lost node: %t", reason, !lost)
+		}
 	}
 	w.Remote.Set(&corev1.Pod{ObjectMeta: meta("y", "kube-system", "coredns", nil)}, false)
 	w.Remote.Set(&corev1.Secret{ObjectMeta: meta("z", "kube-system", "token", nil), Data: map[string][]byte{"a": []byte("b")}}, false)
@@ -193,15 +195,15 @@ func TestSet(t *testing.T) {
 		t.Errorf("in a ConfigMap was found %+v, want %+v", got, settings)
 	}
 	w.Remote.Set(&corev1.Service{ObjectMeta: meta("k", "default", "kubernetes", nil)}, false)
-	w.Remote.Set(&corev1.Service{ObjectMeta: meta("v", "keep-rome", "to-web", nil), Spec: corev1.ServiceSpec{Selector: map[string]string{LabelApp: "web"}, Ports: []corev1.ServicePort{{Port: 8001}}}}, false)
-	if diff := cmp.Diff(map[string]Service{"v": {"keep-rome", "to-web", "web", 8001}}, w.Remote.Services); diff != "" {
+	w.Remote.Set(&corev1.Service{ObjectMeta: meta("v", "keep-rome", "to-web", map[string]string{LabelPlace: Keep, v1alpha1.LabelHomeNamespace: Roam}), Spec: corev1.ServiceSpec{Selector: map[string]string{LabelApp: "web"}, Ports: []corev1.ServicePort{{Port: 8001}}}}, false)
+	if diff := cmp.Diff(map[string]Service{"v": {"keep-rome", "to-web", "web", Keep, 8001}}, w.Remote.Services); diff != "" {
 		t.Errorf("Services are read as:\n%s", diff)
 	}
 	yes, no, port := true, false, int32(8001)
-	w.Remote.Set(&discoveryv1.EndpointSlice{ObjectMeta: meta("e", "keep-rome", "to-web-x", map[string]string{discoveryv1.LabelServiceName: "to-web", discoveryv1.LabelManagedBy: "pelago.dev"}),
+	w.Remote.Set(&discoveryv1.EndpointSlice{ObjectMeta: meta("e", "keep-rome", "to-web-x", map[string]string{discoveryv1.LabelServiceName: "to-web", discoveryv1.LabelManagedBy: "pelago.dev", v1alpha1.LabelHomeNamespace: Keep}),
 		Ports: []discoveryv1.EndpointPort{{Port: &port}}, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.254.0.9"}, Conditions: discoveryv1.EndpointConditions{Ready: &yes}},
 			{Addresses: []string{"10.254.0.8"}, Conditions: discoveryv1.EndpointConditions{Ready: &no}}}}, false)
-	if diff := cmp.Diff(map[string]Slice{"e": {"keep-rome", "to-web", 8001, true, []string{"10.254.0.9"}}}, w.Remote.Slices); diff != "" {
+	if diff := cmp.Diff(map[string]Slice{"e": {"keep-rome", "to-web", Keep, 8001, true, []string{"10.254.0.9"}}}, w.Remote.Slices); diff != "" {
 		t.Errorf("slices are read as:\n%s", diff)
 	}
 	w.Remote.Set(pod, true)

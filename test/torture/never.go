@@ -13,6 +13,10 @@ const (
 	phaseFailed    = "Failed"
 )
 
+// doubt is for how long a pod at the provider must have succeeded to have done so by itself for
+// certain: one that is deleted up to two seconds after its end is taken to have been lost.
+const doubt = 5 * time.Second
+
 // Violation is something that must never be true, and is.
 type Violation struct {
 	// Rule is the rule's name, Place and App what it is about, Text what was seen.
@@ -30,6 +34,7 @@ func (v Violation) String() string {
 // Memory is what was seen before.
 type Memory struct {
 	finished map[string][]string  // PLACE/JOB → UIDs of home pods that succeeded
+	good     map[string]time.Time // UID of a pod at the provider → when it was first seen to have succeeded
 	ended    map[string]string    // UID of a home pod → UID of its pod at the provider that ended by itself
 	final    map[string]Shadow    // ShadowPods that had ended, by UID
 	needed   map[string]time.Time // place → when a pod of it was last seen bound to the provider
@@ -38,7 +43,7 @@ type Memory struct {
 
 // NewMemory is that of one who has seen nothing.
 func NewMemory() *Memory {
-	return &Memory{finished: map[string][]string{}, ended: map[string]string{}, final: map[string]Shadow{},
+	return &Memory{finished: map[string][]string{}, good: map[string]time.Time{}, ended: map[string]string{}, final: map[string]Shadow{},
 		needed: map[string]time.Time{}, arrivals: map[string]*arrival{}}
 }
 
@@ -74,15 +79,31 @@ func (m *Memory) Never(w *World) []Violation {
 	return found
 }
 
-// finishedTwice: two pods of one Job have succeeded, or the Job counts two.
+// finishedTwice: two pods of one Job have succeeded, or the Job counts two. One that has at the
+// provider counts, though its home pod may never say so.
 func finishedTwice(w *World, m *Memory) (found []Violation) {
+	succeeded := func(pod Pod, place, uid string) {
+		key := place + "/" + pod.App
+		if !pod.Counted || pod.Phase != phaseSucceeded || slices.Contains(m.finished[key], uid) {
+			return
+		}
+		m.finished[key] = append(m.finished[key], uid)
+		if n := len(m.finished[key]); n > 1 {
+			found = append(found, Violation{Place: place, App: pod.App, Text: fmt.Sprintf("%s is the pod number %d of it that succeeded", pod.Name, n)})
+		}
+	}
 	for uid, pod := range w.Home.Pods {
-		key := pod.Namespace + "/" + pod.App
-		if pod.Counted && pod.Phase == phaseSucceeded && !slices.Contains(m.finished[key], uid) {
-			m.finished[key] = append(m.finished[key], uid)
-			if n := len(m.finished[key]); n > 1 {
-				found = append(found, Violation{Place: pod.Namespace, App: pod.App, Text: fmt.Sprintf("%s is the pod number %d of it that succeeded", pod.Name, n)})
-			}
+		succeeded(pod, pod.Namespace, uid)
+	}
+	for uid, pod := range w.Remote.Pods {
+		if pod.HomeUID == "" || pod.Phase != phaseSucceeded || pod.Deleting {
+			continue
+		}
+		if _, known := m.good[uid]; !known {
+			m.good[uid] = w.Now
+		}
+		if w.Now.Sub(m.good[uid]) > doubt {
+			succeeded(pod, pod.Place, pod.HomeUID)
 		}
 	}
 	for _, job := range w.Home.Jobs {

@@ -108,6 +108,22 @@ func TestNever(t *testing.T) {
 		{"one fails, one succeeds and is seen twice", []seen{
 			{home: []Pod{homePod("a", "job-1", counted, func(p *Pod) { p.Phase = phaseFailed })}},
 			{home: []Pod{homePod("b", "job-1", counted, succeeded)}}, {home: []Pod{homePod("b", "job-1", counted, succeeded)}}}, ""},
+		{"one succeeds at the provider, is gone before home knows, and another one succeeds", []seen{
+			{home: []Pod{homePod("a", "job-1", counted)}, remote: []Pod{remotePod("x", "a", "job-1", counted, succeeded)}},
+			{home: []Pod{homePod("a", "job-1", counted)}, remote: []Pod{remotePod("x", "a", "job-1", counted, succeeded)}, at: 10 * time.Second}, {at: 20 * time.Second},
+			{home: []Pod{homePod("b", "job-1", counted, atHome, succeeded)}, at: 30 * time.Second}}, "keep/job-1: job-1-0 is the pod number 2"},
+		{"both succeed at the provider, and home knows of neither", []seen{
+			{remote: []Pod{remotePod("x", "a", "job-1", counted, succeeded)}}, {remote: []Pod{remotePod("x", "a", "job-1", counted, succeeded)}, at: 10 * time.Second},
+			{remote: []Pod{remotePod("y", "b", "job-1", counted, succeeded)}, at: 20 * time.Second},
+			{remote: []Pod{remotePod("y", "b", "job-1", counted, succeeded)}, at: 30 * time.Second}}, "keep/job-1: job-1-0 is the pod number 2"},
+		{"one succeeds a moment before it is deleted, so it may have been lost", []seen{
+			{remote: []Pod{remotePod("x", "a", "job-1", counted, succeeded)}}, {remote: []Pod{remotePod("x", "a", "job-1", counted, succeeded, deleting)}, at: 2 * time.Second},
+			{remote: []Pod{remotePod("x", "a", "job-1", counted, succeeded, deleting)}, at: 10 * time.Second}, {home: []Pod{homePod("b", "job-1", counted, succeeded)}, at: 30 * time.Second}}, ""},
+		{"one succeeds at the provider, and then home knows", []seen{
+			{home: []Pod{homePod("a", "job-1", counted)}, remote: []Pod{remotePod("x", "a", "job-1", counted, succeeded)}},
+			{home: []Pod{homePod("a", "job-1", counted, succeeded)}, remote: []Pod{remotePod("x", "a", "job-1", counted, succeeded)}, at: 10 * time.Second}}, ""},
+		{"one ends well as it is deleted, which may be for that, and another one succeeds", []seen{
+			{remote: []Pod{remotePod("x", "a", "job-1", counted, succeeded, deleting)}}, {home: []Pod{homePod("b", "job-1", counted, succeeded)}}}, ""},
 		{"two jobs", []seen{{home: []Pod{homePod("a", "job-1", counted, succeeded), homePod("b", "job-2", counted, succeeded)}}}, ""},
 		{"the job itself counts two", []seen{{jobs: []JobState{{Namespace: Keep, Name: "job-1", Succeeded: 2}}}}, "counts 2"},
 		{"the job itself counts one", []seen{{jobs: []JobState{{Namespace: Keep, Name: "job-1", Succeeded: 1}}}}, ""},
@@ -160,9 +176,13 @@ func TestNever(t *testing.T) {
 		{"a Secret in a ConfigMap", []seen{{configs: []Held{{"keep-rome", Settings, value(Keep, Denied)}}}}, "keep/denied"},
 		{"a ConfigMap on its way that no pod refers to", []seen{{shadows: []Shadow{{Namespace: tenant, Kind: "ConfigMap", HomePlace: Keep, HomeName: "kube-root-ca.crt"}}}}, "of a ConfigMap that stays home"},
 		{"the Kubernetes Service on its way", []seen{{shadows: []Shadow{{Namespace: tenant, Kind: "Service", HomePlace: Keep, HomeName: "kubernetes"}}}}, "of a Service that stays home"},
-		{"a Service in a namespace that is no place's", []seen{{services: []Service{{"default", "to-web", "web", 80}}}}, "a Service of it is in default"},
-		{"a Service of a namespace that is not offloaded", []seen{{services: []Service{{"stay-rome", "to-alien", "alien", 80}}}}, "a Service of it is in stay-rome"},
-		{"its slice", []seen{{slices: []Slice{{Namespace: "stay-rome", Service: "to-alien", Sent: true}}}}, "a slice of it is in stay-rome"},
+		{"a Service in a namespace that is no place's", []seen{{services: []Service{{"default", "to-web", "web", Keep, 80}}}}, "a Service of it is in default"},
+		{"a Service of a namespace that is not offloaded", []seen{{services: []Service{{"stay-rome", "to-alien", "alien", Stay, 80}}}}, "a Service of it is in stay-rome"},
+		{"its slice", []seen{{slices: []Slice{{Namespace: "stay-rome", Service: "to-alien", Place: Stay, Sent: true}}}}, "a slice of it is in stay-rome"},
+		{"a Service of a namespace that is not offloaded, beside those that are", []seen{{services: []Service{{"keep-rome", "to-alien", "alien", Stay, 80}}}}, "stay/to-alien: a Service of it is in keep-rome"},
+		{"a Service of another place", []seen{{services: []Service{{"roam-rome", "to-web", "web", Keep, 80}}}}, "keep/to-web: a Service of it is in roam-rome"},
+		{"a Service of no place", []seen{{services: []Service{{"roam-rome", "to-web", "web", "", 80}}}}, "a Service of it is in roam-rome"},
+		{"a slice of another place", []seen{{slices: []Slice{{Namespace: "keep-rome", Service: "to-web", Place: Roam, Sent: true}}}}, "roam/to-web: a slice of it is in keep-rome"},
 		{"a Secret comes when no pod ever referred to it", []seen{
 			{secrets: login}, {secrets: login, at: time.Minute}}, "Secret keep-rome/login came to the provider"},
 		{"a ConfigMap comes long after the last pod", []seen{
@@ -172,8 +192,8 @@ func TestNever(t *testing.T) {
 		{"a Secret stays after the last pod", []seen{{home: pods, secrets: login}, {secrets: login, at: 9 * time.Minute}}, ""},
 		{"a Secret comes for a pod of another place", []seen{
 			{home: []Pod{homePod("a", "web", of(Roam))}, secrets: login}, {secrets: login, at: time.Minute}}, "Secret keep-rome/login came to the provider"},
-		{"all where it belongs", []seen{{configs: []Held{{"keep-rome", Settings, value(Keep, Settings)}}, services: []Service{{"keep-rome", "to-web", "web", 80}},
-			slices: []Slice{{Namespace: "keep-rome", Service: "to-web"}}, shadows: []Shadow{{Namespace: tenant, Kind: "Service", HomePlace: Keep, HomeName: "to-web"}}}}, ""},
+		{"all where it belongs", []seen{{configs: []Held{{"keep-rome", Settings, value(Keep, Settings)}}, services: []Service{{"keep-rome", "to-web", "web", Keep, 80}},
+			slices: []Slice{{Namespace: "keep-rome", Service: "to-web", Place: Keep}}, shadows: []Shadow{{Namespace: tenant, Kind: "Service", HomePlace: Keep, HomeName: "to-web"}}}}, ""},
 	} {
 		m := NewMemory()
 		for i, each := range c.worlds {

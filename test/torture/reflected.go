@@ -1,6 +1,7 @@
 package torture
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -23,16 +24,17 @@ func IsService(name string) bool { return strings.HasPrefix(name, toApp) }
 // AppOf is the app that a Service selects.
 func AppOf(service string) string { return strings.TrimPrefix(service, toApp) }
 
-// Service is what the rules look at.
+// Service is what the rules look at. Place is where it was made at home, by its label.
 type Service struct {
-	Namespace, Name, App string
-	Port                 int
+	Namespace, Name, App, Place string
+	Port                        int
 }
 
-// Slice is what an EndpointSlice of a Service says of where connections go.
+// Slice is what an EndpointSlice of a Service says of where connections go. Its Place is by the
+// label that it has of its Service; one that came from a peer has none, and is where it says.
 type Slice struct {
-	Namespace, Service string
-	Port               int
+	Namespace, Service, Place string
+	Port                      int
 	// Sent says that it came from a peer.
 	Sent bool
 	// Ready are addresses that are.
@@ -40,7 +42,7 @@ type Slice struct {
 }
 
 func serviceOf(o *corev1.Service) Service {
-	s := Service{Namespace: o.Namespace, Name: o.Name, App: o.Spec.Selector[LabelApp]}
+	s := Service{Namespace: o.Namespace, Name: o.Name, App: o.Spec.Selector[LabelApp], Place: o.Labels[LabelPlace]}
 	if len(o.Spec.Ports) > 0 {
 		s.Port = int(o.Spec.Ports[0].Port)
 	}
@@ -48,7 +50,8 @@ func serviceOf(o *corev1.Service) Service {
 }
 
 func sliceOf(o *discoveryv1.EndpointSlice) Slice {
-	s := Slice{Namespace: o.Namespace, Service: o.Labels[discoveryv1.LabelServiceName], Sent: o.Labels[discoveryv1.LabelManagedBy] == v1alpha1.GroupVersion.Group}
+	s := Slice{Namespace: o.Namespace, Service: o.Labels[discoveryv1.LabelServiceName], Place: cmp.Or(o.Labels[LabelPlace], o.Labels[v1alpha1.LabelHomeNamespace]),
+		Sent: o.Labels[discoveryv1.LabelManagedBy] == v1alpha1.GroupVersion.Group}
 	if len(o.Ports) > 0 {
 		s.Port = int(ptr.Deref(o.Ports[0].Port, 0))
 	}
@@ -102,7 +105,7 @@ func (m *Model) unsettledReflected(w *World, name string, add func(string, ...an
 	}
 	value("ConfigMap", Settings, w.Remote.Configs, settings)
 	for service, port := range place.Services {
-		if needed && !slices.Contains(values(w.Remote.Services), Service{Mapped(name), service, AppOf(service), port}) {
+		if needed && !slices.Contains(values(w.Remote.Services), Service{Mapped(name), service, AppOf(service), name, port}) {
 			add("Service %s/%s is not at the provider with port %d", Mapped(name), service, port)
 		}
 		m.unsettledSlices(w, name, service, needed, add)
@@ -183,16 +186,16 @@ func strayed(w *World, _ *Memory) (found []Violation) {
 	}
 	stray("Secret", Login, w.Remote.Secrets)
 	stray("ConfigMap", Settings, w.Remote.Configs)
-	outside := func(kind, namespace, service string) {
-		if !slices.ContainsFunc(offloadable, func(place string) bool { return namespace == Mapped(place) }) {
-			found = append(found, Violation{App: service, Text: fmt.Sprintf("a %s of it is in %s of the provider", kind, namespace)})
+	outside := func(kind, namespace, place, service string) {
+		if namespace != Mapped(place) || !slices.Contains(offloadable, place) {
+			found = append(found, Violation{Place: place, App: service, Text: fmt.Sprintf("a %s of it is in %s of the provider", kind, namespace)})
 		}
 	}
 	for _, s := range w.Remote.Services {
-		outside("Service", s.Namespace, s.Name)
+		outside("Service", s.Namespace, s.Place, s.Name)
 	}
 	for _, s := range w.Remote.Slices {
-		outside("slice", s.Namespace, s.Service)
+		outside("slice", s.Namespace, s.Place, s.Service)
 	}
 	for _, s := range w.Remote.Shadows {
 		if s.Kind == "Secret" && s.HomeName != Login || s.Kind == "ConfigMap" && s.HomeName != Settings || s.Kind == "Service" && !IsService(s.HomeName) {

@@ -24,8 +24,10 @@ const (
 	LabelMark  = "mark"
 )
 
-// evictedByTaint is the reason that Kubernetes gives when it deletes pods of a lost node.
-const evictedByTaint = "DeletionByTaintManager"
+// lostNode are the reasons that Kubernetes gives when it deletes pods of a lost node: one that does
+// not answer, and one that is not there any more. What is evicted for another reason, as by an
+// unoffload, is somebody's will.
+var lostNode = []string{"DeletionByTaintManager", "DeletionByPodGC"}
 
 // World is what is known of both clusters, and when.
 type World struct {
@@ -153,7 +155,7 @@ func podOf(o *corev1.Pod) Pod {
 		Unique: o.Labels[appsv1.StatefulSetPodNameLabel] != "",
 	}
 	for _, each := range o.Status.Conditions {
-		p.Evicted = p.Evicted || each.Type == corev1.DisruptionTarget && each.Reason == evictedByTaint
+		p.Evicted = p.Evicted || each.Type == corev1.DisruptionTarget && slices.Contains(lostNode, each.Reason)
 		p.Ready = p.Ready || each.Type == corev1.PodReady && each.Status == corev1.ConditionTrue
 	}
 	for _, each := range o.Status.ContainerStatuses {
