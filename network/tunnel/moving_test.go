@@ -91,9 +91,7 @@ func TestRoaming(t *testing.T) {
 	if p.until(moved) > 50 {
 		t.Errorf("half a second of pings was lost")
 	}
-	if got := milan.stats(milans).Endpoint.String(); got != "198.18.0.9:51820" {
-		t.Errorf("milan believes rome at %s", got)
-	}
+	await(t, "milan believes rome at its new address", patience, func() bool { return milan.stats(milans).Endpoint.String() == "198.18.0.9:51820" })
 	// The other way: milan moves, rome has a list with where it was.
 	address(t, milan.host, "eth0", "198.18.0.10/24", true)
 	address(t, milan.host, "eth0", milan.at+"/24", false)
