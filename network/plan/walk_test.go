@@ -45,6 +45,8 @@ type attack struct {
 	// connections alone.
 	allowed, doors []netip.Addr
 	reason         string
+	// bridges are those of its node, if it is a pod.
+	bridges []netip.Addr
 }
 
 // walked is the world in which walks are.
@@ -144,7 +146,7 @@ func (w *walked) attacks(t *testing.T) (all []attack) {
 	}
 	pod := func(name, reason string, of *side, p *netnstest.Place, i, last int, allowed, doors []netip.Addr) attack {
 		from := func(to netip.Addr) netip.Addr { return own(i, last, to.Is4()) }
-		return attack{name: name, Place: p, from: from, of: of, allowed: allowed, doors: doors, reason: reason}
+		return attack{name: name, Place: p, from: from, of: of, allowed: allowed, doors: doors, reason: reason, bridges: []netip.Addr{own(i, 1, true), own(i, 1, false)}}
 	}
 	process := func(name, reason string, of *side, i int, allowed []netip.Addr) attack {
 		return attack{name: name, Place: of.Nodes[i].Place, of: of, allowed: allowed, reason: reason, from: func(to netip.Addr) netip.Addr {
@@ -264,6 +266,11 @@ func (w *walked) inside(t *testing.T, a attack) {
 		ends = append(ends, x.ears.listen(t, p))
 	}
 	defer watch(t, w.gatewayTo(t, a.guard, a.guard.against(w).Name), x)()
+	for _, bridge := range a.bridges { // both know each other's hardware address: answers to the first many would be lost
+		if err := a.Ping(a.from(bridge), bridge, 32, netnstest.Patience); err != nil {
+			t.Fatalf("%s, before its walk: %v", a.name, err)
+		}
+	}
 	m := newMouth(t, a.Place)
 	m.hears(t, x)
 	tracking := []*netnstest.Place{a.of.Nodes[0].Place, a.of.Nodes[1].Place, w.gatewayTo(t, a.of, a.against.Name), w.gatewayTo(t, a.against, a.of.Name)}
