@@ -135,7 +135,7 @@ func TestWhole(t *testing.T) {
 			t.Errorf("%s: exit code %d (%v), not %d, and the sandbox was told\n%s", c.reason, code, err, c.code, told)
 		}
 	}
-	told, err := whole(t, "", "echo begun; sleep 600", func(c *exec.Cmd, out io.Reader) {
+	told, err := whole(t, "", "echo begun; exec sleep 600", func(c *exec.Cmd, out io.Reader) {
 		line := make([]byte, len("begun"))
 		if _, err := io.ReadFull(out, line); err != nil || string(line) != "begun" {
 			t.Errorf("it says %q (%v)", line, err)
