@@ -63,7 +63,15 @@ func networkFaults(t *testing.T, c *continuum) {
 	// No pod is on the gateway's node, which is stopped.
 	sites := []site{{"milan", x.gatewayOf(t, "milan")}, {"rome", c.nodes(t, "rome")[0]}}
 	x.vacate(t, "milan", sites[0].node)
-	probes := x.calling(t)
+	probes := []*watched{x.watch(t, "to-data", "rome-1", "data-watched"), x.watch(t, "to-front", "milan", "front-watched")}
+	x.create(t, whoService("data-watched", "watched-data", nil))
+	x.create(t, whoService("front-watched", "watched-front", nil))
+	x.serve(t, "watched-data", "milan")
+	x.serve(t, "watched-front", "rome-1")
+	for _, w := range probes {
+		x.running(t, w.pod)
+	}
+	allWell(t, probes)
 	rounds := 1
 	if text := os.Getenv(EnvNetworkRounds); text != "" {
 		var err error

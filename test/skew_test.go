@@ -173,12 +173,9 @@ func (k skewed) run(t *testing.T) {
 	}
 	k.followed(t, s)
 	var x *crossing
-	var calls []*watched
 	if k.consumer.network && k.provider.network {
 		x = connected(t, rome)
-		calls = x.calling(t)
 	}
-	begin := time.Now()
 	k.current.install(t, k.continuum, "rome")
 	if x != nil {
 		x.calls(t)
@@ -189,14 +186,6 @@ func (k skewed) run(t *testing.T) {
 		now, err := get[corev1.Pod](k.continuum, cluster, before.Namespace, before.Name)
 		if err != nil || now.UID != before.UID || isReady(now) != nil || now.Status.ContainerStatuses[0].RestartCount != 0 {
 			t.Errorf("the upgrade has disturbed the pod in %s: %v, %v", cluster, err, isReady(now))
-		}
-	}
-	for _, w := range calls {
-		w.well(t, time.Now(), healLimit)
-		longest, broken := w.outage(t, begin, false)
-		t.Logf("upgrade of both: %s was without an answer for at most %s", w.pod, longest.Round(time.Millisecond))
-		if longest > outageLimit || broken != "" {
-			t.Errorf("the upgrades have disturbed calls %s: silence of %s, of at most %s; the connection: %q", w.pod, longest, outageLimit, broken)
 		}
 	}
 	k.followed(t, s)
@@ -222,21 +211,6 @@ func connected(t *testing.T, rome *continuum) *crossing {
 	x.data = []*corev1.Pod{x.running(t, "data")}
 	x.calls(t)
 	return x
-}
-
-// calling has a pod of each cluster call one of the other all the time.
-func (x *crossing) calling(t *testing.T) []*watched {
-	t.Helper()
-	probes := []*watched{x.watch(t, "to-data", "rome-1", "data-watched"), x.watch(t, "to-front", "milan", "front-watched")}
-	x.create(t, whoService("data-watched", "watched-data", nil))
-	x.create(t, whoService("front-watched", "watched-front", nil))
-	x.serve(t, "watched-data", "milan")
-	x.serve(t, "watched-front", "rome-1")
-	for _, w := range probes {
-		x.running(t, w.pod)
-	}
-	allWell(t, probes)
-	return probes
 }
 
 // calls holds that pods of both clusters reach each other by their Services' names.
