@@ -24,7 +24,7 @@ var plans = map[string]map[string]string{
 }
 
 // quota is the server. RemoveCluster and Subscribe are left unimplemented: it keeps
-// nothing by consumer, and a label that changes is seen half a minute later.
+// nothing by consumer, and when a label changes it is asked anew at once.
 type quota struct {
 	wire.UnimplementedResourceReaderServer
 }
