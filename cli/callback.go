@@ -85,7 +85,10 @@ func (a *attempt) addressed(ctx context.Context, progress *screen.Progress) {
 	if err != nil {
 		return
 	}
-	state, remedy := a.c.uncalled(ctx, name, n.Name != "", settings.Network)
+	if n.Name == "" {
+		n = nil
+	}
+	state, remedy := a.c.uncalled(ctx, name, n, settings.Network)
 	if ctx.Err() != nil { // it was heard of
 		return
 	}

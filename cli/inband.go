@@ -12,6 +12,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -49,9 +51,9 @@ func (e *Env) tunnel(ctx context.Context, c *Cluster, i *invitation, settings ho
 	defer progress.Stop()
 	progress.Step("Waiting for the tunnel of the invitation")
 	key := client.ObjectKey{Namespace: v1alpha1.NetworkNamespace, Name: v1alpha1.InvitationPrefix + i.object}
-	made := false
+	var made *v1alpha1.NetworkConfig
 	err := await(ctx, e, c.Client, &v1alpha1.NetworkConfigList{}, key, func(n *v1alpha1.NetworkConfig) (bool, error) {
-		if made = n != nil; !made {
+		if made = n; n == nil {
 			return false, nil
 		}
 		i.Tunnel.PublicKey, i.Tunnel.Endpoints = n.Spec.PublicKey, n.Spec.Endpoints
@@ -74,9 +76,9 @@ func (e *Env) tunnel(ctx context.Context, c *Cluster, i *invitation, settings ho
 }
 
 // uncalled says why nobody could call the tunnel of an invitation, and what to do.
-func (c *Cluster) uncalled(ctx context.Context, tunnel string, made bool, settings home.Network) (state, remedy string) {
+func (c *Cluster) uncalled(ctx context.Context, tunnel string, made *v1alpha1.NetworkConfig, settings home.Network) (state, remedy string) {
 	const override = "or say where others call it: pelago install --set 'config.network.endpoints=[HOST]'"
-	if !made {
+	if made == nil {
 		return "there is no NetworkConfig " + tunnel + " in namespace " + v1alpha1.NetworkNamespace, "see whether " + managerDeployment + " and the agents run: pelago status"
 	}
 	if settings.Service == "" {
@@ -84,8 +86,11 @@ func (c *Cluster) uncalled(ctx context.Context, tunnel string, made bool, settin
 	}
 	var s corev1.Service
 	name := "tunnel-" + tunnel
-	err := c.Client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NetworkNamespace, Name: name}, &s)
 	see := "see: kubectl -n " + v1alpha1.NetworkNamespace + " describe service " + name + ", "
+	if ready := meta.FindStatusCondition(made.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Status == metav1.ConditionFalse { // earlier builds say nothing
+		return ready.Message, see + override
+	}
+	err := c.Client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NetworkNamespace, Name: name}, &s)
 	switch {
 	case apierrors.IsNotFound(err):
 		return "its Service " + name + " is not there", see + override

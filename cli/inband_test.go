@@ -17,6 +17,7 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/cli/chain"
+	"github.com/pelago-dev/pelago/internal/status"
 )
 
 var tunnelPattern = regexp.MustCompile(`^pelago peer milan --cluster-id ` + id1 + ` --tunnel-key ` + regexp.QuoteMeta(publicKey) + ` (.*)--ca-sha256 [0-9a-f]{64} --token ([A-Za-z0-9_-]{43})\n$`)
@@ -193,15 +194,17 @@ func TestUncalled(t *testing.T) {
 	for _, one := range []struct {
 		reason       string
 		made         bool
+		said         string
 		service      corev1.ServiceType
 		there        corev1.ServiceType
 		says, remedy string
 	}{
-		{"nobody makes it", false, "", "", "there is no NetworkConfig invitation-x in namespace pelago-network", "pelago status"},
-		{"no node has an address", true, "", "", "no node that may be gateway has an address", "get pods -o wide, or say where others call it"},
-		{"its Service is not there", true, corev1.ServiceTypeLoadBalancer, "", "its Service tunnel-invitation-x is not there", "--set 'config.network.endpoints=[HOST]'"},
-		{"the load balancer gives nothing", true, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeLoadBalancer, "the load balancer has given its Service tunnel-invitation-x no address", "describe service tunnel-invitation-x"},
-		{"of another type", true, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeClusterIP, "its Service tunnel-invitation-x has no address", "describe service"},
+		{"nobody makes it", false, "", "", "", "there is no NetworkConfig invitation-x in namespace pelago-network", "pelago status"},
+		{"no node has an address", true, "", "", "", "no node that may be gateway has an address", "get pods -o wide, or say where others call it"},
+		{"its Service is not there", true, "", corev1.ServiceTypeLoadBalancer, "", "its Service tunnel-invitation-x is not there", "--set 'config.network.endpoints=[HOST]'"},
+		{"the load balancer gives nothing", true, "", corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeLoadBalancer, "the load balancer has given its Service tunnel-invitation-x no address", "describe service tunnel-invitation-x"},
+		{"of another type", true, "", corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeClusterIP, "its Service tunnel-invitation-x has no address", "describe service"},
+		{"its name is taken", true, "Service tunnel-invitation-x is somebody else's", corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeLoadBalancer, "Service tunnel-invitation-x is somebody else's", "describe service"},
 	} {
 		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NetworkNamespace, Name: "tunnel-" + tunnel}, Spec: corev1.ServiceSpec{Type: one.there, Ports: []corev1.ServicePort{{Port: 7100, Protocol: corev1.ProtocolUDP}}}}
 		if one.there != "" {
@@ -212,7 +215,14 @@ func TestUncalled(t *testing.T) {
 			t.Fatal(err)
 		}
 		settings.Network.Service = one.service
-		if says, remedy := c.uncalled(t.Context(), tunnel, one.made, settings.Network); says != one.says || !strings.Contains(remedy, one.remedy) {
+		var made *v1alpha1.NetworkConfig
+		if one.made {
+			made = &v1alpha1.NetworkConfig{}
+		}
+		if one.said != "" {
+			status.False(&made.Status.Conditions, 0, v1alpha1.ConditionReady, v1alpha1.ReasonNameTaken, one.said)
+		}
+		if says, remedy := c.uncalled(t.Context(), tunnel, made, settings.Network); says != one.says || !strings.Contains(remedy, one.remedy) {
 			t.Errorf("%s: %q; %q, want %q and %q", one.reason, says, remedy, one.says, one.remedy)
 		} else if _, value, found := strings.Cut(remedy, "--set "); found { // what it says to do can be done
 			value = strings.ReplaceAll(strings.Trim(value, "'"), "HOST", "198.51.100.7")

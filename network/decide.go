@@ -162,9 +162,11 @@ type decision struct {
 	// specs and statuses are by the pair they belong to: of its own object, and of the other's.
 	specs    map[*pair]v1alpha1.NetworkConfigSpec
 	statuses map[*pair]v1alpha1.NetworkConfigStatus
-	// openings are what is said of tunnels before there are peerings, and lines by which addresses
-	// providers in band are called, by key: at most one of each family, that of IPv4 first.
+	// openings are what is said of tunnels before there are peerings, and silent why nobody can be told
+	// where to call one of them. Lines are by which addresses providers in band are called, by key: at
+	// most one of each family, that of IPv4 first.
 	openings map[*opening]v1alpha1.NetworkConfigSpec
+	silent   map[*opening]wait
 	lines    map[string][]netip.Addr
 	// paths are what is said of direct paths that tenants want, and couples the providers that may
 	// have some between them.

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/status"
 	"github.com/pelago-dev/pelago/network/mapping"
 	"github.com/pelago-dev/pelago/network/tunnel"
 )
@@ -206,7 +207,7 @@ func (d *decision) speaks(f *facts, p *pair) *v1alpha1.NetworkInBand {
 
 // open is what is said of tunnels before there is a peering. Without a key nothing is.
 func (d *decision) open(f *facts, ports map[*opening]int32) {
-	d.openings = map[*opening]v1alpha1.NetworkConfigSpec{}
+	d.openings, d.silent = map[*opening]v1alpha1.NetworkConfigSpec{}, map[*opening]wait{}
 	for _, o := range f.openings {
 		l := f.locks[o.name]
 		if l.key.IsZero() {
@@ -227,7 +228,14 @@ func (d *decision) open(f *facts, ports map[*opening]int32) {
 		}
 		// A consumer calls, and may be called as well: by a provider that nobody can call.
 		if spec.Port = ports[o]; spec.Port > 0 {
-			spec.Endpoints = d.called(f, &pair{key: o.name, peer: o.name, wanted: true}, spec.Port)
+			p := &pair{key: o.name, peer: o.name, wanted: true}
+			spec.Endpoints = d.called(f, p, spec.Port)
+			if w := d.waits[p]; w.text != "" {
+				d.silent[o] = w
+			}
+		}
+		if len(spec.Endpoints) == 0 && d.silent[o].text == "" {
+			d.silent[o] = wait{v1alpha1.ReasonWaiting, "nobody can call this tunnel yet: no node that may be gateway has an address or port that is known"}
 		}
 		spec.InBand.PublicKey, spec.InBand.Endpoints = o.public, o.endpoints
 		d.openings[o] = spec
@@ -235,29 +243,47 @@ func (d *decision) open(f *facts, ports map[*opening]int32) {
 	}
 }
 
-// applyOpenings writes what was decided of them.
+// applyOpenings writes what was decided of them, and whether the other side can be told where to call.
 func (r *decider) applyOpenings(ctx context.Context, d *decision, note func(error)) {
 	for o, spec := range d.openings {
-		if o.have == nil {
-			c := &v1alpha1.NetworkConfig{ObjectMeta: metav1.ObjectMeta{
-				Namespace: r.network.options.Namespace, Name: o.name, Labels: map[string]string{v1alpha1.LabelManagedBy: component},
-			}, Spec: spec}
-			note(r.create(ctx, c))
-			continue
-		}
-		if equality.Semantic.DeepEqual(o.have.Spec, spec) {
-			continue
-		}
-		after := o.have.DeepCopy()
-		after.Spec = spec
-		err := r.client.Patch(ctx, after, client.MergeFrom(o.have))
+		c, err := r.writeOpening(ctx, o, spec)
 		if err == nil {
-			r.note(after)
-		} else {
-			err = fmt.Errorf("writing the network config %s: %w", o.name, err)
+			err = r.writeStatus(ctx, c, openingStatus(c, d.silent[o]))
 		}
 		note(err)
 	}
+}
+
+// writeOpening makes the object of an opening, or what it says, and returns it as it is then.
+func (r *decider) writeOpening(ctx context.Context, o *opening, spec v1alpha1.NetworkConfigSpec) (*v1alpha1.NetworkConfig, error) {
+	if o.have == nil {
+		c := &v1alpha1.NetworkConfig{ObjectMeta: metav1.ObjectMeta{
+			Namespace: r.network.options.Namespace, Name: o.name, Labels: map[string]string{v1alpha1.LabelManagedBy: component},
+		}, Spec: spec}
+		return c, r.create(ctx, c)
+	}
+	if equality.Semantic.DeepEqual(o.have.Spec, spec) {
+		return o.have, nil
+	}
+	after := o.have.DeepCopy()
+	after.Spec = spec
+	if err := r.client.Patch(ctx, after, client.MergeFrom(o.have)); err != nil {
+		return nil, fmt.Errorf("writing the network config %s: %w", o.name, err)
+	}
+	r.note(after)
+	return after, nil
+}
+
+// openingStatus says why nobody can call the tunnel of an opening as its owner wants it, if that is so.
+// There is no other side yet that could say anything.
+func openingStatus(c *v1alpha1.NetworkConfig, w wait) v1alpha1.NetworkConfigStatus {
+	s := v1alpha1.NetworkConfigStatus{ObservedGeneration: c.Generation, Conditions: slices.Clone(c.Status.Conditions)}
+	if w.text != "" {
+		status.False(&s.Conditions, c.Generation, v1alpha1.ConditionReady, w.reason, clean(w.text))
+	} else {
+		status.True(&s.Conditions, c.Generation, v1alpha1.ConditionReady, v1alpha1.ReasonReady, "")
+	}
+	return s
 }
 
 // openingLock is the lock of an opening: the one there is, a new one at the provider, and at the

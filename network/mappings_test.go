@@ -168,6 +168,16 @@ func TestMapping(t *testing.T) {
 	if third = b.add("third", "192.0.2.52"); third.Status.Address != "10.255.255.7" {
 		t.Errorf("one that is made anew under its name has %s", third.Status.Address)
 	}
+
+	// A manager that begins anew knows of what mappings have, and of nothing that was left.
+	if err := b.client.Delete(ctx, third); err != nil {
+		t.Fatal(err)
+	}
+	b.look("third")
+	b.restart()
+	if last := b.add("last", "192.0.2.53"); last.Status.Address != "10.255.255.6" {
+		t.Errorf("after a restart with 10.255.255.5 as the highest another one has %s", last.Status.Address)
+	}
 }
 
 func TestMappingRefused(t *testing.T) {

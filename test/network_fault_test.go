@@ -255,16 +255,6 @@ type watched struct {
 	logs *kubernetes.Clientset
 }
 
-func pelagoImage(t *testing.T, x *crossing) (string, corev1.PullPolicy) {
-	t.Helper()
-	var pods corev1.PodList
-	if err := x.Clients["rome"].List(t.Context(), &pods, client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{"app.kubernetes.io/name": "pelago-manager"}); err != nil || len(pods.Items) == 0 {
-		t.Fatalf("finding the image: %v", err)
-	}
-	c := pods.Items[0].Spec.Containers[0]
-	return c.Image, c.ImagePullPolicy
-}
-
 func (x *crossing) program(t *testing.T, name, node string, ready bool, args ...string) {
 	t.Helper()
 	image, policy := pelagoImage(t, x)
@@ -286,7 +276,12 @@ func (x *crossing) serve(t *testing.T, name, node string) {
 
 func (x *crossing) watch(t *testing.T, name, node, service string) *watched {
 	t.Helper()
-	x.program(t, name, node, false, "watch", fmt.Sprintf("%s.%s.svc.cluster.local:80", service, x.name))
+	return x.watchAt(t, name, node, fmt.Sprintf("%s.%s.svc.cluster.local:80", service, x.name))
+}
+
+func (x *crossing) watchAt(t *testing.T, name, node, target string) *watched {
+	t.Helper()
+	x.program(t, name, node, false, "watch", target)
 	config := rest.CopyConfig(x.Configs["rome"])
 	config.QPS = -1
 	logs, err := kubernetes.NewForConfig(config)

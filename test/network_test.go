@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -35,6 +36,22 @@ type crossing struct {
 	// one of rome's own that nothing at milan knows; caller is on the network of rome's node.
 	front, neighbour, stranger, caller *corev1.Pod
 	data                               []*corev1.Pod
+	// image of what calls and is called all the time; if it is empty, that of rome's manager.
+	image string
+}
+
+// pelagoImage is that of x, or of the manager at rome.
+func pelagoImage(t *testing.T, x *crossing) (string, corev1.PullPolicy) {
+	t.Helper()
+	if x.image != "" {
+		return x.image, corev1.PullNever
+	}
+	var pods corev1.PodList
+	if err := x.Clients["rome"].List(t.Context(), &pods, client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{"app.kubernetes.io/name": "pelago-manager"}); err != nil || len(pods.Items) == 0 {
+		t.Fatalf("finding the image: %v", err)
+	}
+	c := pods.Items[0].Spec.Containers[0]
+	return c.Image, c.ImagePullPolicy
 }
 
 // who serves at a pod, so that readiness means that it can be asked.

@@ -173,15 +173,22 @@ func (k skewed) run(t *testing.T) {
 	}
 	k.followed(t, s)
 	var x *crossing
+	var probes []*watched
+	var stay []*corev1.Pod
 	if k.consumer.network && k.provider.network {
 		x = connected(t, rome)
+		probes, stay = x.watchedBy(t, k.current)
 	}
+	begin := time.Now()
 	k.current.install(t, k.continuum, "rome")
 	if x != nil {
 		x.calls(t)
 	}
 	k.current.install(t, k.continuum, "milan")
 	k.agreed(t)
+	if x != nil {
+		x.unbroken(t, probes, stay, begin)
+	}
 	for cluster, before := range map[string]*corev1.Pod{"rome": home, "milan": there} {
 		now, err := get[corev1.Pod](k.continuum, cluster, before.Namespace, before.Name)
 		if err != nil || now.UID != before.UID || isReady(now) != nil || now.Status.ContainerStatuses[0].RestartCount != 0 {
@@ -218,6 +225,46 @@ func (x *crossing) calls(t *testing.T) {
 	t.Helper()
 	x.reaches(t, x.front, "data", 80, "", "data")
 	x.reaches(t, x.data[0], "front", 80, "", "front")
+}
+
+// watchedBy has pods of both clusters call each other all the time, by the programs of a build. It returns all
+// that are to stay.
+func (x *crossing) watchedBy(t *testing.T, b build) (probes []*watched, stay []*corev1.Pod) {
+	t.Helper()
+	x.image = b.image
+	// By the names that are good on both sides, whatever the build.
+	probes = []*watched{x.watchAt(t, "to-data", "rome-1", "data-watched:80"), x.watchAt(t, "to-front", "milan", "front-watched:80")}
+	x.create(t, whoService("data-watched", "watched-data", nil))
+	x.create(t, whoService("front-watched", "watched-front", nil))
+	x.serve(t, "watched-data", "milan")
+	x.serve(t, "watched-front", "rome-1")
+	stay = append(stay, x.front, x.data[0])
+	for _, name := range []string{"to-data", "to-front", "watched-data", "watched-front"} {
+		stay = append(stay, x.running(t, name))
+	}
+	allWell(t, probes)
+	return probes, stay
+}
+
+// unbroken holds that those who have called all the time since then were never long without an answer, and that
+// all these pods are the same.
+func (x *crossing) unbroken(t *testing.T, probes []*watched, stay []*corev1.Pod, since time.Time) {
+	t.Helper()
+	allWell(t, probes)
+	defer x.tellAgents(t, since)
+	for _, before := range stay {
+		now, err := get[corev1.Pod](x.continuum, x.cluster, before.Namespace, before.Name)
+		if err != nil || now.UID != before.UID || isReady(now) != nil || now.Status.ContainerStatuses[0].RestartCount != 0 {
+			t.Errorf("the upgrades have disturbed %s: %v, %v", before.Name, err, isReady(now))
+		}
+	}
+	for _, w := range probes {
+		outage, broken := w.outage(t, since, false)
+		t.Logf("both upgrades: requests %s without an answer for %s; the connection: %q", w.pod, outage.Round(time.Millisecond), broken)
+		if outage > outageLimit {
+			t.Errorf("while both sides are upgraded requests %s are without an answer for %s, at most %s", w.pod, outage, outageLimit)
+		}
+	}
 }
 
 // delete deletes a pod at home.

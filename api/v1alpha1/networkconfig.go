@@ -12,8 +12,8 @@ import (
 // namespace pelago-peering-NAME, where the one is the consumer's own and the other a copy.
 // In band there is a third one for the time before: invitation-NAME and introduction-NAME, in the
 // namespace pelago-network of the provider and of the consumer, after the Invitation and the Peering.
-// Pelago writes all of them. A status is always written by the side that the spec is not
-// of, so that nobody can say by which addresses another cluster sees him.
+// Pelago writes all of them. A status of the two is always written by the side that the spec is
+// not of, so that nobody can say by which addresses another cluster sees him.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -220,7 +220,8 @@ type NetworkConfigStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	ConsumerPaths []ConsumerPathStatus `json:"consumerPaths,omitempty"`
 	// Conditions: Ready, which is False with the reason RangesRefused if a range cannot be
-	// carried, and PoolExhausted if there is no view for one.
+	// carried, and PoolExhausted if there is no view for one. Of invitation-NAME and introduction-NAME
+	// it says whether the other side can be told where to call; if not, the reason is NameTaken or Waiting.
 	//
 	// +optional
 	// +listType=map

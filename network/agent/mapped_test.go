@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -33,8 +34,8 @@ func offloadingOf(namespace string, r v1alpha1.Reachability) []v1alpha1.Namespac
 func TestInputMapped(t *testing.T) {
 	doors := func(at, to string, from ...string) []dataplane.Door {
 		return []dataplane.Door{
-			{At: netip.MustParseAddrPort(at + ":53"), To: netip.MustParseAddrPort(to + ":53"), UDP: true, Most: maxMapped, From: addrs(from...)},
-			{At: netip.MustParseAddrPort(at + ":5432"), To: netip.MustParseAddrPort(to + ":5432"), Most: maxMapped, From: addrs(from...)},
+			{At: netip.MustParseAddrPort(at + ":53"), To: netip.MustParseAddrPort(to + ":53"), UDP: true, Most: 1024, From: addrs(from...)},
+			{At: netip.MustParseAddrPort(at + ":5432"), To: netip.MustParseAddrPort(to + ":5432"), Most: 1024, From: addrs(from...)},
 		}
 	}
 	usual := doors("10.43.0.4", "192.0.2.50", "10.42.3.4")
@@ -120,5 +121,35 @@ func TestTrimMapping(t *testing.T) {
 	other.Status.Conditions[0].Status = metav1.ConditionFalse
 	if same(after, other) {
 		t.Error("one that is refused now is the same")
+	}
+}
+
+// TestInputMappedEach holds that what is mapped is open to each provider that has part in its namespace for as
+// many connections as to one alone, and for the pods there.
+func TestInputMappedEach(t *testing.T) {
+	const atOslo = v1alpha1.PeeringNamespacePrefix + "oslo"
+	f := someFacts()
+	f.mappings = []v1alpha1.IPMapping{mappingOf("shop", "db", "10.43.0.4", "192.0.2.50")}
+	own, oslo := networkConfig(atOslo, "consumer", 5, "10.42.0.0/16"), networkConfig(atOslo, "provider", 6, "10.42.0.0/16")
+	own.Spec.External, own.Spec.Port = f.configs[0].Spec.External, 7102
+	oslo.Status.Views = []v1alpha1.NetworkView{{Real: "10.42.0.0/16", View: "10.83.0.0/16"}}
+	f.configs = append(f.configs, own, oslo)
+	f.keys["peering-oslo"] = encoded(secret(5))
+	f.nodes = append(f.nodes, corev1.Node{ObjectMeta: labelled("", "oslo", v1alpha1.LabelType, v1alpha1.TypeVirtualNode, v1alpha1.LabelPeering, "oslo")})
+	f.maps = append(f.maps, v1alpha1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: atOslo}, Spec: f.maps[0].Spec})
+	f.away["oslo"] = []corev1.Pod{podAt(labelled("shop", "api"), "oslo", "10.83.7.8")}
+	got := map[string][]dataplane.Door{}
+	for _, g := range plan.Compute(input(f).input).Config.Gateways {
+		got[g.Peering] = g.Doors
+	}
+	for peering, from := range map[string]string{"peering-milan": "10.42.3.4", "peering-oslo": "10.42.7.8"} {
+		if len(got[peering]) != 2 {
+			t.Errorf("%s has the doors %+v", peering, got[peering])
+		}
+		for _, d := range got[peering] {
+			if d.Most != 1024 || d.To.Addr() != netip.MustParseAddr("192.0.2.50") || len(d.From) != 1 || d.From[0] != netip.MustParseAddr(from) {
+				t.Errorf("a door of %s is %+v, want 1,024 connections from %s", peering, d, from)
+			}
+		}
 	}
 }

@@ -97,6 +97,47 @@ func testMapped(t *testing.T, w *world) {
 	testPods(t, w)
 }
 
+// TestMappedEach has one address mapped for two peers by gateways on one node: each has as many connections as
+// may be, whatever the other one has, and what is beyond is counted as its own.
+func TestMappedEach(t *testing.T) {
+	t.Parallel()
+	w := newChain(t, newWorld(t))
+	w.router.Listen()
+	rome := w.rome
+	rome.in.Nodes[1].Alive = false
+	at, to, allowed := netip.MustParseAddr("10.43.0.4"), netip.MustParseAddr(outsideGateway(0)), own(1, 5, true)
+	for i := range rome.in.Peerings {
+		rome.in.Peerings[i].There, rome.in.Peerings[i].Doors = []netip.Addr{allowed}, []dataplane.Door{mappedDoor(at, to, false, allowed)}
+	}
+	for _, s := range []*side{w.milan, w.oslo} { // who only calls
+		s.in.Peerings[0].Here, s.in.Peerings[0].There = []netip.Addr{allowed}, []netip.Addr{at}
+	}
+	w.begin(t)
+	if g := Compute(rome.in).Gateways; g["milan"] != g[w.key] {
+		t.Fatalf("the gateways are %v", g)
+	}
+	full := func() (counted [2]uint64) {
+		return [2]uint64{rome.dropped(t, "milan", dataplane.DropFull), rome.dropped(t, w.key, dataplane.DropFull)}
+	}
+	milan, oslo := w.milan.Nodes[1].Pod, w.oslo.Nodes[1].Pod
+	for range 3 {
+		c, _, err := milan.Dial(w.milan.seen(t, at), netnstest.Patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+	}
+	w.denied(t, milan, w.milan.seen(t, at))
+	if got := full(); got[0] == 0 || got[1] != 0 {
+		t.Errorf("when milan has all that it may, %d and %d packets are counted as full", got[0], got[1])
+	}
+	w.few(t, oslo, w.oslo.seen(t, at))
+	if got := full(); got[1] == 0 {
+		t.Error("what oslo has too many of is not counted")
+	}
+	w.denied(t, milan, w.milan.seen(t, at))
+}
+
 // onlyReads has a client that reads alone told as well, and the server, when the door goes.
 func (w *world) onlyReads(t *testing.T, client *netnstest.Place, at, to netip.Addr) {
 	t.Helper()
