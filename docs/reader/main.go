@@ -24,11 +24,7 @@ var plans = map[string]map[string]string{
 }
 
 // quota is the server. RemoveCluster and Subscribe are left unimplemented: it keeps
-<<<<<<< HEAD
-// nothing by consumer, and is asked again at once when a label changes.
-=======
 // nothing by consumer, and when a label changes it is asked anew at once.
->>>>>>> fixi
 type quota struct {
 	wire.UnimplementedResourceReaderServer
 }
