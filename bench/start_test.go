@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/bench/plot"
 	"github.com/pelago-dev/pelago/internal/kubetest"
 )
 
@@ -66,18 +68,61 @@ func TestStart(t *testing.T) {
 	t.Logf("ratio to the faster plain one %.2f", away.quantile(0.5).Seconds()/plain.Seconds())
 	atMost(t, "an offloaded pod's start, longer than a plain one's, p50", (away.quantile(0.5) - plain).Seconds(), startMore, "s")
 	atMost(t, "status home, p90", lag.quantile(0.9).Seconds(), statusMost, "s")
-	t.Run("Batch", func(t *testing.T) { startBatches(t, c) })
+	chart := startChart(here, there, away)
+	t.Run("Batch", func(t *testing.T) { draw(t, "start", chart, batchChart(startBatches(t, c))) })
+}
+
+// The places where pods are started, as charts have them.
+const atHome, atProvider, offloaded = "plain at home", "plain at the provider", "offloaded"
+
+// startChart draws how long one pod takes.
+func startChart(here, there, away sample) (c plot.Chart) {
+	c.Title = "create to Running, seconds"
+	for _, group := range []struct {
+		name     string
+		quantile float64
+	}{{"p50", 0.5}, {"p90", 0.9}} {
+		c.Set(group.name, atHome, here.quantile(group.quantile).Seconds())
+		c.Set(group.name, atProvider, there.quantile(group.quantile).Seconds())
+		c.Set(group.name, offloaded, away.quantile(group.quantile).Seconds())
+	}
+	return c
+}
+
+// batchChart draws how long a batch takes.
+func batchChart(took []sample) (c plot.Chart) {
+	c.Title = fmt.Sprintf("%d at once, until the last is Running, p50, seconds", batch)
+	for i, name := range []string{atHome, atProvider, offloaded} {
+		c.Set("", name, took[i].quantile(0.5).Seconds())
+	}
+	return c
+}
+
+func TestStartCharts(t *testing.T) {
+	of := func(n int) sample { return sample{time.Duration(n) * time.Second} }
+	got := []plot.Chart{startChart(of(1), of(2), of(3)), batchChart([]sample{of(4), of(5), of(6)})}
+	want := []plot.Chart{
+		{Title: "create to Running, seconds", Groups: []string{"p50", "p90"}, Series: []plot.Series{
+			{Name: "plain at home", Values: []float64{1, 1}}, {Name: "plain at the provider", Values: []float64{2, 2}}, {Name: "offloaded", Values: []float64{3, 3}},
+		}},
+		{Title: "20 at once, until the last is Running, p50, seconds", Groups: []string{""}, Series: []plot.Series{
+			{Name: "plain at home", Values: []float64{4}}, {Name: "plain at the provider", Values: []float64{5}}, {Name: "offloaded", Values: []float64{6}},
+		}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
 }
 
 // startBatches measures batches at home, at the provider and offloaded in turn, and holds
-// the offloaded ones against the faster of the others.
-func startBatches(t *testing.T, c *kubetest.Continuum) {
+// the offloaded ones against the faster of the others. It returns how long they took, in that order.
+func startBatches(t *testing.T, c *kubetest.Continuum) (took []sample) {
 	bursts := []burst{
 		{c: c, cluster: "rome", namespace: "plain", real: true},
 		{c: c, cluster: "milan", namespace: "plain", real: true},
 		{c: c, cluster: "rome", namespace: awayNamespace, real: true},
 	}
-	took := make([]sample, len(bursts))
+	took = make([]sample, len(bursts))
 	for i := range batches + 1 {
 		for k, b := range bursts {
 			all, _ := b.start(t, batch)
@@ -90,6 +135,7 @@ func startBatches(t *testing.T, c *kubetest.Continuum) {
 	plain, away := min(took[0].quantile(0.5), took[1].quantile(0.5)), took[2].quantile(0.5)
 	t.Logf("%d at once, until the last is Running: plain at home %s; plain at the provider %s; offloaded %s", batch, took[0], took[1], took[2])
 	atLeast(t, fmt.Sprintf("%d pods at once, pods a second, of plain ones", batch), plain.Seconds()/away.Seconds(), batchLeast, "×")
+	return took
 }
 
 // start makes a pod in a namespace of a cluster, waits until it is Running and removes it.

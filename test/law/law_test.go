@@ -17,7 +17,7 @@ const (
 func TestLaws(t *testing.T) {
 	laws := map[string]func(Tree) []string{
 		"imports": Imports, "modules": Modules, "names": Names, "lengths": Lengths,
-		"words": Words, "packagedocs": PackageDocs, "documented": Documented, "metrics": Metrics,
+		"words": Words, "packagedocs": PackageDocs, "documented": Documented, "metrics": Metrics, "fuzzed": Fuzzed,
 	}
 	cases := []struct {
 		law    string
@@ -71,6 +71,12 @@ func TestLaws(t *testing.T) {
 			"sandbox/machine/machine.go", `package machine; import _ "example.org/p/sandbox/config"`,
 			"api/v1/v1.go", `package v1`,
 		), []string{"imports none of the product's code"}},
+		{"fuzzed", "a fuzz test has inputs beside it, those of others are no matter of it", files(
+			"peering/a_test.go", "package peering; import \"testing\"; func FuzzA(*testing.F) {}; func FuzzB(*testing.F) {}",
+			"peering/testdata/fuzz/FuzzA/1", "go test fuzz v1", "network/testdata/fuzz/FuzzB/1", "go test fuzz v1",
+			"sandbox/go.mod", sandboxModule,
+			"sandbox/config/a_test.go", "package config; import \"testing\"; func FuzzC(*testing.F) {}",
+		), []string{"peering/a_test.go: nothing is in peering/testdata/fuzz/FuzzB"}},
 		{"metrics", "what is measured is described, and nothing else is", files(
 			"peering/peering.go", "package peering; const a = \"pelago_things\"; const b = \"pelago_others\"",
 			"docs/metrics.md", "`pelago_things` counts things, `pelago_ghosts` ghosts",

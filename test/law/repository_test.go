@@ -26,7 +26,7 @@ func TestRepository(t *testing.T) {
 	}{
 		{"imports", Imports}, {"modules", Modules}, {"names", Names}, {"lengths", Lengths},
 		{"words", Words}, {"packagedocs", PackageDocs}, {"documented", Documented},
-		{"metrics", Metrics},
+		{"metrics", Metrics}, {"fuzzed", Fuzzed},
 	} {
 		t.Run(law.name, func(t *testing.T) {
 			for _, finding := range law.find(tree) {
