@@ -10,6 +10,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // groupRoot is the control group that holds all sandboxes of a host.
@@ -153,6 +156,9 @@ func stepAside(h hierarchy, group string) error {
 	return nil
 }
 
+// busyFor is how long groups may be busy after their processes have ended: these leave them a moment later.
+const busyFor = 2 * time.Second
+
 // removeGroups removes a group and all below it in every hierarchy, deepest
 // first, and the group of all sandboxes if it was the last.
 func removeGroups(group string) error {
@@ -161,6 +167,7 @@ func removeGroups(group string) error {
 		return err
 	}
 	var failures []error
+	patience := time.Now().Add(busyFor)
 	for _, h := range all {
 		var dirs []string
 		root := filepath.Join(h.Mount, group)
@@ -171,7 +178,12 @@ func removeGroups(group string) error {
 			return nil
 		})
 		for i := len(dirs) - 1; i >= 0; i-- {
-			if err := os.Remove(dirs[i]); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			err := os.Remove(dirs[i])
+			for errors.Is(err, unix.EBUSY) && time.Now().Before(patience) {
+				<-time.After(busyFor / 100)
+				err = os.Remove(dirs[i])
+			}
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				failures = append(failures, err)
 			}
 		}

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -209,6 +211,32 @@ func TestGroupsOfASandbox(t *testing.T) {
 	}
 	if left := groupFolders(t, groupRoot+"/"+w.sandbox); len(left) > 0 {
 		t.Errorf("control groups remain: %v", left)
+	}
+}
+
+// TestGroupsOfWhatIsEnding holds that a group that is busy for a moment more is waited for.
+func TestGroupsOfWhatIsEnding(t *testing.T) {
+	w := newWorld(t)
+	group := groupRoot + "/" + w.sandbox + "/ending"
+	if err := makeGroups(group); err != nil {
+		t.Fatal(err)
+	}
+	ends := exec.Command("sleep", "0.5")
+	if err := ends.Start(); err != nil {
+		t.Fatal(err)
+	}
+	reaped := make(chan error, 1)
+	go func() { reaped <- ends.Wait() }()
+	for _, folder := range groupFolders(t, group) {
+		if err := os.WriteFile(filepath.Join(folder, "cgroup.procs"), []byte(strconv.Itoa(ends.Process.Pid)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := removeGroups(group); err != nil {
+		t.Error(err)
+	}
+	if err := <-reaped; err != nil {
+		t.Error(err)
 	}
 }
 
