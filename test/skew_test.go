@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/cli/reach"
 	"github.com/pelago-dev/pelago/internal/kubetest"
 )
 
@@ -260,11 +261,27 @@ func (x *crossing) unbroken(t *testing.T, probes []*watched, stay []*corev1.Pod,
 	}
 	for _, w := range probes {
 		outage, broken := w.outage(t, since, false)
-		t.Logf("both upgrades: requests %s without an answer for %s; the connection: %q", w.pod, outage.Round(time.Millisecond), broken)
+		t.Logf("both upgrades: requests %s without an answer for %s (%s); the connection: %q", w.pod, outage.Round(time.Millisecond), w.silences(t, since), broken)
 		if outage > outageLimit {
 			t.Errorf("while both sides are upgraded requests %s are without an answer for %s, at most %s", w.pod, outage, outageLimit)
 		}
 	}
+}
+
+// silences are when requests were without an answer for a second and more.
+func (w *watched) silences(t *testing.T, since time.Time) string {
+	t.Helper()
+	all, err := w.changes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	for _, c := range all {
+		if gap := time.Duration(c.Gap) * time.Millisecond; c.What != reach.Connection && c.At.After(since) && gap >= time.Second {
+			said = append(said, fmt.Sprintf("%s until %s", c.At.Add(-gap).UTC().Format("15:04:05.0"), c.At.UTC().Format("15:04:05.0")))
+		}
+	}
+	return strings.Join(said, ", ")
 }
 
 // delete deletes a pod at home.

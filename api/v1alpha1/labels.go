@@ -127,6 +127,10 @@ const (
 	// AnnotationKeys on the Secret NetworkKeysName says of its keys when they were made.
 	AnnotationKeys = "pelago.dev/keys"
 
+	// AnnotationBuild on ManagerLease says in JSON which build its holder is: the holder as the Lease has it, its
+	// version and its features. These are what peers are told.
+	AnnotationBuild = "pelago.dev/build"
+
 	// FinalizerConsume keeps a Peering until the provider has been told goodbye.
 	FinalizerConsume = "pelago.dev/consume"
 	// FinalizerProvide keeps a Peering until its Tenant is gone.

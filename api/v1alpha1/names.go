@@ -73,6 +73,8 @@ const (
 	// rights: what they go by is in its annotations, beginning with
 	// AnnotationAdmissionCluster.
 	AdmissionName = "pelago-admission"
+	// ManagerLease is the Lease that the leading one of the manager's replicas holds.
+	ManagerLease = "pelago-manager"
 	// ManagerService is the name of the Service by which the API server calls the manager,
 	// and of its webhook configuration.
 	ManagerService = "pelago-manager"

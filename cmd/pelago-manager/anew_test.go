@@ -17,6 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/kubetest"
 )
 
@@ -72,7 +73,7 @@ func TestLeaseLost(t *testing.T) {
 		t.Fatal("the room did not get to work")
 	}
 	lease, other := &coordinationv1.Lease{}, "another"
-	if err := c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: leaseName}, lease); err != nil {
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: v1alpha1.ManagerLease}, lease); err != nil {
 		t.Fatal(err)
 	}
 	base := lease.DeepCopy()

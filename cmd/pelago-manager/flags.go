@@ -19,7 +19,6 @@ type settings struct {
 	listen    string
 	namespace string
 	level     string
-	network   bool
 	reader    reader.Options
 	registry  metrics.RegistererGatherer
 	socket    *serving.Socket
@@ -34,7 +33,6 @@ func parse(args []string) (settings, error) {
 	flags.StringVar(&s.listen, "api-address", ":9443", "address for what the API server calls: admission of pods, and what pods use; with --rooms=auth for strangers. The ports of virtual nodes are opened at its host")
 	flags.StringVar(&s.namespace, "namespace", v1alpha1.SystemNamespace, "namespace of Pelago")
 	flags.StringVar(&s.level, "log-level", "info", "info or debug")
-	flags.BoolVar(&s.network, "network", false, "with --rooms=auth: tell peers that this cluster's network is on, which the room network does by itself")
 	flags.StringVar(&s.reader.Address, "resource-reader", "", "address of the owner's own resource reader, unix:///path or HOST:PORT; none if empty")
 	flags.StringVar(&s.reader.Folder, "resource-reader-files", "", "folder with ca.crt, and tls.crt with tls.key or token, to reach it with")
 	if err := flags.Parse(args); err != nil {

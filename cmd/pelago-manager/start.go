@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,9 +38,6 @@ import (
 	"github.com/pelago-dev/pelago/network/dns"
 	"github.com/pelago-dev/pelago/peering/tenant"
 )
-
-// leaseName is the Lease that one replica holds.
-const leaseName = "pelago-manager"
 
 // A replica that dies without a word is followed by the next one after leaseTerm and a
 // retry, which is less than the ten seconds after which peers and pods would notice. One
@@ -130,7 +128,7 @@ func runRooms(ctx context.Context, config *rest.Config, direct client.Client, s 
 	leads := s.rooms[0].leads
 	h, err := home.New(ctx, home.Options{
 		Config: config, Client: direct, Namespace: s.namespace, Version: version,
-		MakeID: leads, Random: rand.Reader, Metrics: s.registry, Network: s.network || runs(s.rooms, networkRoom),
+		Leads: leads, Random: rand.Reader, Metrics: s.registry, Network: runs(s.rooms, networkRoom),
 	})
 	if err != nil {
 		return away(err)
@@ -185,22 +183,23 @@ func managerOptions(ctx context.Context, scheme *runtime.Scheme, s settings) ctr
 	patience, term, renewal, retry := endLimit, leaseTerm, leaseRenewal, leaseRetry
 	here := cache.ByObject{Namespaces: map[string]cache.Config{s.namespace: {}}}
 	told := cache.ByObject{Namespaces: here.Namespaces, Field: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.AdmissionName)}
+	common := map[client.Object]cache.ByObject{
+		&corev1.Secret{}:    here,
+		&corev1.ConfigMap{}: here,
+		&rbacv1.Role{}:      told,
+		&corev1.Pod{}:       {Transform: trimPod},
+		&corev1.Node{}:      {Transform: trimNode},
+	}
+	if !s.rooms[0].leads { // it follows who does
+		common[&coordinationv1.Lease{}] = cache.ByObject{Namespaces: here.Namespaces, Field: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.ManagerLease)}
+	}
 	return ctrl.Options{
-		Scheme: scheme,
-		Logger: logr.FromContextOrDiscard(ctx),
-		Cache: cache.Options{
-			DefaultTransform: trim,
-			ByObject: bounds(s.rooms, map[client.Object]cache.ByObject{
-				&corev1.Secret{}:    here,
-				&corev1.ConfigMap{}: here,
-				&rbacv1.Role{}:      told,
-				&corev1.Pod{}:       {Transform: trimPod},
-				&corev1.Node{}:      {Transform: trimNode},
-			}),
-		},
+		Scheme:                        scheme,
+		Logger:                        logr.FromContextOrDiscard(ctx),
+		Cache:                         cache.Options{DefaultTransform: trim, ByObject: bounds(s.rooms, common)},
 		Metrics:                       metricsserver.Options{BindAddress: "0"}, // vitals serves them
 		LeaderElection:                s.rooms[0].leads,
-		LeaderElectionID:              leaseName,
+		LeaderElectionID:              v1alpha1.ManagerLease,
 		LeaderElectionNamespace:       s.namespace,
 		LeaderElectionReleaseOnCancel: true,
 		LeaseDuration:                 &term,

@@ -18,6 +18,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -183,8 +184,15 @@ func TestRun(t *testing.T) {
 	if get(v1alpha1.ClusterIDName, id); id.Data[v1alpha1.ClusterIDKey] != h.ID() || h.ID() == "" {
 		t.Errorf("id is %q, stored %v", h.ID(), id.Data)
 	}
-	if get(leaseName, lease); lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+	if get(v1alpha1.ManagerLease, lease); lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
 		t.Errorf("nobody leads: %+v", lease.Spec)
+	}
+	said := func(context.Context) (bool, error) {
+		get(v1alpha1.ManagerLease, lease)
+		return strings.Contains(lease.Annotations[v1alpha1.AnnotationBuild], v1alpha1.FeaturePeering), nil
+	}
+	if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, waitLimit, true, said); err != nil {
+		t.Errorf("it does not say on the Lease which build leads: %v", lease.Annotations)
 	}
 	if got := leading(t); got != 1 { // the alert PelagoManagerAway goes by it
 		t.Errorf("the metric of who leads is %v", got)
@@ -193,7 +201,7 @@ func TestRun(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Errorf("ended with %v", err)
 	}
-	if get(leaseName, lease); lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" {
+	if get(v1alpha1.ManagerLease, lease); lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" {
 		t.Errorf("%s still leads", *lease.Spec.HolderIdentity)
 	}
 }
@@ -251,7 +259,7 @@ func TestRoomsRegister(t *testing.T) {
 	registered = true
 	server := kubetest.Server(t)
 	c, namespace := configured(t, server)
-	h, err := home.New(t.Context(), home.Options{Config: server.Config, Client: c, Namespace: namespace, MakeID: true, Random: rand.Reader})
+	h, err := home.New(t.Context(), home.Options{Config: server.Config, Client: c, Namespace: namespace, Leads: true, Random: rand.Reader})
 	if err != nil {
 		t.Fatal(err)
 	}

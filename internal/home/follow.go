@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -23,11 +24,21 @@ import (
 // when the cluster is upgraded under a running manager.
 const versionEvery = time.Hour
 
-// Register lets the settings follow their ConfigMap as long as mgr runs. The manager's
-// cache must hold the ConfigMaps of Pelago's namespace.
+// Register lets the settings follow their ConfigMap as long as mgr runs, and says or follows which build
+// leads; a program that does not lead is ready once it knows. The manager's cache must hold the ConfigMaps of
+// Pelago's namespace, and of a program that does not lead the Lease of those who do.
 func (h *Home) Register(mgr ctrl.Manager) error {
 	if err := mgr.Add(&follower{home: h, cache: mgr.GetCache()}); err != nil {
 		return fmt.Errorf("following the settings: %w", err)
+	}
+	if h.options.Leads {
+		if err := mgr.Add(&sayer{h}); err != nil {
+			return fmt.Errorf("saying which build leads: %w", err)
+		}
+		return nil
+	}
+	if err := mgr.AddReadyzCheck("leader", h.led); err != nil {
+		return fmt.Errorf("adding the check of who leads: %w", err)
 	}
 	return nil
 }
@@ -41,8 +52,15 @@ type follower struct {
 // NeedLeaderElection reports that every replica follows the settings.
 func (f *follower) NeedLeaderElection() bool { return false }
 
-// Start follows the ConfigMaps until ctx ends.
+// Start follows the ConfigMaps, and who leads, until ctx ends.
 func (f *follower) Start(ctx context.Context) error {
+	if !f.home.options.Leads {
+		end, err := f.heed(ctx)
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
 	informer, err := f.cache.GetInformer(ctx, &corev1.ConfigMap{})
 	if err != nil {
 		return fmt.Errorf("following the settings: %w", err)
@@ -73,6 +91,24 @@ func (f *follower) Start(ctx context.Context) error {
 			f.home.refreshVersion(ctx)
 		}
 	}
+}
+
+// heed follows the Lease of those who lead until end is called.
+func (f *follower) heed(ctx context.Context) (end func(), err error) {
+	informer, err := f.cache.GetInformer(ctx, &coordinationv1.Lease{})
+	if err != nil {
+		return nil, fmt.Errorf("following who leads: %w", err)
+	}
+	seen := func(obj any) {
+		if lease, ok := obj.(*coordinationv1.Lease); ok {
+			f.home.heed(lease)
+		}
+	}
+	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: seen, UpdateFunc: func(_, obj any) { seen(obj) }})
+	if err != nil {
+		return nil, fmt.Errorf("following who leads: %w", err)
+	}
+	return func() { _ = informer.RemoveEventHandler(registration) }, nil
 }
 
 func (h *Home) refreshVersion(ctx context.Context) {

@@ -50,9 +50,10 @@ type Options struct {
 	Namespace string
 	// Version of Pelago, like v0.3.0.
 	Version string
-	// MakeID lets this program make the cluster's id if there is none. Others wait for it.
-	MakeID bool
-	// Network says that this cluster's network is on, which is told to peers.
+	// Leads says that this is one of the programs of which one leads: it makes the cluster's id if there is none, and
+	// says on its Lease which build it is. Others wait for both.
+	Leads bool
+	// Network says that this cluster's network is on, which is told to peers. Only who leads says it.
 	Network bool
 	// IDWait is how long to wait for the id; two minutes if zero.
 	IDWait time.Duration
@@ -76,11 +77,13 @@ type Home struct {
 	config     Config
 	rootCA     string
 	kubernetes string
+	leader     *build // nil in programs that lead, and until one has said which it is
 }
 
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch,namespace=pelago-system
 // +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=pelago-cluster-id,verbs=update,namespace=pelago-system
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch,namespace=pelago-system,roleName=pelago-auth
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=pelago-manager,verbs=get;list;watch,namespace=pelago-system,roleName=pelago-auth
 
 // New reads the settings and the id, which it makes or waits for. It fails if there
 // are no settings or they are wrong: a program cannot begin without.
@@ -176,17 +179,22 @@ func (h *Home) Config() Config {
 	return h.config.clone()
 }
 
-// Info is what this cluster says of itself to others.
+// Info is what this cluster says of itself to others. It has no features as long as no manager has said
+// which build leads.
 func (h *Home) Info() v1alpha1.ClusterInfo {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	return v1alpha1.ClusterInfo{
-		ID: h.id, Name: h.config.Cluster.Name, Version: h.options.Version,
-		KubernetesVersion: h.kubernetes, Features: h.features(),
+	info := v1alpha1.ClusterInfo{ID: h.id, Name: h.config.Cluster.Name, KubernetesVersion: h.kubernetes}
+	switch {
+	case h.options.Leads:
+		info.Version, info.Features = h.options.Version, h.features()
+	case h.leader != nil:
+		info.Version, info.Features = h.leader.Version, slices.Clone(h.leader.Features)
 	}
+	return info
 }
 
-// features are what this cluster can do with a peer, sorted.
+// features are what this build can do with a peer in this cluster, sorted.
 func (h *Home) features() []string {
 	all := slices.Clone(features)
 	if h.options.Network {

@@ -38,7 +38,7 @@ func newPlace(t *testing.T, config string) place {
 	server := kubetest.Server(t)
 	p := place{client: server.Client(t), namespace: server.Namespace(t)}
 	p.options = Options{
-		Config: server.Config, Client: p.client, Namespace: p.namespace, Version: "v0.0.1", MakeID: true, Random: rand.Reader,
+		Config: server.Config, Client: p.client, Namespace: p.namespace, Version: "v0.0.1", Leads: true, Random: rand.Reader,
 	}
 	p.write(t, v1alpha1.ConfigName, map[string]string{ConfigKey: config})
 	p.write(t, v1alpha1.ClusterIDName, nil)
@@ -106,7 +106,7 @@ func TestNewRefuses(t *testing.T) {
 	}{
 		{"mistakes are told where they are", "cluster: {name: Rome}", "", "key config.yaml: cluster.name", nil},
 		{"an id that is none must not be replaced silently: peers know the old one", full, "mine", `holds "mine", which is no id`, nil},
-		{"who may not make the id says what to look at", full, "", "is pelago-manager running?", func(o *Options) { o.MakeID, o.IDWait = false, time.Millisecond }},
+		{"who may not make the id says what to look at", full, "", "is pelago-manager running?", func(o *Options) { o.Leads, o.IDWait = false, time.Millisecond }},
 		{"without randomness there is no id", full, "", "making an id", func(o *Options) { o.Random = iotest.ErrReader(errors.New("no entropy")) }},
 	}
 	for _, c := range cases {
@@ -133,7 +133,7 @@ func TestOneID(t *testing.T) {
 	for i := range ids {
 		group.Go(func() {
 			o := p.options
-			o.MakeID = i > 0
+			o.Leads = i > 0
 			h, err := New(t.Context(), o)
 			if err != nil {
 				t.Error(err)

@@ -45,7 +45,7 @@ func (h *Home) findID(ctx context.Context) (string, error) {
 // tryID reads the id, and writes one if there is none and this program may.
 func (h *Home) tryID(ctx context.Context) (string, error) {
 	held, err := h.read(ctx, v1alpha1.ClusterIDName)
-	if apierrors.IsNotFound(err) && !h.options.MakeID {
+	if apierrors.IsNotFound(err) && !h.options.Leads {
 		return "", errNoID
 	}
 	if err != nil {
@@ -57,7 +57,7 @@ func (h *Home) tryID(ctx context.Context) (string, error) {
 	case id != "":
 		return "", fmt.Errorf("ConfigMap %s/%s holds %.50q, which is no id; restore the old one, or remove the key %s: peers will then take this for another cluster",
 			h.options.Namespace, v1alpha1.ClusterIDName, id, v1alpha1.ClusterIDKey)
-	case !h.options.MakeID:
+	case !h.options.Leads:
 		return "", errNoID
 	}
 	id, err := newID(h.options.Random)

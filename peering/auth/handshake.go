@@ -59,7 +59,11 @@ func (h *handshake) limited(err error) error {
 // enter takes an invited applicant from its invitation to its credential. What can be
 // refused is refused before the invitation is bound: it stays good for another try.
 func (h *handshake) enter(ctx context.Context, i *v1alpha1.Invitation, a *applicant) (*reply, error) {
-	if err := compatible(h.home.Info(), a); err != nil {
+	info := h.home.Info()
+	if len(info.Features) == 0 {
+		return nil, waiting("no manager of this cluster leads yet")
+	}
+	if err := compatible(info, a); err != nil {
 		return nil, err
 	}
 	if _, _, _, err := apiServer(h.home, i.Spec.InBand != nil); err != nil {

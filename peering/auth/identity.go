@@ -153,8 +153,10 @@ func describe(s *v1alpha1.IdentityStatus, home Home, t *v1alpha1.Tenant) error {
 	if err != nil {
 		return err
 	}
-	info := home.Info()
-	s.Cluster, s.ServerURL, s.ServerCA, s.ProxyURL = &info, url, ca, proxy
+	if info := home.Info(); len(info.Features) > 0 { // or a manager of before leads: what is there stays
+		s.Cluster = &info
+	}
+	s.ServerURL, s.ServerCA, s.ProxyURL = url, ca, proxy
 	s.TenantNamespace = v1alpha1.TenantNamespace(t.Name)
 	return nil
 }

@@ -52,6 +52,7 @@ type fakeHome struct {
 	id     string
 	config home.Config
 	url    string
+	known  []string // what the leading manager knows
 }
 
 func (f *fakeHome) ID() string { return f.id }
@@ -61,7 +62,9 @@ func (f *fakeHome) Config() home.Config {
 	return f.config
 }
 func (f *fakeHome) Info() v1alpha1.ClusterInfo {
-	return v1alpha1.ClusterInfo{ID: f.id, Name: "milan", Version: "v0.3.0", Features: []string{"peering/v1"}}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return v1alpha1.ClusterInfo{ID: f.id, Name: "milan", Version: "v0.3.0", Features: f.known}
 }
 func (f *fakeHome) RootCA() string { return "inside" }
 func (f *fakeHome) APIServer() (url, ca, proxy string, err error) {
@@ -76,6 +79,11 @@ func (f *fakeHome) set(url string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.url = url
+}
+func (f *fakeHome) knows(features ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.known = features
 }
 func (f *fakeHome) Source(handler.EventHandler) source.Source {
 	return source.Func(func(context.Context, workqueue.TypedRateLimitingInterface[reconcile.Request]) error { return nil })
@@ -113,7 +121,7 @@ func newWorld(t testing.TB) *world {
 	}
 	w := &world{
 		t: t, server: server, client: server.Client(t), kube: kube, ctx: ctx, suffix: server.Name(t, ""),
-		home:   &fakeHome{id: newUUID(), url: "https://milan:6443"},
+		home:   &fakeHome{id: newUUID(), url: "https://milan:6443", known: []string{v1alpha1.FeaturePeering}},
 		events: events.NewFakeRecorder(1000),
 		signer: func(c *x509.Certificate) *x509.Certificate { return c },
 	}
