@@ -137,7 +137,7 @@ func runRooms(ctx context.Context, config *rest.Config, direct client.Client, s 
 	if err != nil {
 		return away(fmt.Errorf("making the manager: %w", err))
 	}
-	if err := errors.Join(h.Register(mgr), mgr.Add(ready)); err != nil {
+	if err := errors.Join(h.Register(probed{mgr, shown}), mgr.Add(ready)); err != nil {
 		return err
 	}
 	shared := deps{

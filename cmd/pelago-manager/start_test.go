@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"flag"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -18,7 +22,9 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -203,6 +209,67 @@ func TestRun(t *testing.T) {
 	}
 	if get(v1alpha1.ManagerLease, lease); lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" {
 		t.Errorf("%s still leads", *lease.Spec.HolderIdentity)
+	}
+}
+
+// A program that does not lead is ready once it knows which build leads, which is what it tells peers.
+func TestRunLed(t *testing.T) {
+	server := kubetest.Server(t)
+	c, namespace := configured(t, server)
+	held := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.ManagerLease}}
+	held.Spec.HolderIdentity = ptr.To("manager_1")
+	id := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.ClusterIDName}, Data: map[string]string{v1alpha1.ClusterIDKey: string(uuid.NewUUID())}}
+	if err := errors.Join(c.Create(t.Context(), held), c.Update(t.Context(), id)); err != nil {
+		t.Fatal(err)
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	worked := make(chan *home.Home, 1)
+	test := room{name: "test", register: func(_ ctrl.Manager, d deps) error { worked <- d.home; return nil }}
+	ctx, cancel := context.WithCancel(logr.NewContext(t.Context(), logr.Discard()))
+	done := make(chan error, 1)
+	go func() {
+		done <- run(ctx, server.Config, settings{rooms: []room{test}, address: address, namespace: namespace, registry: prometheus.NewRegistry()})
+	}()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	// Whoever answers is on loopback, and of a certificate that it made itself.
+	https := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+	says := func(want string) {
+		t.Helper()
+		var got string
+		err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, waitLimit, true, func(context.Context) (bool, error) {
+			answer, err := https.Get("https://" + address + "/readyz")
+			if err != nil {
+				return false, nil
+			}
+			defer answer.Body.Close()
+			text, err := io.ReadAll(answer.Body)
+			got = fmt.Sprintf("%d %s", answer.StatusCode, text)
+			return strings.HasPrefix(got, want), err
+		})
+		if err != nil {
+			t.Fatalf("it says %q, not %q: %v", got, want, err)
+		}
+	}
+	says("503 leader: no manager of this build or a later one leads yet")
+	held.Annotations = map[string]string{v1alpha1.AnnotationBuild: `{"holder":"manager_1","version":"v0.0.7","features":["peering/v1"]}`}
+	if err := c.Update(t.Context(), held); err != nil {
+		t.Fatal(err)
+	}
+	says("200")
+	if info := (<-worked).Info(); info.Version != "v0.0.7" || len(info.Features) != 1 {
+		t.Errorf("it tells peers %+v", info)
 	}
 }
 
