@@ -169,7 +169,7 @@ func (x *crossing) ask(cluster string, from *corev1.Pod, host string, port int32
 func (x *crossing) reaches(t *testing.T, from *corev1.Pod, host string, port int32, as string, servers ...string) {
 	t.Helper()
 	x.eventually(t, networkLimit, fmt.Sprintf("%s reaches %v by %s", from.Name, servers, host), func() error {
-		client, server, err := x.ask("rome", from, host, port)
+		client, server, err := x.ask(x.cluster, from, host, port)
 		if err == nil && !slices.Contains(servers, server) {
 			err = fmt.Errorf("%s answered", server)
 		}

@@ -28,7 +28,7 @@ import (
 )
 
 // TestPeeringAll has what takes long: a credential renewed for real, the oldest
-// supported Kubernetes on either side, and twenty consumers at once.
+// supported Kubernetes on either side with pods that it runs there, and twenty consumers at once.
 func TestPeeringAll(t *testing.T) {
 	s := kubetest.Sandbox(t, kubetest.Options{Name: "peerall", Pelago: true, File: sandboxFile(t, `clusters:
 - name: old
@@ -40,8 +40,17 @@ func TestPeeringAll(t *testing.T) {
   addons: [coredns, load-balancer]
 `)})
 	c := newContinuum(t, s, "old", "milan")
-	t.Run("OldConsumer", func(t *testing.T) { c.peer(t, "old", "milan") })
-	t.Run("OldProvider", func(t *testing.T) { c.peer(t, "milan", "old") })
+	box(t, s, "old", "milan")
+	t.Run("OldConsumer", func(t *testing.T) {
+		c.peer(t, "old", "milan")
+		c.nodeReady(t, "old", "milan")
+		c.spread(t, "old", "milan")
+	})
+	t.Run("OldProvider", func(t *testing.T) {
+		c.peer(t, "milan", "old")
+		c.nodeReady(t, "milan", "old")
+		c.spread(t, "milan", "old").refused(t, "old")
+	})
 	t.Run("Deleted", func(t *testing.T) { deletedAtEveryStep(t, c, "old", "milan", 1) })
 	t.Run("Renewal", func(t *testing.T) { renewal(t, c) })
 	t.Run("Twenty", func(t *testing.T) { twenty(t, c) })

@@ -60,6 +60,9 @@ func (f *follower) Start(ctx context.Context) error {
 			return err
 		}
 		defer end()
+		if f.home.led(nil) != nil {
+			log.FromContext(ctx).Info("waiting for the manager that leads to say which build it is")
+		}
 	}
 	informer, err := f.cache.GetInformer(ctx, &corev1.ConfigMap{})
 	if err != nil {

@@ -69,6 +69,7 @@ type Options struct {
 type Home struct {
 	options   Options
 	id        string
+	began     time.Time
 	discovery discovery.ServerVersionInterface
 	valid     prometheus.Gauge
 	listeners listeners
@@ -101,7 +102,7 @@ func New(ctx context.Context, o Options) (*Home, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	h := &Home{options: o, discovery: versions, valid: prometheus.NewGauge(prometheus.GaugeOpts{
+	h := &Home{options: o, began: o.Clock.Now(), discovery: versions, valid: prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "pelago_settings_valid",
 		Help: "1 if the ConfigMap pelago-config is in use as it stands, 0 if it has mistakes and the last good settings hold.",
 	})}

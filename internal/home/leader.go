@@ -24,11 +24,12 @@ import (
 // early has peers send what the manager of before refuses. So the manager that leads says on its
 // Lease which build it is, and programs that do not lead tell that.
 
-// How often the leading manager looks whether what it said still stands, and how long it waits after
-// it could not say it.
+// How often the leading manager looks whether what it said still stands, how long it waits after
+// it could not say it, and after how many times in a row that is told.
 const (
 	sayEvery = 30 * time.Second
 	sayAgain = time.Second
+	sayTold  = 10
 )
 
 // build is what a leading manager says of itself.
@@ -64,11 +65,15 @@ func (s *sayer) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("finding out who leads: %w", err)
 	}
-	for {
+	for failures := 0; ; {
 		wait := sayEvery
 		if err := s.home.say(ctx, name); err != nil {
-			log.FromContext(ctx).V(1).Info("not said on the Lease which build leads", "error", err.Error())
+			if failures++; failures%sayTold == 0 {
+				log.FromContext(ctx).Error(err, "not said on the Lease which build leads; pelago-auth tells peers what it was told before")
+			}
 			wait = sayAgain
+		} else {
+			failures = 0
 		}
 		select {
 		case <-ctx.Done():
@@ -130,11 +135,16 @@ func (h *Home) heed(lease *coordinationv1.Lease) {
 // errNoLeader says why this cluster does not know yet what to tell peers.
 var errNoLeader = errors.New("no manager of this build or a later one leads yet; is pelago-manager running?")
 
-// led is a check of readiness: nil once a leading manager has said what it knows.
+// ledWait is how long a program that does not lead is not ready because none does. It ends, as the manager of
+// this build may be waiting for the place of a program that is not replaced before this one is ready. Nobody is let
+// in then either as long as none leads.
+const ledWait = 3 * time.Minute
+
+// led is a check of readiness: nil once a leading manager has said what it knows, or a while is over.
 func (h *Home) led(*http.Request) error {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	if h.leader == nil {
+	if h.leader == nil && h.options.Clock.Since(h.began) < ledWait {
 		return errNoLeader
 	}
 	return nil

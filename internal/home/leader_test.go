@@ -5,9 +5,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -26,7 +28,8 @@ func TestLeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := p.options
-	other.Leads, other.Version = false, "v9.9.9"
+	clock := clocktesting.NewFakeClock(time.Now())
+	other.Leads, other.Version, other.Clock = false, "v9.9.9", clock
 	door, err := New(t.Context(), other)
 	if err != nil {
 		t.Fatal(err)
@@ -46,6 +49,11 @@ func TestLeader(t *testing.T) {
 	if info := door.Info(); len(info.Features) > 0 || info.Version != "" || info.Name != manager.Info().Name || door.led(nil) == nil {
 		t.Errorf("before anybody has said which build leads: %+v, ready: %v", info, door.led(nil))
 	}
+	clock.Step(ledWait)
+	if err := door.led(nil); err != nil || len(door.Info().Features) > 0 {
+		t.Errorf("after a while without a leader: %v, and it tells %v", err, door.Info().Features)
+	}
+	clock.Step(-ledWait)
 	p.leads(t, "after_1")
 	if err := manager.say(t.Context(), "after"); err != nil {
 		t.Fatal(err)

@@ -60,9 +60,6 @@ type Kind struct {
 	// Decode is the object that a text asks for, without name and namespace; wrong, if not
 	// empty, is why there is none, for its writer. It repeats nothing of Secrets.
 	Decode func(text string, rules Rules) (obj client.Object, wrong string)
-	// Unread reports whether nobody here can tell what a text asks for: it is not JSON of this kind, or a
-	// later build's with a field that this one does not know.
-	Unread func(text string) bool
 	// Lacks says what the provider's cluster cannot give of what a text asks for, so that its
 	// object is another one, in a word of conditions and a sentence; "" if nothing is missing, or
 	// it is no text of this kind.
@@ -134,7 +131,7 @@ func (f form[O, C]) kind() Kind {
 	return Kind{
 		Name: f.name, Referred: f.referred, Secret: f.secret, Long: f.long, Never: f.never,
 		New: func() client.Object { return f.empty() }, NewList: f.list,
-		Encode: f.encode, Cut: f.cut, Decode: f.decode, Unread: f.unread, Lacks: f.missing, Merge: f.merge,
+		Encode: f.encode, Cut: f.cut, Decode: f.decode, Lacks: f.missing, Merge: f.merge,
 	}
 }
 
@@ -230,28 +227,8 @@ func (f form[O, C]) missing(text string, rules Rules) (reason, message string) {
 	return f.lacks(&e.Content, rules)
 }
 
-func (f form[O, C]) unread(text string) bool {
-	_, wrong := f.parse(text)
-	return wrong != ""
-}
-
 // read takes a text apart, and says what is wrong with it.
 func (f form[O, C]) read(text string) (*envelope[C], string) {
-	e, wrong := f.parse(text)
-	if wrong != "" {
-		return nil, wrong
-	}
-	if wrong := e.checkMetadata(f.bare); wrong != "" {
-		return nil, wrong
-	}
-	if wrong := f.check(&e.Content); wrong != "" {
-		return nil, "content: " + wrong
-	}
-	return e, ""
-}
-
-// parse takes a text apart, whatever it says.
-func (f form[O, C]) parse(text string) (*envelope[C], string) {
 	switch {
 	case len(text) > f.most():
 		return nil, fmt.Sprintf("%d bytes, at most %d", len(text), f.most())
@@ -268,6 +245,12 @@ func (f form[O, C]) parse(text string) (*envelope[C], string) {
 		return nil, "not the JSON of a " + f.name + " with labels, annotations and content, and nothing else"
 	case err != nil:
 		return nil, fmt.Sprintf("not the JSON of what travels of a %s: %.*q", f.name, 2*maxQuote, err.Error())
+	}
+	if wrong := e.checkMetadata(f.bare); wrong != "" {
+		return nil, wrong
+	}
+	if wrong := f.check(&e.Content); wrong != "" {
+		return nil, "content: " + wrong
 	}
 	return e, ""
 }

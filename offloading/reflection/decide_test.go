@@ -85,7 +85,7 @@ func TestDecide(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	home := v1alpha1.HomeObject{Kind: "Secret", Namespace: "shop", Name: "registry"}
-	good, later := text(jsonType, jsonKey, login("a")), `{"content":{"type":"Opaque","later":1}}`
+	good := text(jsonType, jsonKey, login("a"))
 	here := place{name: "shop-rome"}
 	secret := func(edit ...func(*corev1.Secret)) client.Object {
 		s := pullSecret("shop-rome", "registry", "a")
@@ -132,10 +132,6 @@ func TestJudge(t *testing.T) {
 		{"not mapped any more", claim{shadow: shadowOf(home, good), place: place{over: true}, past: old}, "", "NamespaceMissing", old},
 		{"mapped to another", claim{shadow: shadowOf(home, good), place: here, past: old}, "create", "Ready", old},
 		{"refused content is taken away", claim{shadow: shadowOf(home, text(tokenType, "a", nil)), place: here, have: secret()}, "", "Refused", same},
-		{"what a later build says leaves what was made", claim{shadow: shadowOf(home, later), place: here, have: secret()}, "", "Refused", nil},
-		{"where nothing was made too", claim{shadow: shadowOf(home, later), place: here}, "", "Refused", nil},
-		{"and is not known in what namespace", claim{shadow: shadowOf(home, later), past: old}, "", "NamespaceMissing", nil},
-		{"unless the provider takes none at all", claim{shadow: shadowOf(home, later), place: here, have: secret(), rules: content.Rules{Deny: []string{"Secret"}}}, "", "Refused", same},
 		{"but nothing foreign", claim{shadow: shadowOf(home, text(tokenType, "a", nil)), place: here, have: pullSecret("shop-rome", "registry", "a")}, "", "Refused", nil},
 		{"another kind", claim{shadow: shadowOf(v1alpha1.HomeObject{Kind: "ClusterRoleBinding", Namespace: "shop", Name: "x"}, good), place: here}, "", "Refused", nil},
 		{"a name of its own choice", claim{shadow: named("secret-"+strings.Repeat("0", 40), home), place: here}, "", "Refused", nil},

@@ -94,16 +94,6 @@ func judge(c claim) deed {
 	}
 	want, wrong := c.kind.Decode(c.shadow.Spec.Object, c.rules)
 	switch {
-	case wrong != "" && !slices.Contains(c.rules.Deny, c.kind.Name) && c.kind.Unread(c.shadow.Spec.Object):
-		if c.place.name == "" {
-			return missing()
-		}
-		// A later build of home has said more than this one knows, as when this one is taken back.
-		d.reason, d.message = v1alpha1.ReasonRefused, wrong
-		if c.have != nil && owned(c.have, c.tenant, home.Namespace) {
-			d.message += "; what was made before stays"
-		}
-		return d
 	case wrong != "":
 		return refuse(v1alpha1.ReasonRefused, wrong)
 	case misplaced(c, want) != "":

@@ -144,7 +144,7 @@ var steps = []step{
 		command: goTest("-v", "-timeout", "20m", "-run", "^TestPeering$", "./test"), env: cluster, goTest: true, limit: 21 * time.Minute,
 	}, {
 		name: "peering-all", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
-		proves:  "a credential is renewed for real, the oldest Kubernetes peers in both roles, twenty peer at once",
+		proves:  "a credential is renewed for real, the oldest Kubernetes peers and runs pods in both roles, twenty peer at once",
 		command: goTest("-v", "-timeout", "40m", "-run", "^TestPeeringAll$", "./test"), env: cluster, goTest: true, limit: 41 * time.Minute,
 	}, {
 		name: "offloading", kind: kindCluster, lists: everywhere, needs: []string{"kubernetes", "image"},
