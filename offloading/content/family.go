@@ -27,6 +27,15 @@ func checkFamilies(want []corev1.IPFamily) string {
 	return ""
 }
 
+// among are the families that this Service can have in a cluster that has some: both in any if it is headless and without a
+// selector, which Kubernetes leaves to its endpoints. Its API server adds the second one unless a single one is asked for.
+func (c *serviceContent) among(has []corev1.IPFamily) []corev1.IPFamily {
+	if len(has) > 0 && c.Headless && len(c.Selector) == 0 && ptr.Deref(c.IPFamilyPolicy, corev1.IPFamilyPolicySingleStack) != corev1.IPFamilyPolicySingleStack {
+		return bothFamilies
+	}
+	return has
+}
+
 // families are those that a Service asks for in a cluster that has some, its own first one first,
 // and how strictly. Where none of these is there it has the first family of the cluster, so that
 // it leads at least to the pods that run there. Nothing is asked for if nothing is wanted or it is
@@ -60,10 +69,11 @@ func families(want []corev1.IPFamily, policy *corev1.IPFamilyPolicy, has []corev
 
 // lacksFamilies says that a cluster has none of the families that a Service asks for.
 func lacksFamilies(c *serviceContent, rules Rules) string {
-	if len(c.IPFamilies) == 0 || len(rules.Families) == 0 || slices.ContainsFunc(c.IPFamilies, func(f corev1.IPFamily) bool { return slices.Contains(rules.Families, f) }) {
+	has := c.among(rules.Families)
+	if len(c.IPFamilies) == 0 || len(has) == 0 || slices.ContainsFunc(c.IPFamilies, func(f corev1.IPFamily) bool { return slices.Contains(has, f) }) {
 		return ""
 	}
-	return fmt.Sprintf("this cluster has no Services of %s: it is one of %s here, and leads to pods that run here only", c.IPFamilies[0], rules.Families[0])
+	return fmt.Sprintf("this cluster has no Services of %s: it is one of %s here, and leads to pods that run here only", c.IPFamilies[0], has[0])
 }
 
 // putFamilies gives a Service the families that are wanted, true if that takes a new object: its

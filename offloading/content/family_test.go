@@ -85,3 +85,35 @@ func TestPutFamilies(t *testing.T) {
 		})
 	}
 }
+
+// TestFamiliesAnywhere: a headless Service without a selector asks for what the API server of any cluster makes of it.
+func TestFamiliesAnywhere(t *testing.T) {
+	const four, six = corev1.IPv4Protocol, corev1.IPv6Protocol
+	const single, prefer, require = corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack
+	type all = []corev1.IPFamily
+	for _, c := range []struct {
+		reason   string
+		content  serviceContent
+		has      all
+		families all
+		becomes  corev1.IPFamilyPolicy
+		lacks    bool
+	}{
+		{"both, of which it has one", serviceContent{Headless: true, IPFamilies: all{four, six}, IPFamilyPolicy: new(require)}, all{six}, all{four, six}, require, false},
+		{"one that had a selector at home", serviceContent{Headless: true, IPFamilies: all{four}, IPFamilyPolicy: new(prefer)}, all{six}, all{four, six}, prefer, false},
+		{"a single one that it has not", serviceContent{Headless: true, IPFamilies: all{four}, IPFamilyPolicy: new(single)}, all{six}, all{six}, single, true},
+		{"with a selector", serviceContent{Headless: true, Selector: map[string]string{"app": "web"}, IPFamilies: all{four, six}, IPFamilyPolicy: new(require)}, all{six}, all{six}, prefer, false},
+		{"with an address", serviceContent{IPFamilies: all{four, six}, IPFamilyPolicy: new(require)}, all{six}, all{six}, prefer, false},
+		{"a provider that does not say what it has", serviceContent{Headless: true, IPFamilies: all{four, six}, IPFamilyPolicy: new(require)}, nil, nil, require, false},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			s, rules := &corev1.Service{}, Rules{Families: c.has}
+			if wrong := unpackService(&c.content, rules, s); wrong != "" || !slices.Equal(s.Spec.IPFamilies, c.families) || *s.Spec.IPFamilyPolicy != c.becomes {
+				t.Errorf("%s %v %s, want %v %s", wrong, s.Spec.IPFamilies, *s.Spec.IPFamilyPolicy, c.families, c.becomes)
+			}
+			if lacks := lacksFamilies(&c.content, rules); (lacks != "") != c.lacks {
+				t.Errorf("it says %q", lacks)
+			}
+		})
+	}
+}

@@ -132,7 +132,7 @@ func unpackService(c *serviceContent, rules Rules, s *corev1.Service) string {
 	}
 	s.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, Selector: c.Selector, SessionAffinity: corev1.ServiceAffinityNone,
 		PublishNotReadyAddresses: c.PublishNotReadyAddresses}
-	s.Spec.IPFamilies, s.Spec.IPFamilyPolicy = families(c.IPFamilies, c.IPFamilyPolicy, rules.Families)
+	s.Spec.IPFamilies, s.Spec.IPFamilyPolicy = families(c.IPFamilies, c.IPFamilyPolicy, c.among(rules.Families))
 	if c.Type == corev1.ServiceTypeNodePort && rules.NodePorts || c.Type == corev1.ServiceTypeLoadBalancer && rules.LoadBalancers {
 		s.Spec.Type = c.Type
 		if rules.Allows != nil {

@@ -65,6 +65,7 @@ func TestDecide(t *testing.T) {
 		{reason: "nothing of it means anything there", facts: facts{wanted: true, offloaded: true, found: present, empty: true}, want: plan{again: rereadEvery}},
 		{reason: "nothing of it means anything there any more", facts: facts{wanted: true, offloaded: true, found: present, empty: true, there: there}, want: plan{remove: true, again: rereadEvery}},
 		{reason: "it waits for another object", facts: facts{wanted: true, offloaded: true, found: present, text: "new", there: said("Waiting", 2)}, want: plan{again: rereadEvery}},
+		{reason: "it waits until the one before has ended", facts: facts{wanted: true, offloaded: true, found: present, text: "new", there: said("Pending", 2)}, want: plan{again: rereadEvery}},
 		{reason: "refused", facts: facts{wanted: true, offloaded: true, found: present, text: "new", there: said("Refused", 2)}, want: plan{again: rereadEvery}, told: "refuses it"},
 		{reason: "the name is taken", facts: facts{wanted: true, offloaded: true, found: present, text: "new", there: said("NameTaken", 2)}, want: plan{again: rereadEvery}, told: "another name"},
 		{reason: "it waits for its namespace", facts: facts{wanted: true, offloaded: true, found: present, text: "new", there: said("NamespaceMissing", 2)}, want: plan{again: rereadEvery}},

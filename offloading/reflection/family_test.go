@@ -128,3 +128,35 @@ func TestServiceFamilyMissing(t *testing.T) {
 		t.Errorf("%s, told %d times", w.answer("web"), w.told("as it is"))
 	}
 }
+
+// TestServiceFamiliesAnywhere: a headless Service without a selector is of both families in a cluster of one, too, as
+// Kubernetes gives it both there, and stays as it is.
+func TestServiceFamiliesAnywhere(t *testing.T) {
+	t.Parallel()
+	for _, has := range []string{"10.43.0.0/16", "fd43::/112"} {
+		t.Run(has, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.build(v1alpha1.FeatureOfKind(kindService), v1alpha1.FeatureServiceFamilies)
+			w.provider.client = oneFamily{w.client, has}
+			home := service(w.home, "web")
+			home.Spec.ClusterIP, home.Spec.Selector = corev1.ClusterIPNone, nil
+			w.create(home)
+			w.pod("web")
+			w.as(kindService, "web")
+			first, writes := get(w, w.remote, "web", &corev1.Service{}), w.writes
+			if first == nil || w.answer("web") != "True/Ready" {
+				t.Fatalf("%s: %v", w.answer("web"), first)
+			}
+			if got, want := first.Spec, home.Spec; !slices.Equal(got.IPFamilies, want.IPFamilies) || *got.IPFamilyPolicy != *want.IPFamilyPolicy {
+				t.Errorf("%v %s, at home %v %s", got.IPFamilies, *got.IPFamilyPolicy, want.IPFamilies, *want.IPFamilyPolicy)
+			}
+			for range 2 {
+				w.as(kindService, "web")
+			}
+			if now := get(w, w.remote, "web", &corev1.Service{}); now == nil || now.UID != first.UID || w.writes != writes {
+				t.Errorf("nothing changes, and %d writes make it anew: %t", w.writes-writes, now == nil || now.UID != first.UID)
+			}
+		})
+	}
+}

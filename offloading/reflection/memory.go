@@ -99,33 +99,42 @@ const (
 	tenantBurst = 200
 	// tenantLag is the most that a change waits.
 	tenantLag = time.Minute
-	// maxPaces is how many tenants' paces are remembered.
-	maxPaces = 1000
+	// maxPaces is how many paces are remembered, two of a tenant.
+	maxPaces = 2000
 )
 
-// pacer spaces out the changes that each tenant causes.
+// pacer spaces out the changes that each tenant causes and, apart from them, what this cluster looks at again of each:
+// all that a tenant has, when its namespaces or terms change, does not hold up what is new.
 type pacer struct {
-	clock   clock.PassiveClock
-	mu      sync.Mutex
-	tenants map[string]*rate.Limiter
+	clock clock.PassiveClock
+	mu    sync.Mutex
+	paces map[string]*rate.Limiter
+}
+
+// paceOf names a pace of a tenant.
+func paceOf(tenant string, again bool) string {
+	if again {
+		return tenant + "/again" // no tenant's name
+	}
+	return tenant
 }
 
 func newPacer(c clock.PassiveClock) *pacer {
-	return &pacer{clock: c, tenants: map[string]*rate.Limiter{}}
+	return &pacer{clock: c, paces: map[string]*rate.Limiter{}}
 }
 
-// delay is how long the next change of a tenant has to wait, or so many of them.
-func (p *pacer) delay(tenant string, changes int) time.Duration {
+// delay is how long the next change has to wait at a pace, or so many of them.
+func (p *pacer) delay(pace string, changes int) time.Duration {
 	now := p.clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l := p.tenants[tenant]
+	l := p.paces[pace]
 	if l == nil {
-		if len(p.tenants) >= maxPaces {
-			clear(p.tenants)
+		if len(p.paces) >= maxPaces {
+			clear(p.paces)
 		}
 		l = rate.NewLimiter(tenantRate, tenantBurst)
-		p.tenants[tenant] = l
+		p.paces[pace] = l
 	}
 	reserved := l.ReserveN(now, changes)
 	wait := reserved.DelayFrom(now)

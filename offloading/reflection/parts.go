@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/status"
 	"github.com/pelago-dev/pelago/offloading/content"
 )
 
@@ -159,7 +160,7 @@ func (r *consumer) dropParts(ctx context.Context, peer Peer, f *facts, all bool)
 }
 
 // turn is how long a ShadowObject waits to be looked at that is in parts: until no other one is, as a whole one takes much
-// memory, and until they are paid for, as each costs its tenant as much as a change. Without a wait it has its turn until done.
+// memory, and until they are paid for, as each costs as much as a change of its tenant. Without a wait it has its turn until done.
 func (r *provider) turn(tenant string, s *v1alpha1.ShadowObject, n *made) (done func(), wait time.Duration) {
 	if s.Spec.Parts < 2 {
 		return func() {}, 0
@@ -169,7 +170,9 @@ func (r *provider) turn(tenant string, s *v1alpha1.ShadowObject, n *made) (done 
 	}
 	now := r.clock.Now()
 	if n.paid.IsZero() {
-		n.paid = now.Add(r.pace.delay(tenant, countOf(s)-1))
+		// One that was taken as it is has not changed: this cluster looks at it again.
+		again := s.Status.ObservedGeneration == s.Generation && status.IsTrue(s.Status.Conditions, v1alpha1.ConditionAccepted)
+		n.paid = now.Add(r.pace.delay(paceOf(tenant, again), countOf(s)-1))
 	}
 	if wait := n.paid.Sub(now); wait > 0 && wait <= tenantLag {
 		r.heavy.Unlock()

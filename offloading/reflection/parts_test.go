@@ -255,6 +255,20 @@ func TestPartsOfOthers(t *testing.T) {
 	}
 }
 
+// TestPartsAgain: parts that are read again, as the terms of their tenant have changed, are not at the pace of what it sends.
+func TestPartsAgain(t *testing.T) {
+	t.Parallel()
+	w, _ := large(t, 300<<10)
+	w.clock.Step(tenantLag)
+	w.provider.pace.delay(w.name, tenantBurst)
+	w.deny(kindIngress)
+	shadows := w.shadows
+	w.take("big") // after a second
+	if wait := w.provider.pace.delay(w.name, tenantRate-1); w.shadows-shadows != 4 || wait > 0 {
+		t.Errorf("%d reads, want 4; what the tenant sends next waits %s", w.shadows-shadows, wait)
+	}
+}
+
 // TestPartsUnknown: what takes parts stays home while the provider's build knows none, and says why.
 func TestPartsUnknown(t *testing.T) {
 	t.Parallel()

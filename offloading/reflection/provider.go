@@ -65,6 +65,8 @@ type made struct {
 	broken int
 	// bare counts the looks in a row at which a Secret was missing that it names.
 	bare int
+	// ends counts the looks in a row at which the one before it was still ending.
+	ends int
 }
 
 // knownAgain is when a slice is looked at again that nobody can judge yet.
@@ -192,6 +194,12 @@ func (r *provider) look(ctx, bounded context.Context, req ctrl.Request, tenant, 
 	}
 	if n.bare > 0 {
 		again = min(again, soon<<min(n.bare, 20))
+	}
+	if n.ends++; !d.ends {
+		n.ends = 0
+	}
+	if n.ends > 0 {
+		again = min(again, soon<<min(n.ends, 20))
 	}
 	return ctrl.Result{RequeueAfter: spread(again)}, nil
 }

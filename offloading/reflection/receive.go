@@ -53,6 +53,7 @@ type deed struct {
 	want, next             client.Object
 	reason, message        string // of Accepted; True if the reason is Ready
 	lacks, lacking         string // what the one that is wanted should have, and has not: a word, and a sentence
+	ends                   bool   // the one before, which has to be gone first
 }
 
 // judge says what to do for a ShadowObject, whoever wrote it.
@@ -115,6 +116,8 @@ func judge(c claim) deed {
 	case !owned(c.have, c.tenant, home.Namespace):
 		d.want, d.reason = nil, v1alpha1.ReasonNameTaken
 		d.message = fmt.Sprintf("namespace %s has a %s %s that is not yours; give yours another name", c.place.name, home.Kind, home.Name)
+	case c.have.GetDeletionTimestamp() != nil: // somebody's finalizer holds it
+		d.ends, d.reason, d.message = true, v1alpha1.ReasonPending, "the one before it is still ending at the provider"
 	default:
 		d.next, d.patch, d.replace = c.kind.Merge(c.have, want)
 		if d.replace {

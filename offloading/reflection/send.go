@@ -206,7 +206,7 @@ func answer(kind string, s *v1alpha1.ShadowObject) verdict {
 		return verdict{}
 	}
 	switch c.Reason {
-	case v1alpha1.ReasonNamespaceMissing, v1alpha1.ReasonWaiting:
+	case v1alpha1.ReasonNamespaceMissing, v1alpha1.ReasonWaiting, v1alpha1.ReasonPending:
 		return verdict{} // it waits
 	case v1alpha1.ReasonNameTaken:
 		return verdict{"the provider has a " + kind + " of this name that is not this cluster's; give yours another name", c.Reason, true}

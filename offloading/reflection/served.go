@@ -52,14 +52,18 @@ func unserved(c claim, want client.Object) (reason, message string) {
 	return "", ""
 }
 
-// services asks for the slices of Services of tenants that come, go, or change hands.
+// services asks for the slices of Services of tenants that come, go, or change hands, and for the Service that waits until
+// one has gone.
 func (w *watcher) services(of *notes[made]) handler.EventHandler {
 	wake := func(obj client.Object, q queue) {
 		tenant := obj.GetLabels()[v1alpha1.LabelTenant]
 		if tenant == "" || !madeFor(obj, tenant) {
 			return
 		}
-		for _, key := range of.find(func(m made) bool { return m.service == client.ObjectKeyFromObject(obj) }) {
+		here := v1alpha1.ObjectRef{Namespace: obj.GetNamespace(), Name: obj.GetName()}
+		for _, key := range of.find(func(m made) bool {
+			return m.service == client.ObjectKeyFromObject(obj) || m.ends > 0 && m.kind == kindService && same(m.ref, &here)
+		}) {
 			w.add(&v1alpha1.ShadowObject{ObjectMeta: objectMeta(key.Namespace, key.Name)}, q)
 		}
 	}

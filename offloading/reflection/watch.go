@@ -42,16 +42,18 @@ type watcher struct {
 	sweep func(context.Context, reconcile.Request)
 }
 
-func (w *watcher) add(obj client.Object, q queue) { w.addAfter(obj, 0, q) }
+// add asks for a ShadowObject that its consumer has caused to be looked at.
+func (w *watcher) add(obj client.Object, q queue) { w.ask(obj, false, 0, q) }
 
-// addAfter asks for a ShadowObject at the pace of its consumer, and not before a time has passed.
-func (w *watcher) addAfter(obj client.Object, after time.Duration, q queue) {
+// ask asks for a ShadowObject at the pace of its consumer, or of what this cluster looks at again, and not before a
+// time has passed.
+func (w *watcher) ask(obj client.Object, again bool, after time.Duration, q queue) {
 	tenant, ok := strings.CutPrefix(obj.GetNamespace(), v1alpha1.TenantNamespacePrefix)
 	if _, number := v1alpha1.ShadowObjectOf(obj.GetName()); !ok || number > 0 { // a part is read with the first one, which is written after it
 		return
 	}
 	r := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(obj)}
-	if wait := max(w.pace.delay(tenant, 1), after); wait > 0 {
+	if wait := max(w.pace.delay(paceOf(tenant, again), 1), after); wait > 0 {
 		q.AddAfter(r, wait)
 		return
 	}
@@ -68,7 +70,10 @@ func (w *watcher) shadows(of *notes[made]) handler.EventHandler {
 		}
 	}
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { w.add(e.Object, q); part(e.Object, q) },
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
+			w.ask(e.Object, e.IsInInitialList, 0, q)
+			part(e.Object, q)
+		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
 			a, b := e.ObjectOld, e.ObjectNew
 			if a.GetUID() != b.GetUID() || a.GetGeneration() != b.GetGeneration() || (a.GetDeletionTimestamp() == nil) != (b.GetDeletionTimestamp() == nil) {
@@ -95,20 +100,21 @@ func (w *watcher) forgotten(ctx context.Context, s client.Object) {
 
 // pods asks for the tokens of ShadowPods that come or are gone.
 func (w *watcher) pods() handler.EventHandler {
-	add := func(obj client.Object, after time.Duration, q queue) {
+	add := func(obj client.Object, again bool, after time.Duration, q queue) {
 		for _, r := range ofShadowPod("", obj) {
 			_, home, _ := split(r)
-			w.addAfter(&v1alpha1.ShadowObject{ObjectMeta: objectMeta(obj.GetNamespace(), v1alpha1.ShadowObjectName(home))}, after, q)
+			w.ask(&v1alpha1.ShadowObject{ObjectMeta: objectMeta(obj.GetNamespace(), v1alpha1.ShadowObjectName(home))}, again, after, q)
 		}
 	}
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { add(e.Object, 0, q) },
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { add(e.Object, e.IsInInitialList, 0, q) },
 		// Consumers take the tokens back in the same moment, as a rule.
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { add(e.Object, 2*soon, q) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { add(e.Object, false, 2*soon, q) },
 	}
 }
 
-// all asks for all ShadowObjects in a tenant namespace.
+// all asks for all ShadowObjects in a tenant namespace again: Services and NetworkPolicies name other namespaces than their
+// own.
 func (w *watcher) all(ctx context.Context, namespace string, q queue) {
 	if !strings.HasPrefix(namespace, v1alpha1.TenantNamespacePrefix) {
 		return
@@ -118,7 +124,7 @@ func (w *watcher) all(ctx context.Context, namespace string, q queue) {
 		return // the cache is not there yet: its first events come
 	}
 	for i := range list.Items {
-		w.add(&list.Items[i], q)
+		w.ask(&list.Items[i], true, 0, q)
 	}
 }
 
