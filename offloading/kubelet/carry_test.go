@@ -105,7 +105,7 @@ func TestStreams(t *testing.T) {
 			"/api/v1/namespaces/shop-rome/pods/web-0/exec?command=ls&container=web&stderr=true&stdout=true"},
 		{"attach", "POST", "SPDY/3.1", "/attach/shop/web-0/web?output=1", "/api/v1/namespaces/shop-rome/pods/web-0/attach?container=web&stdout=true"},
 		{"port-forward by SPDY", "POST", "SPDY/3.1", "/portForward/shop/web-0", "/api/v1/namespaces/shop-rome/pods/web-0/portforward"},
-		{"port-forward by WebSocket", "GET", "websocket", "/portForward/shop/web-0?port=80&port=443", "/api/v1/namespaces/shop-rome/pods/web-0/portforward?ports=80&ports=443"},
+		{"port-forward by WebSocket", "GET", "websocket", "/portForward/shop/web-0?port=80%2C443", "/api/v1/namespaces/shop-rome/pods/web-0/portforward?ports=80&ports=443"},
 	}
 	for _, c := range cases {
 		res, conn, in := s.upgrade(t, c.method, c.path, c.kind, http.Header{
@@ -397,9 +397,11 @@ func TestQuery(t *testing.T) {
 		{"no stream to a command", exec, "command=a", "", "at least one of input, output and error has to be asked for"},
 		{"no command", exec, "output=1", "", "a command of 1 to 4096 words has to be given"},
 		{"attaching has no command", target{part: "attach", container: "c"}, "output=1&command=a", "container=c&stdout=true", ""},
-		{"ports", forward, "port=1&port=65535", "ports=1&ports=65535", ""},
+		{"ports, as API servers join them", forward, "port=1,65535", "ports=1&ports=65535", ""},
+		{"ports apart, as kubelets take them too", forward, "port=1&port=65535", "ports=1&ports=65535", ""},
 		{"no port", forward, "port=0", "", "port must be a number from 1 to 65535"},
-		{"too many ports", forward, strings.Repeat("port=1&", 65), "", "at most 64 ports can be given"},
+		{"a port is missing", forward, "port=1,", "", "port must be a number from 1 to 65535"},
+		{"too many ports", forward, "port=2&port=1" + strings.Repeat(",1", 63), "", "at most 64 ports can be given"},
 	}
 	for _, c := range cases {
 		asked, err := url.ParseQuery(c.asked)
@@ -417,7 +419,7 @@ func TestQuery(t *testing.T) {
 func FuzzRequest(f *testing.F) {
 	f.Add("/containerLogs/shop/web-0/web", "tailLines=1&sinceTime=2026-01-02T03:04:05Z")
 	f.Add("/exec/shop/web-0/web", "command=a&output=1")
-	f.Add("/portForward/shop/web-0/x", "port=80")
+	f.Add("/portForward/shop/web-0/x", "port=80,443")
 	f.Add("/exec/../../x", "command=%00&&;=")
 	f.Fuzz(func(t *testing.T, path, query string) {
 		parts := segments(path)

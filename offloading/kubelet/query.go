@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -131,19 +132,21 @@ func commandQuery(t target, asked url.Values) (url.Values, error) {
 	return q, nil
 }
 
-// portQuery translates the ports of port-forward, which only WebSockets name here.
+// portQuery translates the ports of port-forward, which only WebSockets name here. API
+// servers join them by commas.
 func portQuery(asked url.Values) (url.Values, error) {
 	q := url.Values{}
-	given := asked["port"]
-	if len(given) > maxPorts {
-		return nil, fmt.Errorf("at most %d ports can be given", maxPorts)
-	}
-	for _, text := range given {
-		port, err := strconv.ParseUint(text, 10, 16)
-		if err != nil || port == 0 {
-			return nil, errors.New("port must be a number from 1 to 65535")
+	for _, joined := range asked["port"] {
+		for text := range strings.SplitSeq(joined, ",") {
+			port, err := strconv.ParseUint(text, 10, 16)
+			switch {
+			case err != nil || port == 0:
+				return nil, errors.New("port must be a number from 1 to 65535")
+			case len(q["ports"]) == maxPorts:
+				return nil, fmt.Errorf("at most %d ports can be given", maxPorts)
+			}
+			q.Add("ports", strconv.FormatUint(port, 10))
 		}
-		q.Add("ports", strconv.FormatUint(port, 10))
 	}
 	return q, nil
 }
