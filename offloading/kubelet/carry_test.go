@@ -180,7 +180,7 @@ func TestLogs(t *testing.T) {
 	if p.last() == nil {
 		t.Fatal("the provider was not reached")
 	}
-	if got := p.last().URL.String(); got != "/api/v1/namespaces/shop-rome/pods/web-0/log?container=web&previous=true&stream=All&tailLines=5&timestamps=true" {
+	if got := p.last().URL.String(); got != "/api/v1/namespaces/shop-rome/pods/web-0/log?container=web&previous=true&tailLines=5&timestamps=true" {
 		t.Errorf("asked for %s", got)
 	}
 }
@@ -383,7 +383,9 @@ func TestQuery(t *testing.T) {
 		err         string
 	}{
 		{"everything of a log", log, "follow=true&previous=true&sinceSeconds=5&tailLines=0&limitBytes=10&timestamps=1&stream=All",
-			"container=c&follow=true&limitBytes=10&previous=true&sinceSeconds=5&stream=All&tailLines=0&timestamps=true", ""},
+			"container=c&follow=true&limitBytes=10&previous=true&sinceSeconds=5&tailLines=0&timestamps=true", ""},
+		{"one stream of a log", log, "stream=Stderr", "container=c&stream=Stderr", ""},
+		{"one stream and its end", log, "stream=Stdout&tailLines=1", "", "tailLines can only be given with stream=All"},
 		{"since a time", log, "sinceTime=2026-01-02T03:04:05.5%2B01:00", "container=c&sinceTime=2026-01-02T02%3A04%3A05.5Z", ""},
 		{"flags that are not set", log, "follow=false&previous=0", "container=c", ""},
 		{"what is not known does not travel", log, "insecureSkipTLSVerifyBackend=true&container=other", "container=c", ""},

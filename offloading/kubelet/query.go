@@ -95,9 +95,9 @@ func logQuery(container string, asked url.Values) (url.Values, error) {
 		q.Set("sinceTime", at.UTC().Format(time.RFC3339Nano))
 	}
 	switch stream := asked.Get("stream"); stream {
-	case "":
-	case corev1.LogStreamAll, corev1.LogStreamStdout, corev1.LogStreamStderr:
-		if stream != corev1.LogStreamAll && q.Has("tailLines") {
+	case "", corev1.LogStreamAll: // the default; where streams are not switched on any that is named is refused
+	case corev1.LogStreamStdout, corev1.LogStreamStderr:
+		if q.Has("tailLines") {
 			return nil, errors.New("tailLines can only be given with stream=All")
 		}
 		q.Set("stream", stream)
