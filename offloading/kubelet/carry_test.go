@@ -255,6 +255,35 @@ func TestStreamsEnd(t *testing.T) {
 	eventually(t, "goroutines end", func() bool { return runtime.NumGoroutine() <= before+2 })
 }
 
+// A stream whose caller has said all he will ends also where the provider says nothing, and has not heard of it.
+func TestLeftStreamsEnd(t *testing.T) {
+	p := &provider{serve: func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "Upgrade")
+		w.Header().Set("Upgrade", r.Header.Get("Upgrade"))
+		w.WriteHeader(http.StatusSwitchingProtocols)
+		c, in, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		_, _ = io.Copy(io.Discard, in)
+		_, _ = c.(*tls.Conn).NetConn().Read(make([]byte, 1)) // not the end of what is said, but of the connection
+	}}
+	s := newStage(t, p)
+	s.kubelets.linger = 50 * time.Millisecond
+	before := runtime.NumGoroutine()
+	for range 5 {
+		res, c, _ := s.upgrade(t, "POST", "/attach/shop/web-0/web?output=1&input=1", "SPDY/3.1", nil)
+		if res.StatusCode != http.StatusSwitchingProtocols {
+			t.Fatalf("got %d", res.StatusCode)
+		}
+		if err := c.CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "goroutines end", func() bool { return runtime.NumGoroutine() <= before+2 })
+}
+
 // Whatever a provider answers, no more than a short text of it gets through.
 func TestHostileAnswers(t *testing.T) {
 	p := &provider{}
@@ -363,7 +392,8 @@ func TestWhere(t *testing.T) {
 func TestIdleConnectionsEnd(t *testing.T) {
 	for reason, idle := range map[string][2]time.Duration{"silent": {50 * time.Millisecond, time.Hour}, "half closed": {time.Hour, 50 * time.Millisecond}} {
 		ours, theirs := net.Pipe()
-		l := watch(t.Context(), ours, idle[0], idle[1])
+		ctx, end := context.WithCancel(t.Context())
+		l := watch(ctx, end, ours, idle[0], idle[1])
 		if reason == "half closed" {
 			l.passed(0, true)
 		}
@@ -371,6 +401,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 			t.Errorf("%s: goes on", reason)
 		}
 		l.Close()
+		end()
 	}
 }
 
