@@ -17,17 +17,58 @@ const connectionAge = 2 * time.Second
 type begunKey struct{}
 
 // aged has a server end connections that are older than an age, each with an answer, and all when it is
-// about to end. What becomes another protocol is left alone.
+// about to end. What asks for another protocol is left alone.
 func aged(web *http.Server, age time.Duration, ending func() bool) {
 	next := web.Handler
 	web.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
 		return context.WithValue(ctx, begunKey{}, time.Now())
 	}
 	web.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		begun, ok := r.Context().Value(begunKey{}).(time.Time)
-		if (ending() || ok && time.Since(begun) > age) && r.Header.Get("Upgrade") == "" {
-			w.Header().Set("Connection", "close")
+		if r.Header.Get("Upgrade") != "" {
+			next.ServeHTTP(w, r)
+			return
 		}
-		next.ServeHTTP(w, r)
+		begun, ok := r.Context().Value(begunKey{}).(time.Time)
+		answer := &answer{ResponseWriter: w, last: func() bool { return ending() || ok && time.Since(begun) > age }}
+		next.ServeHTTP(answer, r)
+		answer.begin() // one that says nothing
 	})
 }
+
+// answer says that it is the last one of its connection, if it is so when it begins: what is being answered when
+// a server is told to end is told so too.
+type answer struct {
+	http.ResponseWriter
+	last  func() bool
+	begun bool
+}
+
+func (a *answer) begin() {
+	if !a.begun && a.last() {
+		a.Header().Set("Connection", "close")
+	}
+	a.begun = true
+}
+
+// WriteHeader begins the answer, unless it is an interim one.
+func (a *answer) WriteHeader(code int) {
+	if code >= http.StatusOK {
+		a.begin()
+	}
+	a.ResponseWriter.WriteHeader(code)
+}
+
+// Write writes of the answer.
+func (a *answer) Write(p []byte) (int, error) {
+	a.begin()
+	return a.ResponseWriter.Write(p)
+}
+
+// FlushError sends what was written so far.
+func (a *answer) FlushError() error {
+	a.begin()
+	return http.NewResponseController(a.ResponseWriter).Flush()
+}
+
+// Unwrap lets taking over the connection through.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

@@ -64,3 +64,48 @@ func TestAged(t *testing.T) {
 		})
 	}
 }
+
+// TestAgedMeanwhile: whether an answer is the last one is decided when it begins, however that is, and what a
+// handler may do with a connection it may do still.
+func TestAgedMeanwhile(t *testing.T) {
+	t.Parallel()
+	var ending atomic.Bool
+	web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		to := http.NewResponseController(w)
+		w.WriteHeader(http.StatusEarlyHints)
+		ending.Store(true)
+		switch r.URL.Path {
+		case "/code":
+			w.WriteHeader(http.StatusTeapot)
+		case "/text":
+			_, _ = io.WriteString(w, "text")
+		case "/flushed":
+			if err := to.Flush(); err != nil {
+				t.Error(err)
+			}
+			<-r.Context().Done()
+		case "/taken":
+			c, _, err := to.Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		}
+	})}
+	aged(web, time.Hour, ending.Load)
+	server := httptest.NewServer(web.Handler)
+	defer server.Close()
+	for path, last := range map[string]bool{"/code": true, "/text": true, "/flushed": true, "/nothing": true, "/taken": false} {
+		ending.Store(false)
+		response, err := server.Client().Get(server.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if response.Close != last {
+			t.Errorf("%s: the last one is %t, want %t", path, response.Close, last)
+		}
+	}
+}

@@ -39,8 +39,10 @@ const (
 const (
 	caLife   = 10 * 365 * 24 * time.Hour
 	leafLife = 30 * 24 * time.Hour
-	// backdate lets clusters in whose clock is behind ours.
-	backdate = time.Hour
+	// backdate lets clusters in whose clock is behind ours. An authority stays, also if it was made while
+	// our clock was ahead.
+	backdate   = time.Hour
+	caBackdate = 24 * time.Hour
 	// loadLimit is how long one attempt to load may take.
 	loadLimit = 15 * time.Second
 	// maxConflicts bounds how often the Secret is read again because somebody else has
@@ -163,7 +165,7 @@ func (a *Authority) make() (certificate, key []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	template, err := a.template(a.o.Subject, caLife)
+	template, err := a.template(a.o.Subject, caBackdate, caLife)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -181,7 +183,7 @@ func (a *Authority) make() (certificate, key []byte, err error) {
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}), nil
 }
 
-func (a *Authority) template(name string, life time.Duration) (*x509.Certificate, error) {
+func (a *Authority) template(name string, before, life time.Duration) (*x509.Certificate, error) {
 	serial, err := rand.Int(a.o.Rand, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
 		return nil, err
@@ -189,7 +191,7 @@ func (a *Authority) template(name string, life time.Duration) (*x509.Certificate
 	now := a.o.Clock.Now()
 	return &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: name},
-		NotBefore: now.Add(-backdate), NotAfter: now.Add(life),
+		NotBefore: now.Add(-before), NotAfter: now.Add(life),
 	}, nil
 }
 
@@ -229,12 +231,13 @@ func (a *Authority) read(secret *corev1.Secret) error {
 
 // Certificate returns the certificate to serve with, with that of the authority behind
 // it; it is a tls.Config's GetCertificate. From two thirds of its life on it is
-// replaced; while that fails the old one goes on.
+// replaced, as it is when the clock was set back to before it is valid; while that
+// fails the old one goes on. It goes by the time of day, as those do who check it.
 func (a *Authority) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := a.o.Clock.Now()
-	if a.leaf != nil && now.Before(a.renew) {
+	now := a.o.Clock.Now().Round(0)
+	if a.leaf != nil && !now.Before(a.leaf.Leaf.NotBefore) && now.Before(a.renew) {
 		return a.leaf, nil
 	}
 	made, err := a.makeLeaf()
@@ -255,7 +258,7 @@ func (a *Authority) makeLeaf() (*tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	template, err := a.template(a.o.Names[0], leafLife)
+	template, err := a.template(a.o.Names[0], backdate, leafLife)
 	if err != nil {
 		return nil, err
 	}
@@ -275,7 +278,11 @@ func (a *Authority) makeLeaf() (*tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tls.Certificate{Certificate: [][]byte{der, a.cert.Raw}, PrivateKey: private}, nil
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Certificate{Certificate: [][]byte{der, a.cert.Raw}, PrivateKey: private, Leaf: leaf}, nil
 }
 
 // plain is an error without what was in the Secret: the API server repeats values it

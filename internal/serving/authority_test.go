@@ -69,7 +69,8 @@ func TestAuthority(t *testing.T) {
 	}
 }
 
-// TestLeaf: the certificate is renewed at two thirds of its life, and not before.
+// TestLeaf: the certificate is renewed at two thirds of its life by the time of day, and not before, and when the
+// clock is set back to before it is valid.
 func TestLeaf(t *testing.T) {
 	t.Parallel()
 	now := clocktesting.NewFakeClock(time.Now())
@@ -99,14 +100,25 @@ func TestLeaf(t *testing.T) {
 			t.Errorf("the chain of %d is not good for %s: %v", len(first.Certificate), name, err)
 		}
 	}
+	// A monotonic clock, by which time.Time compares where it can, stands still while a machine sleeps.
+	if a.renew != a.renew.Round(0) {
+		t.Errorf("it is renewed at %s of a clock that can stand still", a.renew)
+	}
 	for _, test := range []struct {
 		age  time.Duration
 		same bool
-	}{{19 * 24 * time.Hour, true}, {20*24*time.Hour + time.Second, false}} {
+	}{{19 * 24 * time.Hour, true}, {1 - backdate, true}, {-2 * time.Hour, false}, {19 * 24 * time.Hour, true}, {20*24*time.Hour + time.Second, false}} {
 		now.SetTime(leaf.NotBefore.Add(backdate + test.age))
 		again, err := a.Certificate(nil)
 		if err != nil || (again == first) != test.same {
 			t.Errorf("after %s: the same certificate is %t, want %t; %v", test.age, again == first, test.same, err)
+			continue
+		}
+		first = again
+		if leaf, err := x509.ParseCertificate(again.Certificate[0]); err != nil {
+			t.Error(err)
+		} else if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now.Now()}); err != nil {
+			t.Errorf("after %s: the certificate is not good then: %v", test.age, err)
 		}
 	}
 }

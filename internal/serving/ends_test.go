@@ -89,7 +89,7 @@ func TestServerEnds(t *testing.T) {
 	default:
 	}
 	close(goOn)
-	if got := <-slow; got.text != "/slow" {
+	if got := <-slow; got.text != "/slow" || !got.last {
 		t.Errorf("what was being asked: %+v", got)
 	}
 	s.Socket.Await()

@@ -63,7 +63,7 @@ func (s *server) carry(w http.ResponseWriter, r *http.Request, t target) {
 			s.fail(w, say.telling(err))
 		},
 	}
-	proxy.ServeHTTP(&taking{ResponseWriter: w, ctx: ctx}, r.WithContext(ctx))
+	proxy.ServeHTTP(&taking{ResponseWriter: w, ctx: ctx, end: cancel, linger: s.linger}, r.WithContext(ctx))
 }
 
 // prepare finds what to ask at which provider.

@@ -105,7 +105,7 @@ func TestStreams(t *testing.T) {
 			"/api/v1/namespaces/shop-rome/pods/web-0/exec?command=ls&container=web&stderr=true&stdout=true"},
 		{"attach", "POST", "SPDY/3.1", "/attach/shop/web-0/web?output=1", "/api/v1/namespaces/shop-rome/pods/web-0/attach?container=web&stdout=true"},
 		{"port-forward by SPDY", "POST", "SPDY/3.1", "/portForward/shop/web-0", "/api/v1/namespaces/shop-rome/pods/web-0/portforward"},
-		{"port-forward by WebSocket", "GET", "websocket", "/portForward/shop/web-0?port=80&port=443", "/api/v1/namespaces/shop-rome/pods/web-0/portforward?ports=80&ports=443"},
+		{"port-forward by WebSocket", "GET", "websocket", "/portForward/shop/web-0?port=80%2C443", "/api/v1/namespaces/shop-rome/pods/web-0/portforward?ports=80&ports=443"},
 	}
 	for _, c := range cases {
 		res, conn, in := s.upgrade(t, c.method, c.path, c.kind, http.Header{
@@ -180,7 +180,7 @@ func TestLogs(t *testing.T) {
 	if p.last() == nil {
 		t.Fatal("the provider was not reached")
 	}
-	if got := p.last().URL.String(); got != "/api/v1/namespaces/shop-rome/pods/web-0/log?container=web&previous=true&stream=All&tailLines=5&timestamps=true" {
+	if got := p.last().URL.String(); got != "/api/v1/namespaces/shop-rome/pods/web-0/log?container=web&previous=true&tailLines=5&timestamps=true" {
 		t.Errorf("asked for %s", got)
 	}
 }
@@ -251,6 +251,35 @@ func TestStreamsEnd(t *testing.T) {
 			t.Errorf("a stream goes on: %v", err)
 		}
 		c.Close()
+	}
+	eventually(t, "goroutines end", func() bool { return runtime.NumGoroutine() <= before+2 })
+}
+
+// A stream whose caller has said all he will ends also where the provider says nothing, and has not heard of it.
+func TestLeftStreamsEnd(t *testing.T) {
+	p := &provider{serve: func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "Upgrade")
+		w.Header().Set("Upgrade", r.Header.Get("Upgrade"))
+		w.WriteHeader(http.StatusSwitchingProtocols)
+		c, in, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		_, _ = io.Copy(io.Discard, in)
+		_, _ = c.(*tls.Conn).NetConn().Read(make([]byte, 1)) // not the end of what is said, but of the connection
+	}}
+	s := newStage(t, p)
+	s.kubelets.linger = 50 * time.Millisecond
+	before := runtime.NumGoroutine()
+	for range 5 {
+		res, c, _ := s.upgrade(t, "POST", "/attach/shop/web-0/web?output=1&input=1", "SPDY/3.1", nil)
+		if res.StatusCode != http.StatusSwitchingProtocols {
+			t.Fatalf("got %d", res.StatusCode)
+		}
+		if err := c.CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	eventually(t, "goroutines end", func() bool { return runtime.NumGoroutine() <= before+2 })
 }
@@ -363,7 +392,8 @@ func TestWhere(t *testing.T) {
 func TestIdleConnectionsEnd(t *testing.T) {
 	for reason, idle := range map[string][2]time.Duration{"silent": {50 * time.Millisecond, time.Hour}, "half closed": {time.Hour, 50 * time.Millisecond}} {
 		ours, theirs := net.Pipe()
-		l := watch(t.Context(), ours, idle[0], idle[1])
+		ctx, end := context.WithCancel(t.Context())
+		l := watch(ctx, end, ours, idle[0], idle[1])
 		if reason == "half closed" {
 			l.passed(0, true)
 		}
@@ -371,6 +401,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 			t.Errorf("%s: goes on", reason)
 		}
 		l.Close()
+		end()
 	}
 }
 
@@ -383,7 +414,9 @@ func TestQuery(t *testing.T) {
 		err         string
 	}{
 		{"everything of a log", log, "follow=true&previous=true&sinceSeconds=5&tailLines=0&limitBytes=10&timestamps=1&stream=All",
-			"container=c&follow=true&limitBytes=10&previous=true&sinceSeconds=5&stream=All&tailLines=0&timestamps=true", ""},
+			"container=c&follow=true&limitBytes=10&previous=true&sinceSeconds=5&tailLines=0&timestamps=true", ""},
+		{"one stream of a log", log, "stream=Stderr", "container=c&stream=Stderr", ""},
+		{"one stream and its end", log, "stream=Stdout&tailLines=1", "", "tailLines can only be given with stream=All"},
 		{"since a time", log, "sinceTime=2026-01-02T03:04:05.5%2B01:00", "container=c&sinceTime=2026-01-02T02%3A04%3A05.5Z", ""},
 		{"flags that are not set", log, "follow=false&previous=0", "container=c", ""},
 		{"what is not known does not travel", log, "insecureSkipTLSVerifyBackend=true&container=other", "container=c", ""},
@@ -397,9 +430,11 @@ func TestQuery(t *testing.T) {
 		{"no stream to a command", exec, "command=a", "", "at least one of input, output and error has to be asked for"},
 		{"no command", exec, "output=1", "", "a command of 1 to 4096 words has to be given"},
 		{"attaching has no command", target{part: "attach", container: "c"}, "output=1&command=a", "container=c&stdout=true", ""},
-		{"ports", forward, "port=1&port=65535", "ports=1&ports=65535", ""},
+		{"ports, as API servers join them", forward, "port=1,65535", "ports=1&ports=65535", ""},
+		{"ports apart, as kubelets take them too", forward, "port=1&port=65535", "ports=1&ports=65535", ""},
 		{"no port", forward, "port=0", "", "port must be a number from 1 to 65535"},
-		{"too many ports", forward, strings.Repeat("port=1&", 65), "", "at most 64 ports can be given"},
+		{"a port is missing", forward, "port=1,", "", "port must be a number from 1 to 65535"},
+		{"too many ports", forward, "port=2&port=1" + strings.Repeat(",1", 63), "", "at most 64 ports can be given"},
 	}
 	for _, c := range cases {
 		asked, err := url.ParseQuery(c.asked)
@@ -417,7 +452,7 @@ func TestQuery(t *testing.T) {
 func FuzzRequest(f *testing.F) {
 	f.Add("/containerLogs/shop/web-0/web", "tailLines=1&sinceTime=2026-01-02T03:04:05Z")
 	f.Add("/exec/shop/web-0/web", "command=a&output=1")
-	f.Add("/portForward/shop/web-0/x", "port=80")
+	f.Add("/portForward/shop/web-0/x", "port=80,443")
 	f.Add("/exec/../../x", "command=%00&&;=")
 	f.Fuzz(func(t *testing.T, path, query string) {
 		parts := segments(path)

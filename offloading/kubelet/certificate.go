@@ -34,8 +34,8 @@ type names struct {
 	ips   []net.IP
 }
 
-// namesOf are a node's addresses and host name, sorted. A host name with a dot, as of a request
-// with one, could be anybody's in DNS: no certificate is approved for it.
+// namesOf are a node's addresses and the host name that it has of earlier builds, sorted. A host name
+// with a dot, as of a request with one, could be anybody's in DNS: no certificate is approved for it.
 func namesOf(node *corev1.Node) names {
 	var n names
 	for _, a := range node.Status.Addresses {

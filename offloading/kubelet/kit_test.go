@@ -221,7 +221,7 @@ func newStage(t testing.TB, provider http.Handler) *stage {
 	s.node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 		v1alpha1.LabelType: v1alpha1.TypeVirtualNode, v1alpha1.LabelPeering: peering,
 	}}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
-		{Type: corev1.NodeInternalIP, Address: "192.0.2.7"}, {Type: corev1.NodeHostName, Address: name},
+		{Type: corev1.NodeInternalIP, Address: "192.0.2.7"},
 	}}}
 	s.store = &store{nodes: []corev1.Node{*s.node}, shadows: map[string]*v1alpha1.ShadowPod{
 		podUID: {Status: v1alpha1.ShadowPodStatus{Ref: &v1alpha1.PodRef{Namespace: "shop-rome", Name: "web-0", UID: "x"}}},

@@ -45,6 +45,7 @@ type Kubelets struct {
 	metrics *metrics
 	logger  logr.Logger
 	lobby   *lobby.Lobby
+	linger  time.Duration
 
 	mu      sync.Mutex
 	ended   bool
@@ -62,7 +63,7 @@ type subscriber struct {
 
 func newKubelets(o Options, h home, gate *access.Gate, m *metrics, logger logr.Logger) *Kubelets {
 	return &Kubelets{
-		options: o, home: h, gate: gate, metrics: m, logger: logger,
+		options: o, home: h, gate: gate, metrics: m, logger: logger, linger: lingerTime,
 		lobby: lobby.New(mostOpen, perAddress), servers: map[string]*server{}, ports: newBook(o.FirstPort, ports), told: map[*subscriber]struct{}{},
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -94,9 +95,9 @@ func logQuery(container string, asked url.Values) (url.Values, error) {
 		q.Set("sinceTime", at.UTC().Format(time.RFC3339Nano))
 	}
 	switch stream := asked.Get("stream"); stream {
-	case "":
-	case corev1.LogStreamAll, corev1.LogStreamStdout, corev1.LogStreamStderr:
-		if stream != corev1.LogStreamAll && q.Has("tailLines") {
+	case "", corev1.LogStreamAll: // the default; where streams are not switched on any that is named is refused
+	case corev1.LogStreamStdout, corev1.LogStreamStderr:
+		if q.Has("tailLines") {
 			return nil, errors.New("tailLines can only be given with stream=All")
 		}
 		q.Set("stream", stream)
@@ -131,19 +132,21 @@ func commandQuery(t target, asked url.Values) (url.Values, error) {
 	return q, nil
 }
 
-// portQuery translates the ports of port-forward, which only WebSockets name here.
+// portQuery translates the ports of port-forward, which only WebSockets name here. API
+// servers join them by commas.
 func portQuery(asked url.Values) (url.Values, error) {
 	q := url.Values{}
-	given := asked["port"]
-	if len(given) > maxPorts {
-		return nil, fmt.Errorf("at most %d ports can be given", maxPorts)
-	}
-	for _, text := range given {
-		port, err := strconv.ParseUint(text, 10, 16)
-		if err != nil || port == 0 {
-			return nil, errors.New("port must be a number from 1 to 65535")
+	for _, joined := range asked["port"] {
+		for text := range strings.SplitSeq(joined, ",") {
+			port, err := strconv.ParseUint(text, 10, 16)
+			switch {
+			case err != nil || port == 0:
+				return nil, errors.New("port must be a number from 1 to 65535")
+			case len(q["ports"]) == maxPorts:
+				return nil, fmt.Errorf("at most %d ports can be given", maxPorts)
+			}
+			q.Add("ports", strconv.FormatUint(port, 10))
 		}
-		q.Add("ports", strconv.FormatUint(port, 10))
 	}
 	return q, nil
 }

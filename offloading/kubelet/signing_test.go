@@ -62,7 +62,7 @@ func TestServingCertificate(t *testing.T) {
 	ctx := log.IntoContext(t.Context(), logr.Discard())
 	clk := testingclock.NewFakePassiveClock(time.Now())
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: server.Name(t, "milan")}}
-	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.7"}, {Type: corev1.NodeHostName, Address: node.Name}}
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.7"}}
 	ca := newAuthority(t)
 	var inUse *tls.Certificate
 	use := func(c *tls.Certificate) { inUse = c }

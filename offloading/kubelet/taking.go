@@ -20,7 +20,9 @@ const (
 // request's context or when nothing passes.
 type taking struct {
 	http.ResponseWriter
-	ctx context.Context
+	ctx    context.Context
+	end    context.CancelFunc // of ctx
+	linger time.Duration
 }
 
 // Unwrap lets flushing through.
@@ -32,7 +34,7 @@ func (t *taking) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return watch(t.ctx, c, idleTime, lingerTime), buffered, nil
+	return watch(t.ctx, t.end, c, idleTime, t.linger), buffered, nil
 }
 
 // lively is a connection that is closed when nothing has passed for a while, which
@@ -47,9 +49,11 @@ type lively struct {
 	timer *time.Timer
 }
 
-func watch(ctx context.Context, c net.Conn, idle, linger time.Duration) *lively {
+// watch closes a connection with ctx, and has that end when nothing has passed for idle: the proxy
+// then closes the provider's side too, where it may wait for what never comes.
+func watch(ctx context.Context, end context.CancelFunc, c net.Conn, idle, linger time.Duration) *lively {
 	l := &lively{Conn: c, idle: idle, linger: linger}
-	l.timer = time.AfterFunc(idle, func() { _ = c.Close() })
+	l.timer = time.AfterFunc(idle, end)
 	l.detach = context.AfterFunc(ctx, func() { _ = c.Close() })
 	return l
 }

@@ -31,7 +31,8 @@ type podUsage struct {
 
 // report is what the pods of a node use, and the node as their sum.
 type report struct {
-	at         time.Time
+	at         time.Time // when it was asked for
+	taken      time.Time // when the CPU time is of: at if no figure is known
 	pods       []podUsage
 	nanoCores  float64
 	cpuSeconds float64
@@ -46,16 +47,17 @@ type usage struct {
 	last  map[life]spent
 }
 
-// life is a container of a pod, spent the CPU time since it started last.
+// life is a container of a pod, spent the CPU time since it started last, and when that was so.
 type life struct{ uid, container string }
 type spent struct {
 	start   int64
 	seconds float64
+	at      time.Time
 }
 
-// add returns the node's CPU seconds so far, given those of its containers. A container
-// that is not among them counts as before, as long as its pod is alive.
-func (u *usage) add(now map[life]spent, alive func(uid string) bool) float64 {
+// add returns the node's CPU seconds so far, given those of its containers, and the newest time that
+// they are of. A container that is not among them counts as before, as long as its pod is alive.
+func (u *usage) add(now map[life]spent, alive func(uid string) bool) (seconds float64, at time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for name, s := range now {
@@ -75,7 +77,12 @@ func (u *usage) add(now map[life]spent, alive func(uid string) bool) float64 {
 		}
 	}
 	u.last = now
-	return u.total
+	for _, s := range now {
+		if s.at.After(at) {
+			at = s.at
+		}
+	}
+	return u.total, at
 }
 
 // report asks for what the node's pods use. Nobody is asked while none runs.
@@ -117,7 +124,7 @@ func (r *report) sum(running map[string]*corev1.Pod, used []stats.Pod, node *usa
 		r.pods = append(r.pods, podUsage{pod: pod, used: u})
 		for _, c := range u.Containers {
 			if c.CPUCoreNanoSeconds != nil {
-				cpu[life{u.Metadata.UID, c.Name}] = spent{c.StartTime.Unix(), float64(*c.CPUCoreNanoSeconds) / 1e9}
+				cpu[life{u.Metadata.UID, c.Name}] = spent{c.StartTime.Unix(), float64(*c.CPUCoreNanoSeconds) / 1e9, c.CPUTime.Time}
 			}
 			if c.CPUNanoCores != nil {
 				r.nanoCores += float64(*c.CPUNanoCores)
@@ -130,7 +137,10 @@ func (r *report) sum(running map[string]*corev1.Pod, used []stats.Pod, node *usa
 	slices.SortFunc(r.pods, func(a, b podUsage) int {
 		return strings.Compare(a.pod.Namespace+"/"+a.pod.Name, b.pod.Namespace+"/"+b.pod.Name)
 	})
-	r.cpuSeconds = node.add(cpu, func(uid string) bool { return running[uid] != nil })
+	r.cpuSeconds, r.taken = node.add(cpu, func(uid string) bool { return running[uid] != nil })
+	if r.taken.IsZero() {
+		r.taken = r.at
+	}
 }
 
 // containersOf leaves the figures of containers that a pod has: others would be kept as
@@ -214,8 +224,9 @@ func (r *report) metrics(failed bool) []byte {
 	if failed {
 		broken = 1
 	} else {
-		nodeCPU.add("", r.cpuSeconds, metav1.NewTime(r.at))
-		nodeMemory.add("", r.memory, metav1.NewTime(r.at))
+		// Both with one time: metrics-server has one for a node's figures, that of the last line.
+		nodeCPU.add("", r.cpuSeconds, metav1.NewTime(r.taken))
+		nodeMemory.add("", r.memory, metav1.NewTime(r.taken))
 	}
 	failure.add("", broken, metav1.Time{})
 	var out bytes.Buffer
@@ -323,7 +334,7 @@ func (s *server) summary(w http.ResponseWriter, r *http.Request) {
 
 func (r *report) summary(node string) summaryStats {
 	whole := func(f float64) *uint64 { n := uint64(max(f, 0)); return &n }
-	at := metav1.NewTime(r.at)
+	at := metav1.NewTime(r.taken)
 	out := summaryStats{Pods: []podStats{}, Node: nodeStats{
 		NodeName: node, CPU: &cpuStats{Time: at, UsageNanoCores: whole(r.nanoCores), UsageCoreNanoSeconds: whole(r.cpuSeconds * 1e9)},
 		Memory: &memoryStats{Time: at, WorkingSetBytes: whole(r.memory)},

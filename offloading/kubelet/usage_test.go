@@ -32,18 +32,21 @@ func TestUsage(t *testing.T) {
 		`container_memory_working_set_bytes{container="web",namespace="shop",pod="web-0"} 1000 1700000000000`,
 		`container_start_time_seconds{container="web",namespace="shop",pod="web-0"} 1.7e+09`,
 		`pod_cpu_usage_seconds_total{namespace="shop",pod="web-0"} 3 1700000000000`,
-		"node_cpu_usage_seconds_total 3 ", "node_memory_working_set_bytes 1000 ", "resource_scrape_error 0",
+		"node_cpu_usage_seconds_total 3 1700000000000", "node_memory_working_set_bytes 1000 1700000000000", "resource_scrape_error 0",
 	} {
 		if strings.Count(text, "\n"+line) != 1 || code != 200 {
 			t.Errorf("%d without one %s in\n%s", code, line, text)
 		}
+	}
+	if _, later := get("/metrics/resource"); later != text {
+		t.Errorf("the same figures asked for later are\n%s", later)
 	}
 	code, text = get("/stats/summary")
 	var summary summaryStats
 	if err := json.Unmarshal([]byte(text), &summary); err != nil || code != 200 || len(summary.Pods) != 1 {
 		t.Fatalf("got %d %s", code, text)
 	}
-	if diff := cmp.Diff(podRef{Name: "web-0", Namespace: "shop", UID: podUID}, summary.Pods[0].PodRef); diff != "" || summary.Node.NodeName != s.node.Name || *summary.Node.CPU.UsageNanoCores != 5e8 {
+	if diff := cmp.Diff(podRef{Name: "web-0", Namespace: "shop", UID: podUID}, summary.Pods[0].PodRef); diff != "" || summary.Node.NodeName != s.node.Name || *summary.Node.CPU.UsageNanoCores != 5e8 || !summary.Node.CPU.Time.Equal(&at) {
 		t.Errorf("got %s", text)
 	}
 	s.figures.err = errors.New("away")
@@ -58,7 +61,7 @@ func TestUsage(t *testing.T) {
 	s.store.pods[0].Status.Phase = corev1.PodPending
 	s.store.mu.Unlock()
 	asked := s.figures.asked
-	if code, text = get("/metrics/resource"); code != 200 || !strings.Contains(text, "node_cpu_usage_seconds_total 3 ") || s.figures.asked != asked {
+	if code, text = get("/metrics/resource"); code != 200 || !strings.Contains(text, "node_cpu_usage_seconds_total 3 ") || strings.Contains(text, " 1700000000000") || s.figures.asked != asked {
 		t.Errorf("nothing runs: got %d after asking %d times: %s", code, s.figures.asked-asked, text)
 	}
 	if code, text = get("/runningpods/"); code != 200 || !strings.Contains(text, `"items":[]`) {
@@ -70,33 +73,33 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// The node's CPU time never falls and counts nothing twice.
+// The node's CPU time never falls and counts nothing twice, and its time is that of the figures.
 func TestNodeUsage(t *testing.T) {
 	var u usage
 	is := func(string) bool { return true }
 	not := func(string) bool { return false }
 	a, b := life{"a", "web"}, life{"b", "web"}
+	used := func(start int64, seconds float64, at int64) spent { return spent{start, seconds, time.Unix(at, 0)} }
 	cases := []struct {
 		reason string
 		now    map[life]spent
 		alive  func(string) bool
 		want   float64
+		at     int64
 	}{
-		{"the first", map[life]spent{a: {1, 5}}, is, 5},
-		{"more of it, and another", map[life]spent{a: {1, 7}, b: {1, 1}}, is, 8},
-		{"late figures", map[life]spent{a: {1, 6}, b: {1, 1}}, is, 8},
-		{"they were late only", map[life]spent{a: {1, 7}, b: {1, 1}}, is, 8},
-		{"one is not told of", map[life]spent{b: {1, 1}}, is, 8},
-		{"and is again", map[life]spent{a: {1, 8}, b: {1, 1}}, is, 9},
-		{"it was restarted", map[life]spent{a: {2, 1}, b: {1, 1}}, is, 10},
-		{"all are gone", nil, not, 10},
+		{"the first", map[life]spent{a: used(1, 5, 10)}, is, 5, 10},
+		{"more of it, and another", map[life]spent{a: used(1, 7, 25), b: used(1, 1, 20)}, is, 8, 25},
+		{"late figures", map[life]spent{a: used(1, 6, 15), b: used(1, 1, 20)}, is, 8, 25},
+		{"they were late only", map[life]spent{a: used(1, 7, 25), b: used(1, 1, 20)}, is, 8, 25},
+		{"one is not told of", map[life]spent{b: used(1, 1, 20)}, is, 8, 25},
+		{"none is told of", map[life]spent{}, is, 8, 25},
+		{"and is again", map[life]spent{a: used(1, 8, 40), b: used(1, 1, 35)}, is, 9, 40},
+		{"it was restarted", map[life]spent{a: used(2, 1, 55), b: used(1, 1, 50)}, is, 10, 55},
+		{"all are gone", map[life]spent{}, not, 10, time.Time{}.Unix()},
 	}
 	for _, c := range cases {
-		if c.now == nil {
-			c.now = map[life]spent{}
-		}
-		if got := u.add(c.now, c.alive); got != c.want {
-			t.Errorf("%s: got %g, want %g", c.reason, got, c.want)
+		if got, at := u.add(c.now, c.alive); got != c.want || at.Unix() != c.at {
+			t.Errorf("%s: got %g at %s, want %g", c.reason, got, at, c.want)
 		}
 	}
 	if len(u.last) != 0 {

@@ -87,6 +87,11 @@ const maxFigure = 1 << 50
 // maxCPUTime is a hundred CPUs for three years, in nanoseconds: more is nonsense.
 const maxCPUTime = 1 << 63
 
+// maxAhead is how far a provider's clock may be ahead. Times stand as they are said, as they are compared with each other:
+// rates would waver if one figure had another time whenever it is read. A provider that lies has later figures of
+// its own pods taken for older ones, for so long at most. Prometheus takes nothing that is ten minutes ahead.
+const maxAhead = 5 * time.Minute
+
 // errTooMuch says that an answer is larger than it may be.
 var errTooMuch = errors.New("the answer is too large")
 
@@ -113,9 +118,9 @@ func sane(p *Pod, now time.Time) (Pod, bool) {
 	return pod, true
 }
 
-// past is a time unless it lies ahead or before everything.
+// past is a time unless it lies far ahead or before everything.
 func past(t metav1.Time, now time.Time) metav1.Time {
-	if t.After(now) {
+	if t.After(now.Add(maxAhead)) {
 		return metav1.NewTime(now)
 	}
 	if t.Unix() <= 0 {

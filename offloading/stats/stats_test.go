@@ -377,6 +377,36 @@ func TestClient(t *testing.T) {
 	}
 }
 
+// What a provider whose clock is ahead says of one moment is of that moment whenever it is asked; figures with a time
+// of their own each time would be rates that nobody has.
+func TestTimesAhead(t *testing.T) {
+	now := time.Unix(2e9, 0)
+	said := func(ahead time.Duration) string {
+		at := now.Add(ahead).UTC().Format(time.RFC3339)
+		return fmt.Sprintf(`{"items":[{"metadata":{"uid":"u"},"startTime":%[1]q,"containers":[{"name":"web","startTime":%[1]q,"cpuTime":%[1]q,"cpuCoreNanoSeconds":5,"memoryTime":%[1]q}]}]}`, at)
+	}
+	for _, c := range []struct{ ahead, want time.Duration }{
+		{-time.Minute, -time.Minute}, {30 * time.Second, 30 * time.Second}, {maxAhead, maxAhead}, {24 * time.Hour, 0},
+	} {
+		for _, later := range []time.Duration{0, 15 * time.Second} {
+			pods, err := read(strings.NewReader(said(c.ahead)), now.Add(later))
+			if err != nil || len(pods) != 1 {
+				t.Fatalf("%s ahead: got %v, %v", c.ahead, pods, err)
+			}
+			want := now.Add(c.want)
+			if c.ahead > maxAhead {
+				want = want.Add(later)
+			}
+			one := pods[0].Containers[0]
+			for _, got := range []metav1.Time{pods[0].StartTime, one.StartTime, one.CPUTime, one.MemoryTime} {
+				if !got.Time.Equal(want) {
+					t.Errorf("%s ahead, asked after %s: got %s, want %s", c.ahead, later, got.UTC(), want.UTC())
+				}
+			}
+		}
+	}
+}
+
 // Whatever a provider says, what is taken of it is bounded and can be true.
 func FuzzPodStats(f *testing.F) {
 	f.Add([]byte(`{"items":[{"metadata":{"uid":"u"},"containers":[{"name":"web","cpuCoreNanoSeconds":18446744073709551615,"cpuTime":"2999-01-01T00:00:00Z"}]}]}`))
@@ -390,7 +420,7 @@ func FuzzPodStats(f *testing.F) {
 		}
 		for _, p := range pods {
 			for _, c := range p.Containers {
-				if c.CPUTime.After(now) || c.WorkingSetBytes != nil && *c.WorkingSetBytes > maxFigure || c.Restarts < 0 {
+				if newest := now.Add(maxAhead); c.CPUTime.After(newest) || c.MemoryTime.After(newest) || c.StartTime.After(newest) || c.WorkingSetBytes != nil && *c.WorkingSetBytes > maxFigure || c.Restarts < 0 {
 					t.Errorf("took %v", c)
 				}
 			}

@@ -215,6 +215,18 @@ func TestSize(t *testing.T) {
 	}
 }
 
+// dialled is the address that API servers take by their default --kubelet-preferred-address-types: the first there is.
+func dialled(addresses []corev1.NodeAddress) string {
+	for _, kind := range []corev1.NodeAddressType{corev1.NodeHostName, corev1.NodeInternalDNS, corev1.NodeInternalIP, corev1.NodeExternalDNS, corev1.NodeExternalIP} {
+		for _, a := range addresses {
+			if a.Type == kind {
+				return a.Address
+			}
+		}
+	}
+	return ""
+}
+
 func TestState(t *testing.T) {
 	f := usual(made)
 	f.node.Status.Conditions = append(f.node.Status.Conditions, corev1.NodeCondition{Type: "Theirs", Status: corev1.ConditionTrue})
@@ -227,8 +239,11 @@ func TestState(t *testing.T) {
 	if diff := cmp.Diff(want, conditions); diff != "" {
 		t.Errorf("conditions (-want +got)\n%s", diff)
 	}
-	if got := fmt.Sprint(s.Addresses); got != "[{InternalIP 10.0.0.7} {Hostname milan}]" || s.DaemonEndpoints.KubeletEndpoint.Port != 10250 {
+	if got := fmt.Sprint(s.Addresses); got != "[{InternalIP 10.0.0.7}]" || s.DaemonEndpoints.KubeletEndpoint.Port != 10250 {
 		t.Errorf("addresses %s, port %d", got, s.DaemonEndpoints.KubeletEndpoint.Port)
+	}
+	if got := dialled(s.Addresses); got != "10.0.0.7" {
+		t.Errorf("an API server that is told nothing else asks %q for logs", got)
 	}
 	if _, err := version.ParseSemantic(s.NodeInfo.KubeletVersion); err != nil || s.NodeInfo.KubeletVersion != "v1.36.3+pelago" || s.NodeInfo.Architecture != "amd64" {
 		t.Errorf("node info %+v: %v", s.NodeInfo, err)

@@ -168,11 +168,10 @@ func size(f facts) corev1.ResourceList {
 func state(node *corev1.Node, f facts) {
 	s := &node.Status
 	s.Capacity, s.Allocatable = size(f), size(f)
-	s.Addresses = nil
+	s.Addresses = nil // no Hostname: API servers prefer it by default, and nobody resolves it
 	if _, err := netip.ParseAddr(f.address); err == nil {
 		s.Addresses = append(s.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: f.address})
 	}
-	s.Addresses = append(s.Addresses, corev1.NodeAddress{Type: corev1.NodeHostName, Address: hostname(f.name())})
 	s.DaemonEndpoints.KubeletEndpoint.Port = f.port
 	arch, os := platform(f)
 	s.NodeInfo = corev1.NodeSystemInfo{

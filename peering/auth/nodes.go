@@ -287,7 +287,7 @@ func checkNode(spec *certificatesv1.CertificateSigningRequestSpec, asked *nodeRe
 	}
 	for _, host := range asked.hosts {
 		// The signer's authority may be the API server's: its names are no node's, nor is any that
-		// means something in DNS beyond this cluster, or is that of a Service.
+		// means something in DNS beyond this cluster, or is that of a Service. Nodes of earlier builds have one.
 		if host != node.Name || host == "kubernetes" || strings.Contains(host, ".") || host == "localhost" || !has(node, corev1.NodeHostName, host) {
 			return wrong("names: %q is not the host name of node %s", host, node.Name)
 		}
