@@ -16,6 +16,7 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/cli/setup"
+	"github.com/pelago-dev/pelago/internal/home"
 )
 
 // TestInstallEndsEarly holds that an installation that ended before all was applied goes on with what
@@ -30,33 +31,70 @@ func TestInstallEndsEarly(t *testing.T) {
 		}
 		stop()
 	}()
-	refused := errors.New("nothing of this kind is taken")
-	early := programWith(t.Context(), func(e *Env) {
+	early := s.refused("ConfigMap "+v1alpha1.ConfigName, "install", "--cluster-name", "milan", "--api-server-url", "https://milan.example:6443", "--set", "network.enabled=false", "--downgrade")
+	if early.code != 1 || !strings.Contains(early.err, errRefused.Error()) {
+		t.Fatalf("an installation that is refused: %+v", early)
+	}
+	if err := s.c.Get(t.Context(), inSystem(v1alpha1.ConfigName), &corev1.ConfigMap{}); !apierrors.IsNotFound(err) {
+		t.Fatalf("the settings are there already: %v; let the test refuse what is applied before them", err)
+	}
+	if got := s.run("install", "--downgrade"); got.code != 0 || !strings.Contains(got.out, "Pelago runs in milan") { // from the kinds of a stage
+		t.Errorf("installing again: %+v", got)
+	}
+	var agents appsv1.DaemonSet
+	if err := s.c.Get(t.Context(), client.ObjectKey{Namespace: v1alpha1.NetworkNamespace, Name: v1alpha1.AgentName}, &agents); !apierrors.IsNotFound(err) {
+		t.Errorf("agents come to a cluster where they were left out: %v", err)
+	}
+	s.testChangeEndsEarly(t)
+}
+
+// errRefused is the answer to what a cluster of these tests does not take.
+var errRefused = errors.New("this is not taken")
+
+type named interface {
+	GetKind() string
+	GetName() string
+}
+
+// refused runs the program on a cluster that does not take one object, given by kind and name.
+func (s *stage) refused(object string, args ...string) result {
+	return programWith(s.t.Context(), func(e *Env) {
 		e.Connect = func(Access) (*Cluster, error) {
 			c, err := Connect(s.access)
 			if err == nil {
 				c.Client = interceptor.NewClient(c.Client, interceptor.Funcs{Apply: func(ctx context.Context, c client.WithWatch, o runtime.ApplyConfiguration, options ...client.ApplyOption) error {
-					if u, is := o.(interface{ GetKind() string }); is && u.GetKind() == "ServiceAccount" {
-						return refused
+					if u, is := o.(named); is && u.GetKind()+" "+u.GetName() == object {
+						return errRefused
 					}
 					return c.Apply(ctx, o, options...)
 				}})
 			}
 			return c, err
 		}
-	}, "install", "--cluster-name", "milan", "--api-server-url", "https://milan.example:6443", "--set", "network.enabled=false", "--downgrade") // from the kinds of a stage
-	if early.code != 1 || !strings.Contains(early.err, refused.Error()) {
-		t.Fatalf("an installation that is refused: %+v", early)
+	}, args...)
+}
+
+// testChangeEndsEarly holds that a setting that was given to an installation that is there is not forgotten when the
+// change ends before all is applied, and that what is edited meanwhile stays.
+func (s *stage) testChangeEndsEarly(t *testing.T) {
+	if got := s.refused("ServiceAccount pelago-manager", "install", "--set", "config.tenant.reachability=none"); got.code != 1 || !strings.Contains(got.err, errRefused.Error()) {
+		t.Fatalf("a change that is refused: %+v", got)
 	}
-	if err := s.c.Get(t.Context(), inSystem(v1alpha1.ConfigName), &corev1.ConfigMap{}); !apierrors.IsNotFound(err) {
-		t.Fatalf("the settings are there already: %v; let the test refuse what is applied before them", err)
+	var config corev1.ConfigMap
+	read := func() string {
+		t.Helper()
+		if err := s.c.Get(t.Context(), inSystem(v1alpha1.ConfigName), &config); err != nil {
+			t.Fatal(err)
+		}
+		return config.Data[home.ConfigKey]
 	}
-	if got := s.run("install"); got.code != 0 || !strings.Contains(got.out, "Pelago runs in milan") {
-		t.Errorf("installing again: %+v", got)
+	text := read()
+	config.Data[home.ConfigKey] = strings.Replace(text, "name: milan", "name: oslo", 1)
+	if err := s.c.Update(t.Context(), &config); err != nil {
+		t.Fatal(err)
 	}
-	var agents appsv1.DaemonSet
-	if err := s.c.Get(t.Context(), client.ObjectKey{Namespace: v1alpha1.NetworkNamespace, Name: v1alpha1.AgentName}, &agents); !apierrors.IsNotFound(err) {
-		t.Errorf("agents come to a cluster where they were left out: %v", err)
+	if got := s.run("install"); got.code != 0 || !strings.Contains(read(), "reachability: none") || !strings.Contains(read(), "name: oslo") {
+		t.Errorf("installing again: %d, %s, with settings\n%s", got.code, got.out, config.Data[home.ConfigKey])
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -179,9 +180,15 @@ func (i *install) plan(ctx context.Context, e *Env, c *Cluster, given map[string
 	if err != nil {
 		return nil, err
 	}
-	// First, so that what was given is not forgotten by who ends before all is applied.
-	p.objects = append([]*unstructured.Unstructured{stored}, p.objects...)
-	p.settings, err = checkSettings(p.objects)
+	config, err := settingsAmong(p.objects)
+	if err != nil {
+		return nil, err
+	}
+	// First, so that what was given is not forgotten by who ends before all is applied. The settings are next: the
+	// following install takes what differs in those that are there for an edit, which wins.
+	p.objects = slices.DeleteFunc(p.objects, func(o *unstructured.Unstructured) bool { return o == config })
+	p.objects = append([]*unstructured.Unstructured{stored, config}, p.objects...)
+	p.settings, err = checkSettings(config)
 	return p, err
 }
 
@@ -283,20 +290,24 @@ func (p *plan) done(e *Env, changes setup.Changes) {
 	e.note("To let another cluster use this one: pelago generate peer-command")
 }
 
-// checkSettings reads the settings among rendered objects as the programs will.
-func checkSettings(objects []*unstructured.Unstructured) (home.Config, error) {
+// settingsAmong finds the settings among rendered objects.
+func settingsAmong(objects []*unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	for _, object := range objects {
-		if object.GetKind() != "ConfigMap" || object.GetName() != v1alpha1.ConfigName {
-			continue
+		if object.GetKind() == "ConfigMap" && object.GetName() == v1alpha1.ConfigName {
+			return object, nil
 		}
-		text, _, _ := unstructured.NestedString(object.Object, "data", home.ConfigKey)
-		settings, err := home.Parse(text)
-		if err != nil {
-			return settings, fmt.Errorf("the settings below \"config\" have mistakes: %w", err)
-		}
-		return settings, nil
 	}
-	return home.Config{}, fmt.Errorf("the chart has no ConfigMap %s; this program was built wrongly", v1alpha1.ConfigName)
+	return nil, fmt.Errorf("the chart has no ConfigMap %s; this program was built wrongly", v1alpha1.ConfigName)
+}
+
+// checkSettings reads the settings as the programs will.
+func checkSettings(config *unstructured.Unstructured) (home.Config, error) {
+	text, _, _ := unstructured.NestedString(config.Object, "data", home.ConfigKey)
+	settings, err := home.Parse(text)
+	if err != nil {
+		return settings, fmt.Errorf("the settings below \"config\" have mistakes: %w", err)
+	}
+	return settings, nil
 }
 
 // serviceTypes are the choices of --auth-service-type.
