@@ -147,3 +147,27 @@ func TestOlderProgram(t *testing.T) {
 	}
 	stop()
 }
+
+// TestInstallUnserved holds that nothing is applied to a cluster that does not serve a kind that was asked for, and that it
+// is said by what it was asked for.
+func TestInstallUnserved(t *testing.T) {
+	s := newStage(t, 1)
+	install := []string{"install", "--cluster-name", "milan", "--api-server-url", "https://milan.example:6443", "--downgrade", // from the kinds of a stage
+		"--set", "metrics.serviceMonitor=true", "--set", "metrics.rules=true"}
+	got := s.run(install...)
+	if got.code != 1 || strings.Contains(got.err, "run: pelago install") {
+		t.Errorf("installing: %+v", got)
+	}
+	for _, want := range []string{"ServiceMonitor of monitoring.coreos.com/v1, which metrics.serviceMonitor asks for", "PrometheusRule of monitoring.coreos.com/v1, which", "install the Prometheus operator",
+		"--set metrics.rules=false --set metrics.serviceMonitor=false"} {
+		if !strings.Contains(got.err, want) || strings.Count(got.err, want) > 1 {
+			t.Errorf("it does not say %q once: %s", want, got.err)
+		}
+	}
+	if err := s.c.Get(t.Context(), inSystem(valuesName), &corev1.ConfigMap{}); !apierrors.IsNotFound(err) {
+		t.Errorf("something was applied: %v", err)
+	}
+	if got := s.run(append(install, "--dry-run")...); got.code != 0 || !strings.Contains(got.out, "kind: ServiceMonitor") {
+		t.Errorf("a dry run: %d, %s", got.code, got.err)
+	}
+}

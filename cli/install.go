@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/cli/screen"
@@ -92,6 +93,9 @@ func (i *install) run(ctx context.Context, e *Env, _ []string) error {
 	if i.dryRun {
 		return screen.Documents(e.Out, orYAML(i.output), append([]*unstructured.Unstructured{setup.Namespace()}, plan.objects...))
 	}
+	if err := served(c, plan); err != nil {
+		return err
+	}
 	if err := i.newer(ctx, e, c, plan); err != nil {
 		return err
 	}
@@ -125,6 +129,37 @@ func (i *install) newer(ctx context.Context, e *Env, c *Cluster, p *plan) error 
 		return nil
 	}
 	return fmt.Errorf("the Pelago here is newer than this program, %s, which does not know %s; use the program of that version, or go back and lose what is stored there: pelago install --downgrade", e.Version, named)
+}
+
+// chosenBy are the values that ask for kinds which Kubernetes does not have by itself.
+var chosenBy = map[schema.GroupKind]string{
+	{Group: "monitoring.coreos.com", Kind: "ServiceMonitor"}: "metrics.serviceMonitor",
+	{Group: "monitoring.coreos.com", Kind: "PrometheusRule"}: "metrics.rules",
+}
+
+// served fails where the cluster does not have a kind that is to be applied, before anything is.
+func served(c *Cluster, p *plan) error {
+	unserved, err := setup.Site{Client: c.Client}.Unserved(p.objects)
+	if err != nil {
+		return describe(err, c)
+	}
+	var kinds, without []string
+	for _, kind := range unserved {
+		named := kind.Kind + " of " + kind.GroupVersion().String()
+		if value := chosenBy[kind.GroupKind()]; value != "" {
+			named += ", which " + value + " asks for"
+			without = append(without, "--set "+value+"=false")
+		}
+		kinds = append(kinds, named)
+	}
+	switch {
+	case len(kinds) == 0:
+		return nil
+	case len(without) < len(kinds):
+		return fmt.Errorf("the cluster at %s does not serve kinds that Pelago needs: %s; have its owner turn them on in the API server", c.Server, strings.Join(kinds, "; "))
+	}
+	return fmt.Errorf("the cluster at %s does not serve %s; install the Prometheus operator first, or do without: pelago install %s",
+		c.Server, strings.Join(kinds, ", nor "), strings.Join(without, " "))
 }
 
 // plan is what an installation will be.
