@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -170,4 +171,40 @@ func TestInstallUnserved(t *testing.T) {
 	if got := s.run(append(install, "--dry-run")...); got.code != 0 || !strings.Contains(got.out, "kind: ServiceMonitor") {
 		t.Errorf("a dry run: %d, %s", got.code, got.err)
 	}
+}
+
+// TestInstallBlames holds that the program is blamed that others wait for, also when it breaks after it was ready.
+func TestInstallBlames(t *testing.T) {
+	s := newStage(t, 1)
+	t.Cleanup(func() { newStage(t, 1) }) // the kinds again, for the next test
+	broken := atomic.Bool{}
+	stop := s.play(func(ctx context.Context) {
+		d := &appsv1.Deployment{}
+		if s.c.Get(ctx, inSystem(managerDeployment), d) != nil {
+			return
+		}
+		n := *d.Spec.Replicas
+		d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n, ReadyReplicas: n, AvailableReplicas: n}
+		if broken.Load() {
+			d.Status.ReadyReplicas, d.Status.AvailableReplicas = 0, 0
+			d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue,
+				Message: `pods "x" is forbidden: exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1`}}
+		}
+		s.c.Status().Update(ctx, d)
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	got := programWith(ctx, func(e *Env) {
+		e.Connect = func(Access) (*Cluster, error) { return Connect(s.access) }
+		e.Err = listener{listener{e.Err, "Waiting for pelago-auth: ", func() { broken.Store(true) }}, "used up its ResourceQuota few", cancel}
+	}, "install", "--cluster-name", "milan", "--api-server-url", "https://milan.example:6443", "--downgrade", "--timeout", "20s")
+	if got.code != 1 || !strings.Contains(got.err, "interrupted while installing Pelago was not done: pelago-manager is not ready: its pods are refused: ") || !broken.Load() {
+		t.Errorf("installing: %+v", got)
+	}
+	stop()
+	stop = s.kubernetes()
+	if got := s.run("uninstall"); got.code != 0 {
+		t.Errorf("uninstalling: %+v", got)
+	}
+	stop()
 }

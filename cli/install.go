@@ -264,7 +264,7 @@ func (i *install) apply(ctx context.Context, e *Env, c *Cluster, p *plan) (setup
 		changes.Removed, err = site.Prune(ctx, objects)
 	}
 	if err == nil {
-		err = site.Ready(ctx, objects)
+		err = site.Ready(ctx, objects, managerDeployment)
 	}
 	state := ""
 	if why := (*setup.NotReadyError)(nil); errors.As(err, &why) {
