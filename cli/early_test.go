@@ -122,10 +122,13 @@ func TestOlderProgram(t *testing.T) {
 		"versions": []any{map[string]any{"name": "v1alpha1", "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}}}}}
 	s.create(moons)
 	install := []string{"install", "--cluster-name", "milan", "--api-server-url", "https://milan.example:6443"}
+	without := []string{"--set", "crds.install=false"} // whose definitions are there by other means
 	before := tenants.GetResourceVersion()
-	if got := s.run(install...); got.code != 1 || !strings.Contains(got.err, "is newer than this program, v1.2.3, which does not know ") ||
-		!strings.Contains(got.err, ".pelago.dev v1alpha1 spec.fromLater, ") || !strings.Contains(got.err, "moons.pelago.dev and ") || !strings.Contains(got.err, " more; use the program of that version, or ") {
-		t.Errorf("installing with an older program: %+v", got)
+	for _, args := range [][]string{install, append(install[:len(install):len(install)], without...)} {
+		if got := s.run(args...); got.code != 1 || !strings.Contains(got.err, "is newer than this program, v1.2.3, which does not know ") ||
+			!strings.Contains(got.err, ".pelago.dev v1alpha1 spec.fromLater, ") || !strings.Contains(got.err, "moons.pelago.dev and ") || !strings.Contains(got.err, " more; use the program of that version, or ") {
+			t.Errorf("an older program, %v: %+v", args, got)
+		}
 	}
 	if err := s.c.Get(t.Context(), client.ObjectKeyFromObject(tenants), tenants); err != nil || tenants.GetResourceVersion() != before {
 		t.Errorf("the definition of tenants was changed, %v", err)
@@ -140,8 +143,17 @@ func TestOlderProgram(t *testing.T) {
 		t.Errorf("going back: %+v", got)
 	}
 	s.drop(moons)
+	eventually(t, "the definition of moons is gone", func() bool {
+		return apierrors.IsNotFound(s.c.Get(t.Context(), client.ObjectKeyFromObject(moons), moons))
+	})
 	if got := s.run("install"); got.code != 0 || !strings.Contains(got.out, "nothing had to be changed") {
 		t.Errorf("installing again: %+v", got)
+	}
+	if got := s.run(append([]string{"install"}, without...)...); got.code != 0 || !strings.Contains(got.out, " 0 removed") {
+		t.Errorf("installing without definitions: %+v", got)
+	}
+	if got := s.run("install"); got.code != 0 || !strings.Contains(got.out, "nothing had to be changed") {
+		t.Errorf("installing without definitions again: %+v", got)
 	}
 	if got := s.run("uninstall"); got.code != 0 {
 		t.Errorf("uninstalling: %+v", got)

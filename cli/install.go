@@ -113,7 +113,11 @@ const mostLost = 5
 
 // newer fails where this program is older than what is installed, unless that is meant.
 func (i *install) newer(ctx context.Context, e *Env, c *Cluster, p *plan) error {
-	lost, err := setup.Site{Client: c.Client, Clock: e.Clock}.Lost(ctx, p.objects)
+	known, err := p.known(e)
+	if err != nil {
+		return err
+	}
+	lost, err := setup.Site{Client: c.Client, Clock: e.Clock}.Lost(ctx, known)
 	if err != nil {
 		return describe(err, c)
 	}
@@ -225,6 +229,22 @@ func (i *install) plan(ctx context.Context, e *Env, c *Cluster, given map[string
 	p.objects = append([]*unstructured.Unstructured{stored, config}, p.objects...)
 	p.settings, err = checkSettings(config)
 	return p, err
+}
+
+// known are the objects with all definitions that this program knows, also where the values leave these to others: what
+// older programs write loses what they do not know, whoever applied the definitions.
+func (p *plan) known(e *Env) ([]*unstructured.Unstructured, error) {
+	if install, is := lookup(p.values, "crds", "install").(bool); !is || install {
+		return p.objects, nil
+	}
+	values := map[string]any{}
+	overlay(values, p.values)
+	put(values, true, "crds", "install")
+	objects, err := e.Render(values)
+	if err != nil {
+		return nil, fmt.Errorf("rendering the definitions to compare with: %w", err)
+	}
+	return objects, nil
 }
 
 // found makes values of what the cluster shows, for what was neither installed nor given.
