@@ -160,8 +160,10 @@ func describe(err error, c *Cluster) error {
 	switch {
 	case err == nil:
 		return nil
-	case meta.IsNoMatchError(err), isMissingKind(err):
+	case notServed(err) && missingGroup(err) == v1alpha1.GroupVersion.Group:
 		return fmt.Errorf("there is no Pelago in the cluster at %s; run: pelago install", c.Server)
+	case notServed(err):
+		return fmt.Errorf("%w: the cluster at %s does not serve that kind; have its owner turn it on in the API server", err, c.Server)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause): // forbidden to everybody
 		return fmt.Errorf("%w; wait until that namespace is gone, and run the command again", err)
 	case kube.Uncounted(err):
@@ -204,5 +206,19 @@ func unnamed(err error) bool {
 	return d == nil || d.Name == ""
 }
 
-// notServed reports whether Pelago's kinds are not there.
+// notServed reports whether the kind that was asked for is not there, as Pelago's are not before it is installed.
 func notServed(err error) bool { return meta.IsNoMatchError(err) || isMissingKind(err) }
+
+// missingGroup is the group of a kind that is not served.
+func missingGroup(err error) string {
+	if kind, is := errors.AsType[*meta.NoKindMatchError](err); is {
+		return kind.GroupKind.Group
+	}
+	if resource, is := errors.AsType[*meta.NoResourceMatchError](err); is {
+		return resource.PartialResource.Group
+	}
+	if s := apierrors.APIStatus(nil); errors.As(err, &s) && s.Status().Details != nil {
+		return s.Status().Details.Group
+	}
+	return ""
+}

@@ -8,11 +8,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/kube"
 )
 
@@ -113,6 +115,16 @@ func TestDescribe(t *testing.T) {
 			c.Client, err = client.NewWithWatch(stranger, client.Options{})
 			return err
 		}, secret, "ask the cluster's owner for this right", "quota"},
+		{"a kind of others is not there", nil, func(c *Cluster) error {
+			monitors := &unstructured.UnstructuredList{}
+			monitors.SetGroupVersionKind(schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitorList"})
+			return c.Client.List(t.Context(), monitors)
+		}, "does not serve that kind", "pelago install"},
+		{"a kind of ours is not there", nil, func(c *Cluster) error {
+			moons := &unstructured.UnstructuredList{}
+			moons.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("MoonList"))
+			return c.Client.List(t.Context(), moons)
+		}, "run: pelago install", "does not serve"},
 	} {
 		c, err := newCluster(config, nil)
 		if err == nil && one.before != nil {

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/cli/screen"
@@ -91,6 +93,9 @@ func (i *install) run(ctx context.Context, e *Env, _ []string) error {
 	if i.dryRun {
 		return screen.Documents(e.Out, orYAML(i.output), append([]*unstructured.Unstructured{setup.Namespace()}, plan.objects...))
 	}
+	if err := served(c, plan); err != nil {
+		return err
+	}
 	if err := i.newer(ctx, e, c, plan); err != nil {
 		return err
 	}
@@ -108,7 +113,11 @@ const mostLost = 5
 
 // newer fails where this program is older than what is installed, unless that is meant.
 func (i *install) newer(ctx context.Context, e *Env, c *Cluster, p *plan) error {
-	lost, err := setup.Site{Client: c.Client, Clock: e.Clock}.Lost(ctx, p.objects)
+	known, err := p.known(e)
+	if err != nil {
+		return err
+	}
+	lost, err := setup.Site{Client: c.Client, Clock: e.Clock}.Lost(ctx, known)
 	if err != nil {
 		return describe(err, c)
 	}
@@ -124,6 +133,37 @@ func (i *install) newer(ctx context.Context, e *Env, c *Cluster, p *plan) error 
 		return nil
 	}
 	return fmt.Errorf("the Pelago here is newer than this program, %s, which does not know %s; use the program of that version, or go back and lose what is stored there: pelago install --downgrade", e.Version, named)
+}
+
+// chosenBy are the values that ask for kinds which Kubernetes does not have by itself.
+var chosenBy = map[schema.GroupKind]string{
+	{Group: "monitoring.coreos.com", Kind: "ServiceMonitor"}: "metrics.serviceMonitor",
+	{Group: "monitoring.coreos.com", Kind: "PrometheusRule"}: "metrics.rules",
+}
+
+// served fails where the cluster does not have a kind that is to be applied, before anything is.
+func served(c *Cluster, p *plan) error {
+	unserved, err := setup.Site{Client: c.Client}.Unserved(p.objects)
+	if err != nil {
+		return describe(err, c)
+	}
+	var kinds, without []string
+	for _, kind := range unserved {
+		named := kind.Kind + " of " + kind.GroupVersion().String()
+		if value := chosenBy[kind.GroupKind()]; value != "" {
+			named += ", which " + value + " asks for"
+			without = append(without, "--set "+value+"=false")
+		}
+		kinds = append(kinds, named)
+	}
+	switch {
+	case len(kinds) == 0:
+		return nil
+	case len(without) < len(kinds):
+		return fmt.Errorf("the cluster at %s does not serve kinds that Pelago needs: %s; have its owner turn them on in the API server", c.Server, strings.Join(kinds, "; "))
+	}
+	return fmt.Errorf("the cluster at %s does not serve %s; install the Prometheus operator first, or do without: pelago install %s",
+		c.Server, strings.Join(kinds, ", nor "), strings.Join(without, " "))
 }
 
 // plan is what an installation will be.
@@ -179,10 +219,32 @@ func (i *install) plan(ctx context.Context, e *Env, c *Cluster, given map[string
 	if err != nil {
 		return nil, err
 	}
-	// First, so that what was given is not forgotten by who ends before all is applied.
-	p.objects = append([]*unstructured.Unstructured{stored}, p.objects...)
-	p.settings, err = checkSettings(p.objects)
+	config, err := settingsAmong(p.objects)
+	if err != nil {
+		return nil, err
+	}
+	// First, so that what was given is not forgotten by who ends before all is applied. The settings are next: the
+	// following install takes what differs in those that are there for an edit, which wins.
+	p.objects = slices.DeleteFunc(p.objects, func(o *unstructured.Unstructured) bool { return o == config })
+	p.objects = append([]*unstructured.Unstructured{stored, config}, p.objects...)
+	p.settings, err = checkSettings(config)
 	return p, err
+}
+
+// known are the objects with all definitions that this program knows, also where the values leave these to others: what
+// older programs write loses what they do not know, whoever applied the definitions.
+func (p *plan) known(e *Env) ([]*unstructured.Unstructured, error) {
+	if install, is := lookup(p.values, "crds", "install").(bool); !is || install {
+		return p.objects, nil
+	}
+	values := map[string]any{}
+	overlay(values, p.values)
+	put(values, true, "crds", "install")
+	objects, err := e.Render(values)
+	if err != nil {
+		return nil, fmt.Errorf("rendering the definitions to compare with: %w", err)
+	}
+	return objects, nil
 }
 
 // found makes values of what the cluster shows, for what was neither installed nor given.
@@ -222,7 +284,7 @@ func (i *install) apply(ctx context.Context, e *Env, c *Cluster, p *plan) (setup
 		changes.Removed, err = site.Prune(ctx, objects)
 	}
 	if err == nil {
-		err = site.Ready(ctx, objects)
+		err = site.Ready(ctx, objects, managerDeployment)
 	}
 	state := ""
 	if why := (*setup.NotReadyError)(nil); errors.As(err, &why) {
@@ -283,20 +345,24 @@ func (p *plan) done(e *Env, changes setup.Changes) {
 	e.note("To let another cluster use this one: pelago generate peer-command")
 }
 
-// checkSettings reads the settings among rendered objects as the programs will.
-func checkSettings(objects []*unstructured.Unstructured) (home.Config, error) {
+// settingsAmong finds the settings among rendered objects.
+func settingsAmong(objects []*unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	for _, object := range objects {
-		if object.GetKind() != "ConfigMap" || object.GetName() != v1alpha1.ConfigName {
-			continue
+		if object.GetKind() == "ConfigMap" && object.GetName() == v1alpha1.ConfigName {
+			return object, nil
 		}
-		text, _, _ := unstructured.NestedString(object.Object, "data", home.ConfigKey)
-		settings, err := home.Parse(text)
-		if err != nil {
-			return settings, fmt.Errorf("the settings below \"config\" have mistakes: %w", err)
-		}
-		return settings, nil
 	}
-	return home.Config{}, fmt.Errorf("the chart has no ConfigMap %s; this program was built wrongly", v1alpha1.ConfigName)
+	return nil, fmt.Errorf("the chart has no ConfigMap %s; this program was built wrongly", v1alpha1.ConfigName)
+}
+
+// checkSettings reads the settings as the programs will.
+func checkSettings(config *unstructured.Unstructured) (home.Config, error) {
+	text, _, _ := unstructured.NestedString(config.Object, "data", home.ConfigKey)
+	settings, err := home.Parse(text)
+	if err != nil {
+		return settings, fmt.Errorf("the settings below \"config\" have mistakes: %w", err)
+	}
+	return settings, nil
 }
 
 // serviceTypes are the choices of --auth-service-type.

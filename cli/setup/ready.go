@@ -34,31 +34,48 @@ func (e *NotReadyError) Error() string {
 func (e *NotReadyError) Unwrap() error { return e.Cause }
 
 // Ready waits until the Deployments and DaemonSets among the objects run in the version
-// applied.
-func (s Site) Ready(ctx context.Context, objects []*unstructured.Unstructured) error {
+// applied. All are looked at each time, first the one of the name given: others may not be
+// ready without it, also when it was and is not any more, and cannot say what is wrong with it.
+func (s Site) Ready(ctx context.Context, objects []*unstructured.Unstructured, first string) error {
+	var programs []*unstructured.Unstructured
 	for _, object := range objects {
-		look := s.started
-		switch object.GetKind() {
-		case deploymentKind.Kind:
-		case daemonSetKind.Kind:
-			look = s.spread
-		default:
+		if kind := object.GetKind(); kind != deploymentKind.Kind && kind != daemonSetKind.Kind {
 			continue
 		}
-		why := "nothing is known of it yet"
-		err := s.until(ctx, func() (bool, error) {
-			over, reason, err := look(ctx, client.ObjectKeyFromObject(object))
-			if reason != "" {
-				why = reason
-				s.Say("Waiting for %s: %s", object.GetName(), reason)
-			}
-			return over, err
-		})
-		if err != nil {
-			return &NotReadyError{Program: object.GetName(), Why: why, Cause: err}
+		if object.GetName() == first {
+			programs = slices.Insert(programs, 0, object)
+		} else {
+			programs = append(programs, object)
 		}
 	}
-	return nil
+	behind := NotReadyError{}
+	err := s.until(ctx, func() (bool, error) {
+		for _, program := range programs {
+			look := s.started
+			if program.GetKind() == daemonSetKind.Kind {
+				look = s.spread
+			}
+			over, why, err := look(ctx, client.ObjectKeyFromObject(program))
+			switch {
+			case err != nil || ctx.Err() != nil: // who is interrupted has seen nothing
+				return false, err
+			case over:
+				continue
+			case why != "":
+				s.Say("Waiting for %s: %s", program.GetName(), why)
+			case behind.Program == program.GetName():
+				return false, nil
+			}
+			behind.Program, behind.Why = program.GetName(), cmp.Or(why, "nothing is known of it yet")
+			return false, nil
+		}
+		return true, nil
+	})
+	if err != nil && behind.Program != "" {
+		behind.Cause = err
+		return &behind
+	}
+	return err
 }
 
 // started looks at one Deployment. Errors of reading do not end the wait.
