@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -172,6 +173,7 @@ func twenty(t *testing.T, c *continuum) {
 	const consumers = 20
 	names := make([]string, consumers)
 	files := make([]string, consumers)
+	broken := make([]atomic.Bool, consumers)
 	var starting sync.WaitGroup
 	slots := make(chan struct{}, 4)
 	for i := range consumers {
@@ -179,7 +181,7 @@ func twenty(t *testing.T, c *continuum) {
 		starting.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			files[i] = bareConsumer(t, c, names[i], fmt.Sprintf("127.0.2.%d", i+1))
+			files[i] = bareConsumer(t, c, names[i], fmt.Sprintf("127.0.2.%d", i+1), broken[i].Load)
 		})
 	}
 	starting.Wait()
@@ -202,6 +204,7 @@ func twenty(t *testing.T, c *continuum) {
 			out, err := cmd.CombinedOutput()
 			took[i] = time.Since(begin)
 			if err != nil {
+				broken[i].Store(true)
 				t.Errorf("%s: %v\n%s", names[i], err, out)
 			}
 		})
@@ -223,8 +226,9 @@ func twenty(t *testing.T, c *continuum) {
 	if len(tenants.Items) != consumers || len(ids) != consumers {
 		t.Errorf("%d tenants of %d clusters, want %d", len(tenants.Items), len(ids), consumers)
 	}
-	for _, name := range names {
+	for i, name := range names {
 		if r := c.TryPelago(t, "milan", "unpeer", name); r.Code != 0 {
+			broken[i].Store(true)
 			t.Errorf("unpeer %s: exit %d\n%s%s", name, r.Code, r.Out, r.Errs)
 		}
 	}
@@ -232,8 +236,8 @@ func twenty(t *testing.T, c *continuum) {
 
 // bareConsumer starts an API server on loopback with Pelago's objects in it, and a
 // manager beside it as a process of this machine, at a loopback address of its own. It returns an administrator's
-// kubeconfig. Both end with the test.
-func bareConsumer(t *testing.T, c *continuum, name, address string) string {
+// kubeconfig. Both end with the test, which shows what the manager said if it is broken.
+func bareConsumer(t *testing.T, c *continuum, name, address string, broken func() bool) string {
 	dir := filepath.Join(t.TempDir(), name)
 	server := exec.Command(kubetest.Program(t), "apiserver", "--dir", dir, "--watch-pid", fmt.Sprint(os.Getpid()))
 	var ready struct{ Kubeconfig string }
@@ -277,7 +281,7 @@ func bareConsumer(t *testing.T, c *continuum, name, address string) string {
 	}
 	t.Cleanup(func() {
 		end(manager)
-		if text, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
+		if text, err := os.ReadFile(log.Name()); err == nil && broken() {
 			t.Logf("the manager of %s said, at the end:\n%s", name, text[max(0, len(text)-2000):])
 		}
 		log.Close()
