@@ -38,13 +38,7 @@ func toAll() handler.EventHandler {
 // cause one: the other side says when it changes.
 func (r *decider) rationed() handler.EventHandler {
 	ask := func(o client.Object, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-		switch wait, ask := r.rations.Ask(o.GetNamespace(), r.clock.Now()); {
-		case !ask:
-		case wait > 0:
-			q.AddAfter(whole, wait)
-		default:
-			q.Add(whole)
-		}
+		r.rations.Ask(o.GetNamespace(), r.clock.Now(), func() { q.Add(whole) })
 	}
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
