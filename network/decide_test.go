@@ -156,6 +156,8 @@ func TestDecideReady(t *testing.T) {
 			alive(f, v1alpha1.TunnelReport{})
 		}, "False/TunnelDown: nothing has come back"},
 		{"there is no key", func(f *facts, _ *pair) { f.locks = nil }, "False/Waiting: the private key"},
+		{"the keys cannot be read", func(f *facts, _ *pair) { f.locks, f.unread = nil, "no answer" }, "False/Waiting: the private key of the tunnel is not known: no answer"},
+		{"they were read before", func(f *facts, _ *pair) { f.unread = "no answer" }, "True/Ready: $"},
 		{"the other side has not spoken", func(_ *facts, p *pair) { p.consumer.Spec = v1alpha1.NetworkConfigSpec{} }, "False/Waiting: rome has published nothing yet"},
 		{"the other side's object is not there yet", func(_ *facts, p *pair) { p.consumer = nil }, "False/Waiting: rome has published nothing yet"},
 		{"its ranges make no sense", func(_ *facts, p *pair) { p.consumer.Spec.Pods = []string{"0.0.0.0/0"} }, "False/RangesRefused: of rome: 0.0.0.0/0 is larger than a /8"},

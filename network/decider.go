@@ -135,9 +135,12 @@ func (r *decider) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 // them. They go when nothing is said of them any more.
 func (r *decider) turn(ctx context.Context, f *facts, left []*v1alpha1.NetworkConfig) ([]news, error) {
 	now := f.now.Truncate(time.Second) // as it is stored
-	have, err := r.keys.locks(ctx, now)
-	if err != nil {
-		return nil, err
+	have, unread := r.keys.locks(ctx, now)
+	if unread != nil {
+		f.unread = unread.Error()
+	}
+	if have == nil {
+		return nil, unread
 	}
 	next := map[string]lock{}
 	for _, c := range left {
@@ -177,7 +180,11 @@ func (r *decider) turn(ctx context.Context, f *facts, left []*v1alpha1.NetworkCo
 			next[o.name] = l
 		}
 	}
-	if err := r.keys.keep(ctx, next); err != nil {
+	err := unread
+	if err == nil { // what cannot be read is not written either
+		err = r.keys.keep(ctx, next)
+	}
+	if err != nil {
 		f.locks = have // what is not stored is not said
 		for key := range have {
 			if _, wanted := next[key]; !wanted {
