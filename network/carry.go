@@ -37,6 +37,7 @@ type carrier struct {
 	fleet   Fleet
 	refused *notes
 	tell    func() // the decider
+	retries retries
 
 	mu     sync.Mutex
 	copied map[string]time.Time // when what a provider says was copied last
@@ -86,7 +87,10 @@ func (c *carrier) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	wait, err := c.take(ctx, req.Name, b)
-	return ctrl.Result{RequeueAfter: wait}, err
+	if wait > 0 {
+		return c.retries.rest(req, wait), err
+	}
+	return ctrl.Result{}, err
 }
 
 // send writes at the provider what is this cluster's to say: the spec of the consumer, and

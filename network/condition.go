@@ -45,6 +45,8 @@ func (d *decision) ready(f *facts, p *pair) metav1.Condition {
 		return not(f.property.reason, "%s", f.property.problem)
 	case f.stray != "":
 		return not(v1alpha1.ReasonRangesUnknown, "%s", f.stray)
+	case f.locks[p.key].key.IsZero() && f.unread != "":
+		return not(v1alpha1.ReasonWaiting, "the private key of the tunnel is not known: %s", f.unread)
 	case f.locks[p.key].key.IsZero():
 		return not(v1alpha1.ReasonWaiting, "the private key of the tunnel is not there yet: does namespace %s exist?", v1alpha1.NetworkNamespace)
 	case f.refused[p.peering] != "" && p.consumes:

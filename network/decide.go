@@ -127,7 +127,9 @@ type facts struct {
 	// external range that stand for what is mapped.
 	openings []*opening
 	mapped   []netip.Addr
-	locks    map[string]lock
+	// locks are nil while the keys are not known, and unread says why they cannot be read now, if so.
+	locks  map[string]lock
+	unread string
 	// paths are the direct paths that tenants want, by namespace and name.
 	paths []*path
 	// wishes are what is to be said of direct paths by the names of their ends, if that is known.

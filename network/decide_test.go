@@ -156,6 +156,8 @@ func TestDecideReady(t *testing.T) {
 			alive(f, v1alpha1.TunnelReport{})
 		}, "False/TunnelDown: nothing has come back"},
 		{"there is no key", func(f *facts, _ *pair) { f.locks = nil }, "False/Waiting: the private key"},
+		{"the keys cannot be read", func(f *facts, _ *pair) { f.locks, f.unread = nil, "no answer" }, "False/Waiting: the private key of the tunnel is not known: no answer"},
+		{"they were read before", func(f *facts, _ *pair) { f.unread = "no answer" }, "True/Ready: $"},
 		{"the other side has not spoken", func(_ *facts, p *pair) { p.consumer.Spec = v1alpha1.NetworkConfigSpec{} }, "False/Waiting: rome has published nothing yet"},
 		{"the other side's object is not there yet", func(_ *facts, p *pair) { p.consumer = nil }, "False/Waiting: rome has published nothing yet"},
 		{"its ranges make no sense", func(_ *facts, p *pair) { p.consumer.Spec.Pods = []string{"0.0.0.0/0"} }, "False/RangesRefused: of rome: 0.0.0.0/0 is larger than a /8"},
@@ -237,6 +239,14 @@ func TestOwn(t *testing.T) {
 			[]string{"10.42.0.0/16"}, []string{"10.255.255.0/24"}, ""},
 		{"routes of a CNI do not narrow the ranges of pods", grounds{nodes: []*corev1.Node{node("192.168.0.1", "10.42.0.0/24"), node("192.168.0.2", "10.42.1.0/24")},
 			connected: prefixes([]string{"10.42.0.0/24", "10.42.1.0/24", "10.42.200.0/24"})}, []string{"10.42.0.0/16"}, []string{"10.255.255.0/24"}, ""},
+		{"nor do reserved networks that hold all pods, of which none is left out by a narrower range", grounds{nodes: []*corev1.Node{node("192.168.0.1", "10.42.0.0/24")}, settings: home.Network{Reserved: []string{"10.0.0.0/8"}}},
+			[]string{"10.42.0.0/16"}, []string{"172.31.255.0/24"}, ""},
+		{"nor move them when they come", grounds{nodes: []*corev1.Node{node("192.168.0.1", "10.42.0.0/23")}, settings: home.Network{Reserved: []string{"10.42.0.0/23"}}, published: prefixes([]string{"10.42.0.0/16"})},
+			[]string{"10.42.0.0/16"}, []string{"10.255.255.0/24"}, ""},
+		{"nor do those among pods, which no range leaves out", grounds{nodes: []*corev1.Node{node("192.168.0.1", "10.42.0.0/24"), node("192.168.0.2", "10.42.3.0/24")}, settings: home.Network{Reserved: []string{"10.42.0.0/28", "10.42.2.0/24"}}},
+			[]string{"10.42.0.0/16"}, []string{"10.255.255.0/24"}, ""},
+		{"but those beside pods do", grounds{nodes: []*corev1.Node{node("192.168.0.1", "10.42.0.0/24")}, settings: home.Network{Reserved: []string{"10.0.0.0/8", "10.42.128.0/17"}}, published: prefixes([]string{"10.42.0.0/16"})},
+			[]string{"10.42.0.0/17"}, []string{"172.31.255.0/24"}, ""},
 		{"a cluster without room for them says so", grounds{nodes: []*corev1.Node{node("192.168.0.1", "10.42.0.0/24")}, settings: home.Network{Pools: []string{"10.42.0.0/16"}}},
 			[]string{"10.42.0.0/16"}, nil, "set network.external"},
 	}

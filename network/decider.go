@@ -54,6 +54,7 @@ type decider struct {
 	refused *notes
 	denied  *notes         // why a Service could not be written, by its name
 	rations ration.Rations // of looks, by namespace of NetworkConfigs
+	retries retries
 
 	looked  time.Time
 	fresh   map[types.NamespacedName]wrote
@@ -88,7 +89,7 @@ func newDecider(n *Network, c client.Client, live client.Reader, recorder events
 }
 
 // Reconcile looks at everything.
-func (r *decider) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+func (r *decider) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	now := r.clock.Now()
 	if r.looked.IsZero() && r.leases != nil {
 		if err := r.agents.fill(ctx, r.leases); err != nil {
@@ -97,7 +98,7 @@ func (r *decider) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 	}
 	r.agents.tell()
 	if rest := r.looked.Add(lookRest).Sub(now); rest > 0 && rest <= lookRest {
-		return ctrl.Result{RequeueAfter: rest}, nil
+		return r.retries.rest(req, rest), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
@@ -107,7 +108,7 @@ func (r *decider) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 		return ctrl.Result{}, err
 	}
 	if f == nil {
-		return ctrl.Result{RequeueAfter: seenWait}, nil // the cache is behind what was written
+		return r.retries.rest(req, seenWait), nil // the cache is behind what was written
 	}
 	r.looked = now
 	turned, keyErr := r.turn(ctx, f, left)
@@ -122,7 +123,7 @@ func (r *decider) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 		return ctrl.Result{}, err
 	}
 	if again {
-		return ctrl.Result{RequeueAfter: lookRest}, nil
+		return r.retries.again(req, lookRest), nil
 	}
 	if f.lacksToken() {
 		return ctrl.Result{RequeueAfter: tokenWait}, nil
@@ -134,9 +135,12 @@ func (r *decider) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 // them. They go when nothing is said of them any more.
 func (r *decider) turn(ctx context.Context, f *facts, left []*v1alpha1.NetworkConfig) ([]news, error) {
 	now := f.now.Truncate(time.Second) // as it is stored
-	have, err := r.keys.locks(ctx, now)
-	if err != nil {
-		return nil, err
+	have, unread := r.keys.locks(ctx, now)
+	if unread != nil {
+		f.unread = unread.Error()
+	}
+	if have == nil {
+		return nil, unread
 	}
 	next := map[string]lock{}
 	for _, c := range left {
@@ -176,7 +180,11 @@ func (r *decider) turn(ctx context.Context, f *facts, left []*v1alpha1.NetworkCo
 			next[o.name] = l
 		}
 	}
-	if err := r.keys.keep(ctx, next); err != nil {
+	err := unread
+	if err == nil { // what cannot be read is not written either
+		err = r.keys.keep(ctx, next)
+	}
+	if err != nil {
 		f.locks = have // what is not stored is not said
 		for key := range have {
 			if _, wanted := next[key]; !wanted {

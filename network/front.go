@@ -100,7 +100,7 @@ func (d *decision) called(f *facts, p *pair, port int32) []string {
 func (f *facts) fronted(name string) bool {
 	return f.settings.Service != "" && (slices.ContainsFunc(f.pairs, func(p *pair) bool { return p.wanted && frontName(p.key) == name }) ||
 		slices.ContainsFunc(f.openings, func(o *opening) bool { return frontName(o.name) == name }) ||
-		slices.ContainsFunc(f.paths, func(p *path) bool { return p.keeps(f.locks[p.key]) && p.front.front == name }))
+		slices.ContainsFunc(f.paths, func(p *path) bool { return (f.locks == nil || p.keeps(f.locks[p.key])) && p.front.front == name }))
 }
 
 // leftFronts are the Services and slices of ours that nobody wants: those of peerings that have

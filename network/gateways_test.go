@@ -130,7 +130,7 @@ func TestGateways(t *testing.T) {
 	d := newDecider(n, nil, nil, nil)
 	n.learn(&picture{views: nothing.views, there: nothing.there, tunnels: map[string]bool{"peering-milan": true}})
 	queue := func() workqueue.TypedRateLimitingInterface[ctrl.Request] {
-		q := workqueue.NewTypedRateLimitingQueue(retries())
+		q := workqueue.NewTypedRateLimitingQueue[ctrl.Request](&retries{})
 		context.AfterFunc(ctx, q.ShutDown)
 		return q
 	}

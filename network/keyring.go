@@ -26,9 +26,10 @@ type keyring struct {
 
 	secret *corev1.Secret // nil if there is none
 	read   time.Time
+	known  bool // it has been read
 }
 
-// locks returns what is in the Secret.
+// locks returns what is in the Secret. With an error it is what was there last, and nil if that is not known.
 func (k *keyring) locks(ctx context.Context, now time.Time) (map[string]lock, error) {
 	if age := now.Sub(k.read); k.read.IsZero() || age >= rereadEvery || age < 0 {
 		s := &corev1.Secret{}
@@ -37,11 +38,15 @@ func (k *keyring) locks(ctx context.Context, now time.Time) (map[string]lock, er
 		case apierrors.IsNotFound(err):
 			k.secret = nil
 		case err != nil:
-			return nil, fmt.Errorf("reading the keys of tunnels: %w", err)
+			err = fmt.Errorf("reading the keys of tunnels: %w", err)
+			if !k.known {
+				return nil, err
+			}
+			return unlocked(k.secret), err
 		default:
 			k.secret = s
 		}
-		k.read = now
+		k.read, k.known = now, true
 	}
 	return unlocked(k.secret), nil
 }

@@ -112,7 +112,7 @@ func (n *Network) registerMapper(mgr ctrl.Manager) error {
 				CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: func(event.UpdateEvent) bool { return false }, GenericFunc: func(event.GenericEvent) bool { return false },
 			})).
 		WatchesRawSource(n.listeners.source(groundKey, func(string) []reconcile.Request { return m.moved(context.Background()) })).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 1, RateLimiter: retries()}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 1, RateLimiter: &retries{}}).
 		Complete(m)
 }
 

@@ -341,7 +341,7 @@ func (n *Network) registerDecider(mgr ctrl.Manager, r *decider, near cache.Cache
 		WatchesRawSource(source.Channel(r.agents.changed, all)).
 		WatchesRawSource(n.paths.listeners.source(providerKey(""), func(string) []reconcile.Request { return []reconcile.Request{whole} })).
 		WatchesRawSource(n.options.Home.Source(all)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 1, RateLimiter: retries()}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 1, RateLimiter: &r.retries}).
 		Complete(r)
 }
 
@@ -354,6 +354,6 @@ func (n *Network) registerCarrier(mgr ctrl.Manager, r *decider) error {
 		Watches(&v1alpha1.NetworkConfig{}, toPeering()).
 		WatchesRawSource(n.options.Fleet.StateSource(ofPeer)).
 		WatchesRawSource(n.options.Fleet.Source(remoteConfig("", ""), ofPeerObject)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 4, RateLimiter: retries()}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 4, RateLimiter: &c.retries}).
 		Complete(c)
 }

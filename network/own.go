@@ -116,12 +116,12 @@ func (p *property) findPods(g grounds) {
 	for _, n := range g.nodes {
 		found = append(found, podRanges(n)...)
 	}
-	apart := slices.Concat(p.Services, p.Nodes, p.Reserved, prefixes(g.settings.External))
 	for _, four := range []bool{true, false} {
 		all, ok := around(found, four)
 		if !ok {
 			continue
 		}
+		apart := slices.Concat(p.Services, p.Nodes, beside(p.Reserved, all), prefixes(g.settings.External))
 		i := slices.IndexFunc(g.published, func(was netip.Prefix) bool {
 			return was.Bits() <= all.Bits() && was.Contains(all.Addr()) && !slices.ContainsFunc(apart, was.Overlaps)
 		})
@@ -140,6 +140,12 @@ func (p *property) findPods(g grounds) {
 		p.reason, p.problem = v1alpha1.ReasonRangesUnknown,
 			"no node says which addresses its pods have (spec.podCIDRs): set network.pods in ConfigMap "+v1alpha1.ConfigName+" to the ranges of the pods here"
 	}
+}
+
+// beside are those of prefixes that can be left out of a range of pods. What holds all pods, or lies among
+// them, no range leaves out, however narrow it is.
+func beside(all []netip.Prefix, pods netip.Prefix) []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(all), pods.Overlaps)
 }
 
 // podRanges are the prefixes that a node says its pods keep to.

@@ -212,9 +212,17 @@ func pathFront(key string) string {
 	return frontPrefix + "path-" + hex.EncodeToString(sum[:16])
 }
 
-// answerPaths is what is said of each path: to a provider in the status of what it publishes.
+// answerPaths is what is said of each path: to a provider in the status of what it publishes. While keys
+// are not known it is what was said: without a key nobody would keep the path.
 func (d *decision) answerPaths(f *facts, ports []int32) {
 	d.paths = map[*path]v1alpha1.NetworkPathStatus{}
+	if f.locks == nil {
+		for p, s := range d.statuses {
+			s.ConsumerPaths = p.theirs().Status.ConsumerPaths
+			d.statuses[p] = s
+		}
+		return
+	}
 	for _, p := range f.paths {
 		port := int32(0)
 		if p.keeps(f.locks[p.key]) {

@@ -337,6 +337,12 @@ func TestPathFront(t *testing.T) {
 	if left := f.leftFronts(); len(left) != 0 {
 		t.Errorf("the Service of a path is left over: %v", left)
 	}
+	locks := f.locks
+	f.locks, f.paths[0].reason = nil, v1alpha1.ReasonPrefixesRefused
+	if left := f.leftFronts(); len(left) != 0 {
+		t.Errorf("while keys are not known the Service of a path is left over: %v", left)
+	}
+	f.locks = locks
 	f.pairs[0].direct, f.paths = false, nil
 	f.takePaths([]*v1alpha1.NetworkPath{askedPath("rome", path1, oslo)})
 	if left := f.leftFronts(); len(left) != 1 {

@@ -50,6 +50,8 @@ type pather struct {
 	fleet  Fleet
 	events events.EventRecorder
 	paths  *paths
+	// retries are those of peerings.
+	retries retries
 
 	mu     sync.Mutex
 	looked map[string]time.Time
@@ -60,12 +62,13 @@ func (n *Network) registerPather(mgr ctrl.Manager) error {
 	if err := n.options.Fleet.WatchWithin(remotePath("", ""), pathBounds); err != nil {
 		return fmt.Errorf("watching at providers: %w", err)
 	}
+	r := newPather(n, mgr.GetClient(), mgr.GetEventRecorder(component))
 	return ctrl.NewControllerManagedBy(mgr).Named("network-paths").
 		WatchesRawSource(n.paths.listeners.source(consumerKey(""), ofPeer)).
 		WatchesRawSource(n.options.Fleet.StateSource(ofPeer)).
 		WatchesRawSource(n.options.Fleet.Source(remotePath("", ""), ofPeerObject)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 4, RateLimiter: retries()}).
-		Complete(newPather(n, mgr.GetClient(), mgr.GetEventRecorder(component)))
+		WithOptions(controller.Options{MaxConcurrentReconciles: 4, RateLimiter: &r.retries}).
+		Complete(r)
 }
 
 func newPather(n *Network, c client.Client, recorder events.EventRecorder) *pather {
@@ -76,7 +79,7 @@ func newPather(n *Network, c client.Client, recorder events.EventRecorder) *path
 // Reconcile reads the paths at one provider, and writes what differs.
 func (r *pather) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	if wait := r.rest(req.Name); wait > 0 {
-		return ctrl.Result{RequeueAfter: wait}, nil
+		return r.retries.rest(req, wait), nil
 	}
 	peer, have := r.read(ctx, req.Name)
 	if have == nil {
@@ -104,7 +107,7 @@ func (r *pather) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		ctrl.LoggerFrom(ctx).Info("a provider refuses direct paths", "peering", req.Name, "why", oneLine(err.Error(), maxSaid))
 		return ctrl.Result{RequeueAfter: retryRefused}, nil
 	case err != nil:
-		return retried(err, "writing direct paths at %s", req.Name)
+		return r.retries.retried(req, err, "writing direct paths at %s", req.Name)
 	case len(wishes) > 0:
 		return ctrl.Result{RequeueAfter: pathLook}, nil
 	}

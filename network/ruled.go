@@ -48,7 +48,7 @@ func (n *Network) registerRuler(mgr ctrl.Manager) error {
 			return r.all(context.Background(), func(at types.NamespacedName) bool { return at.Name == peering })
 		})).
 		WatchesRawSource(n.options.Fleet.Source(far, func(peering string, o client.Object) []reconcile.Request { return ruleRequest(namespaceOf(o), peering) })).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 4, RateLimiter: retries()}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 4, RateLimiter: &r.retries}).
 		Complete(r)
 }
 

@@ -57,6 +57,7 @@ type ruler struct {
 	// patience bounds what is written at a provider in one turn there.
 	patience time.Duration
 	turns    turns
+	retries  retries
 
 	mu     sync.Mutex
 	looked map[types.NamespacedName]time.Time
@@ -71,7 +72,7 @@ func (r *ruler) Reconcile(ctx context.Context, req ctrl.Request) (result ctrl.Re
 	ctx, cancel := context.WithTimeout(ctx, ruleLimit)
 	defer cancel()
 	if wait := r.rest(req.NamespacedName); wait > 0 {
-		return ctrl.Result{RequeueAfter: wait}, nil
+		return r.retries.rest(req, wait), nil
 	}
 	here, err := r.here(ctx, req.Namespace, req.Name)
 	if err != nil {
@@ -86,7 +87,7 @@ func (r *ruler) Reconcile(ctx context.Context, req ctrl.Request) (result ctrl.Re
 	}
 	specs, problems := policy.Compile(g.world(true)).Shards(req.Namespace, len(here.have))
 	if err := here.make(ctx, specs); err != nil {
-		return retried(err, "writing network rules of %s here", req.Namespace)
+		return r.retries.retried(req, err, "writing network rules of %s here", req.Namespace)
 	}
 	for i := range specs {
 		here.amounts[req.Namespace] = here.amounts[req.Namespace].Plus(policy.AmountOf(&specs[i]))
@@ -112,7 +113,7 @@ func (r *ruler) Reconcile(ctx context.Context, req ctrl.Request) (result ctrl.Re
 		}
 	}
 	if wait := r.turns.take(req.Name, r.clock.Now()); wait > 0 {
-		return ctrl.Result{RequeueAfter: wait}, nil
+		return r.retries.rest(req, wait), nil
 	}
 	limited, end := context.WithTimeout(ctx, r.patience)
 	defer end()
@@ -122,17 +123,9 @@ func (r *ruler) Reconcile(ctx context.Context, req ctrl.Request) (result ctrl.Re
 		r.tell(ctx, req.NamespacedName, append(problems, req.Name+" refuses the rules of this namespace: "+oneLine(err.Error(), maxSaid)))
 		return ctrl.Result{RequeueAfter: retryRefused}, nil
 	case err != nil:
-		return retried(err, "writing network rules of %s at %s", req.Namespace, req.Name)
+		return r.retries.retried(req, err, "writing network rules of %s at %s", req.Namespace, req.Name)
 	}
 	return r.tell(ctx, req.NamespacedName, problems), nil
-}
-
-// retried tries soon what a cache was behind of, and with growing pauses what is wrong.
-func retried(err error, format string, args ...any) (ctrl.Result, error) {
-	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
-		return ctrl.Result{RequeueAfter: time.Second}, nil
-	}
-	return ctrl.Result{}, fmt.Errorf(format+": %w", append(args, err)...)
 }
 
 // rest is how long a look has to wait; if it need not, it counts as begun.

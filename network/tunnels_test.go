@@ -67,7 +67,7 @@ func TestTunnels(t *testing.T) {
 	n := New(Options{})
 	n.learn(&picture{views: nothing.views, there: nothing.there})
 	queue := func() workqueue.TypedRateLimitingInterface[ctrl.Request] {
-		q := workqueue.NewTypedRateLimitingQueue(retries())
+		q := workqueue.NewTypedRateLimitingQueue[ctrl.Request](&retries{})
 		context.AfterFunc(ctx, q.ShutDown)
 		return q
 	}
@@ -158,7 +158,7 @@ func TestWake(t *testing.T) {
 	r := newDecider(n, nil, nil, nil)
 	n.learn(&picture{views: nothing.views, there: nothing.there, tunnels: map[string]bool{"peering-milan": true}})
 	text := `{"peering-milan":{"alive":false,"since":"2026-11-22T12:00:00Z"}}`
-	r.agents.handler().Create(t.Context(), created(text, time.Now()), workqueue.NewTypedRateLimitingQueue(retries()))
+	r.agents.handler().Create(t.Context(), created(text, time.Now()), workqueue.NewTypedRateLimitingQueue[ctrl.Request](&retries{}))
 	if alive, known := n.Alive("milan"); alive || !known {
 		t.Errorf("a Lease says that the tunnel is dead: alive %t, known %t", alive, known)
 	}

@@ -22,7 +22,7 @@ import (
 // told is a queue of what a source tells. Mapper, if set, is called for each name.
 func told(t *testing.T, from func(func(string) []reconcile.Request) source.Source, mapper func(name string)) workqueue.TypedRateLimitingInterface[ctrl.Request] {
 	t.Helper()
-	q := workqueue.NewTypedRateLimitingQueue(retries())
+	q := workqueue.NewTypedRateLimitingQueue[ctrl.Request](&retries{})
 	t.Cleanup(q.ShutDown)
 	err := from(func(name string) []reconcile.Request {
 		if mapper != nil {

@@ -4,13 +4,11 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -19,13 +17,6 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
-
-// retryMax bounds the wait after an error: one peering's must not keep back others.
-const retryMax = 10 * time.Second
-
-func retries() workqueue.TypedRateLimiter[ctrl.Request] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](50*time.Millisecond, retryMax)
-}
 
 // whole is the one request of the decider: a look at all there is.
 var whole = reconcile.Request{NamespacedName: types.NamespacedName{Name: "network"}}
@@ -38,13 +29,7 @@ func toAll() handler.EventHandler {
 // cause one: the other side says when it changes.
 func (r *decider) rationed() handler.EventHandler {
 	ask := func(o client.Object, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-		switch wait, ask := r.rations.Ask(o.GetNamespace(), r.clock.Now()); {
-		case !ask:
-		case wait > 0:
-			q.AddAfter(whole, wait)
-		default:
-			q.Add(whole)
-		}
+		r.rations.Ask(o.GetNamespace(), r.clock.Now(), func() { q.Add(whole) })
 	}
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {

@@ -199,13 +199,7 @@ func (c *cluster) rationed(o any) {
 
 // ration tells that something has changed that is another cluster's word, of a peering by any name, soon.
 func (c *cluster) ration(namespace string) {
-	switch wait, ask := c.rations.Ask(namespace, time.Now()); {
-	case !ask:
-	case wait > 0:
-		time.AfterFunc(wait, c.changed)
-	default:
-		c.changed()
-	}
+	c.rations.Ask(namespace, time.Now(), c.changed)
 }
 
 // ruled tells that NetworkRules have changed: those of tenants as often as these may cause a plan,

@@ -144,6 +144,7 @@ type compiler struct {
 	problems   []string
 	size       int // of the rules
 	prefixes   int // that their blocks are
+	full       bool
 }
 
 func (c *compiler) wrong(format string, args ...any) {
@@ -203,31 +204,34 @@ func (c *compiler) entry(policy, field string, d v1alpha1.NetworkDirection, sele
 		if r.PerPod && d == v1alpha1.NetworkEgress {
 			// A name means something in a pod only: whatever says so, peers are the pods that have it.
 			r.peer = func(pod *Pod, at netip.Addr) bool { return p.any || p.pod(pod) || contains(p.blocks, at) }
-			c.add(r)
+			c.add(field, r)
 			continue
 		}
 		r.AnyPeer, r.peer = p.any, func(pod *Pod, _ netip.Addr) bool { return !p.any && p.pod(pod) }
 		if p.any || len(p.blocks) == 0 {
-			c.add(r)
+			c.add(field, r)
 			continue
 		}
 		for blocks := range slices.Chunk(p.blocks, v1alpha1.MaxNetworkBlocks) {
 			r.Blocks, r.prefixes = written(blocks), prefixesOf(blocks)
-			c.add(r)
+			c.add(field, r)
 			r.peer = func(*Pod, netip.Addr) bool { return false } // one rule of theirs is enough
 		}
 	}
 }
 
-func (c *compiler) add(r rule) {
+// add adds a rule of a field of its policy. From the first one on that is too much all are left out.
+func (c *compiler) add(field string, r rule) {
 	c.size, c.prefixes = c.size+r.Size(), c.prefixes+r.prefixes
-	if len(c.rules) >= v1alpha1.MaxNetworkRules || c.size > v1alpha1.MaxNetworkRulesSize || c.prefixes > v1alpha1.MaxNetworkPrefixes {
-		c.size = v1alpha1.MaxNetworkRulesSize // what follows is left out as well
-		c.wrong("namespace %s has more than %d rules of NetworkPolicies, or many with many blocks: those from NetworkPolicy %s on allow nothing between clusters; write fewer entries, or ports as ranges",
-			c.world.Namespace, v1alpha1.MaxNetworkRules, c.rules[len(c.rules)-1].Policy)
-		return
+	switch {
+	case c.full:
+	case len(c.rules) >= v1alpha1.MaxNetworkRules || c.size > v1alpha1.MaxNetworkRulesSize || c.prefixes > v1alpha1.MaxNetworkPrefixes:
+		c.full = true
+		c.wrong("namespace %s has more than %d rules of NetworkPolicies, or many with many blocks: those from %s of NetworkPolicy %s on allow nothing between clusters; write fewer entries, or ports as ranges",
+			c.world.Namespace, v1alpha1.MaxNetworkRules, field, r.Policy)
+	default:
+		c.rules = append(c.rules, r)
 	}
-	c.rules = append(c.rules, r)
 }
 
 // peers are whom an entry allows.

@@ -84,6 +84,12 @@ func TestBounds(t *testing.T) {
 	if gateway(specs, false, parse(t, "db in web tcp/257")) || !gateway(specs, false, parse(t, "db in web tcp/256")) {
 		t.Error("what is beyond the bound is allowed, or what is within is not")
 	}
+	// Who holds wholly is not blamed for the next one.
+	_, problems = Compile(table(policies(t, `{podSelector: {}, ingress: [`+strings.Join(entries[:v1alpha1.MaxNetworkRules], ", ")+`]}`,
+		`{podSelector: {}, policyTypes: [Ingress, Egress], egress: [{}, {}]}`)...)).Shards("shop", 1)
+	if len(problems) != 1 || !strings.Contains(problems[0], "those from spec.egress[0] of NetworkPolicy p1 on allow nothing") {
+		t.Errorf("of a policy after one of %d rules it is said: %q", v1alpha1.MaxNetworkRules, problems)
+	}
 	// Many ports and blocks of one entry are several rules, and mean the same.
 	var ports, except []string
 	for i := range 100 {

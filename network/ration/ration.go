@@ -1,5 +1,5 @@
 // Package ration bounds how much work the changes of each peering cause: the other side says
-// when they happen. It is pure but for its lock, and knows nothing of what the work is.
+// when they happen. It knows nothing of what the work is.
 package ration
 
 import (
@@ -30,9 +30,21 @@ type ration struct {
 	due   time.Time
 }
 
-// Ask says in how long work is to be done because of a change: at once if 0. It says false if
-// work that was asked for comes anyway, and will know of the change.
-func (r *Rations) Ask(name string, now time.Time) (wait time.Duration, ask bool) {
+// Ask has work done because of a change: at once, or when it is due, unless some that was asked for comes
+// anyway, and will know of the change. What waits does so here and in no queue: one that holds each key once
+// makes it one with what others ask for earlier, and nothing is left of it when it is due.
+func (r *Rations) Ask(name string, now time.Time, work func()) {
+	switch wait, ask := r.ask(name, now); {
+	case !ask:
+	case wait > 0:
+		time.AfterFunc(wait, work)
+	default:
+		work()
+	}
+}
+
+// ask says in how long work is to be done: at once if 0. It says false if some comes anyway.
+func (r *Rations) ask(name string, now time.Time) (wait time.Duration, ask bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	one := r.of[name]

@@ -17,7 +17,7 @@ type worker struct {
 
 // change asks for work because of a change.
 func (w *worker) change(name string) {
-	if wait, ask := w.rations.Ask(name, w.now); ask {
+	if wait, ask := w.rations.ask(name, w.now); ask {
 		w.due[name] = w.now.Add(wait)
 	}
 }
@@ -89,7 +89,7 @@ func TestWorkOfOthers(t *testing.T) {
 	asked := 0
 	const step, seconds = 10 * time.Millisecond, 10
 	for range seconds * 100 {
-		if wait, ask := w.rations.Ask("hostile", w.now); ask {
+		if wait, ask := w.rations.ask("hostile", w.now); ask {
 			asked++
 			if wait > Every {
 				t.Fatalf("work is due after %s", wait)
@@ -107,16 +107,16 @@ func TestWorkOfOthers(t *testing.T) {
 func TestTogether(t *testing.T) {
 	var r Rations
 	for i := range 100 {
-		if wait, ask := r.Ask("a", noon); ask != (i == 0) || wait != 0 {
+		if wait, ask := r.ask("a", noon); ask != (i == 0) || wait != 0 {
 			t.Fatalf("change %d: %s, %t", i, wait, ask)
 		}
 	}
 	r.Begin(noon)
-	if _, ask := r.Ask("a", noon); !ask {
+	if _, ask := r.ask("a", noon); !ask {
 		t.Error("a change after work began is not asked for")
 	}
 	r.Begin(noon.Add(-time.Hour)) // the clock went back
-	if _, ask := r.Ask("a", noon.Add(-time.Hour)); !ask {
+	if _, ask := r.ask("a", noon.Add(-time.Hour)); !ask {
 		t.Error("after the clock went back nothing is asked for")
 	}
 }
