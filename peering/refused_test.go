@@ -1,14 +1,21 @@
 package peering
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/status"
@@ -245,4 +252,29 @@ func TestForeignNamespace(t *testing.T) {
 	if !s.exists(n) || n.DeletionTimestamp != nil {
 		t.Error("a namespace that is not ours was deleted")
 	}
+}
+
+// TestBarred holds that where this cluster itself lets no namespace of requests in, as by a policy of its own, the
+// Peering says so and what to do, and goes on when it does.
+func TestBarred(t *testing.T) {
+	s := newStage(t)
+	var bars atomic.Bool
+	bars.Store(true)
+	s.r.client = interceptor.NewClient(s.client, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		if o.GetName() == v1alpha1.PeeringNamespace(s.name) && bars.Load() {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "namespaces"}, o.GetName(),
+				errors.New("ValidatingAdmissionPolicy 'owners' with binding 'owners' denied request: namespaces are made by their owners"))
+		}
+		return c.Create(ctx, o, opts...)
+	}})
+	s.invite()
+	p := s.until("it is shown", has(v1alpha1.ConditionResourcesAccepted, v1alpha1.ReasonWaiting))
+	said := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionResourcesAccepted).Message
+	for _, want := range []string{"this cluster does not take namespace " + v1alpha1.PeeringNamespace(s.name), "namespaces are made by their owners", "the admission policy owners"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("it says %q, not %q", said, want)
+		}
+	}
+	bars.Store(false)
+	s.until("it asks for resources", has(v1alpha1.ConditionResourcesAccepted, v1alpha1.ReasonPending))
 }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 	"github.com/pelago-dev/pelago/internal/status"
 )
 
@@ -49,6 +50,7 @@ func (r *reconciler) namespaceOf(ctx context.Context, v *visit) (bool, error) {
 			Labels: map[string]string{v1alpha1.LabelManagedBy: component, v1alpha1.LabelPeering: v.Name},
 		}}
 		if err := r.client.Create(ctx, n); err != nil {
+			v.barred("namespace "+n.Name, err)
 			return false, fmt.Errorf("making the namespace of the requests: %w", err)
 		}
 		return true, nil
@@ -64,6 +66,18 @@ func (r *reconciler) namespaceOf(ctx context.Context, v *visit) (bool, error) {
 		return false, nil
 	}
 	return true, nil
+}
+
+// barred says that this cluster itself does not let something in, and what to do; it is tried again.
+func (v *visit) barred(what string, err error) {
+	if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
+		return
+	}
+	message := "this cluster does not take " + what + ": " + printable(err.Error())
+	if denial := kube.DenialOf(err); denial != nil {
+		message += "; " + denial.Remedy()
+	}
+	v.no(v1alpha1.ConditionResourcesAccepted, v1alpha1.ReasonWaiting, message)
 }
 
 // ours says whether a namespace was made for a Peering of this name.
@@ -86,6 +100,7 @@ func (r *reconciler) defaultRequest(ctx context.Context, v *visit) error {
 			Spec: v1alpha1.ResourceRequestSpec{Resources: v.Spec.Consume.Resources},
 		}
 		if err := r.client.Create(ctx, request); err != nil {
+			v.barred("the request for resources", err)
 			return fmt.Errorf("making the default request: %w", err)
 		}
 		return nil

@@ -213,13 +213,14 @@ func (s *stage) until(what string, so func(*v1alpha1.Peering) bool) *v1alpha1.Pe
 	defer tick.Stop()
 	var last *v1alpha1.Peering
 	for {
-		if _, err := s.reconcile(); err != nil {
-			s.t.Fatalf("waiting until %s: %v", what, err)
-		}
+		_, err := s.reconcile()
 		s.clock.SetTime(s.clock.Now().Add(100 * time.Millisecond))
 		last = s.peering()
 		if so(last) {
 			return last
+		}
+		if err != nil {
+			s.t.Fatalf("waiting until %s: %v", what, err)
 		}
 		select {
 		case <-deadline:

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -205,7 +206,10 @@ func twenty(t *testing.T, c *continuum) {
 			took[i] = time.Since(begin)
 			if err != nil {
 				broken[i].Store(true)
-				t.Errorf("%s: %v\n%s", names[i], err, out)
+				why := exec.Command(filepath.Join(filepath.Dir(kubetest.Program(t)), "pelago"), "explain", "peering", "milan")
+				why.Env = cmd.Env
+				said, _ := why.CombinedOutput()
+				t.Errorf("%s: %v\n%s\n%s", names[i], err, out, said)
 			}
 		})
 	}
@@ -263,7 +267,8 @@ func bareConsumer(t *testing.T, c *continuum, name, address string, broken func(
 		t.Errorf("rendering what %s needs: %v", name, err)
 		return ""
 	}
-	if err := applyAll(t.Context(), ready.Kubeconfig, string(manifests)); err != nil {
+	account := filepath.Join(t.TempDir(), name+".kubeconfig")
+	if err := applyAll(t.Context(), ready.Kubeconfig, string(manifests), account); err != nil {
 		t.Errorf("installing in %s: %v", name, err)
 		return ""
 	}
@@ -273,7 +278,7 @@ func bareConsumer(t *testing.T, c *continuum, name, address string, broken func(
 		return ""
 	}
 	manager := exec.Command(filepath.Join(filepath.Dir(kubetest.Program(t)), "pelago-manager"), "--metrics-address", address+":0", "--api-address", address+":9443")
-	manager.Env = environment
+	manager.Env = append(os.Environ(), "KUBECONFIG="+account)
 	manager.Stdout, manager.Stderr = log, log
 	if err := manager.Start(); err != nil {
 		t.Errorf("starting the manager of %s: %v", name, err)
@@ -282,7 +287,13 @@ func bareConsumer(t *testing.T, c *continuum, name, address string, broken func(
 	t.Cleanup(func() {
 		end(manager)
 		if text, err := os.ReadFile(log.Name()); err == nil && broken() {
-			t.Logf("the manager of %s said, at the end:\n%s", name, text[max(0, len(text)-2000):])
+			var wrong []string
+			for line := range strings.Lines(string(text)) {
+				if strings.Contains(line, `"level":"ERROR"`) {
+					wrong = append(wrong, line)
+				}
+			}
+			t.Logf("%d errors of the manager of %s, the last ones:\n%s", len(wrong), name, strings.Join(wrong[max(0, len(wrong)-5):], ""))
 		}
 		log.Close()
 	})
@@ -306,8 +317,9 @@ func end(cmd *exec.Cmd) {
 	}
 }
 
-// applyAll applies objects to a server; kinds that objects define are waited for.
-func applyAll(ctx context.Context, kubeconfig, manifests string) error {
+// applyAll applies objects to a server; kinds that objects define are waited for. What the manager has to be to
+// the server is written to a file.
+func applyAll(ctx context.Context, kubeconfig, manifests, account string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return err
@@ -337,5 +349,8 @@ func applyAll(ctx context.Context, kubeconfig, manifests string) error {
 			<-time.After(200 * time.Millisecond) // the kind was defined a moment ago
 		}
 	}
-	return nil
+	if err := rest.LoadTLSFiles(config); err != nil {
+		return err
+	}
+	return kubetest.WriteAccount(ctx, c, config, "pelago-manager", account)
 }

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -166,18 +167,24 @@ func (r *Rack) kubeconfig(cluster, account string) string {
 
 // account writes a kubeconfig with a token of a service account of Pelago's.
 func (r *Rack) account(ctx context.Context, cluster, name string) error {
+	return WriteAccount(ctx, r.Clients[cluster], r.Configs[cluster], name, r.kubeconfig(cluster, name))
+}
+
+// WriteAccount writes a kubeconfig with a token of a service account of Pelago's, for a program that runs as a
+// process: what policies leave to it alone nobody else may do, an administrator neither.
+func WriteAccount(ctx context.Context, c client.Client, server *rest.Config, name, file string) error {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: name}}
 	life := int64(tokenLife.Seconds())
 	token := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &life}}
-	if err := r.Clients[cluster].SubResource("token").Create(ctx, account, token); err != nil {
+	if err := c.SubResource("token").Create(ctx, account, token); err != nil {
 		return fmt.Errorf("asking for a token of %s: %w", name, err)
 	}
 	config := clientcmdapi.NewConfig()
-	config.Clusters["here"] = &clientcmdapi.Cluster{Server: r.Configs[cluster].Host, CertificateAuthorityData: r.Configs[cluster].CAData}
+	config.Clusters["here"] = &clientcmdapi.Cluster{Server: server.Host, CertificateAuthorityData: server.CAData}
 	config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
 	config.Contexts["here"] = &clientcmdapi.Context{Cluster: "here", AuthInfo: name}
 	config.CurrentContext = "here"
-	return clientcmd.WriteToFile(*config, r.kubeconfig(cluster, name))
+	return clientcmd.WriteToFile(*config, file)
 }
 
 // Start starts one more replica of a cluster's manager, as its Deployment would for one
