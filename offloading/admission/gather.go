@@ -78,10 +78,11 @@ func (g *gatherer) gather(ctx context.Context, namespace string, pod *corev1.Pod
 
 // offloading is what holds for a namespace: its NamespaceOffloading, or the defaults if
 // it only has the label. One that is being deleted brings pods home, and so does the lack of
-// a tenant's consent. With it come the peerings that it must not go to.
+// a tenant's consent; reserved namespaces never leave, whatever they have. With it come the
+// peerings that it must not go to.
 func (g *gatherer) offloading(ctx context.Context, namespace string, labels map[string]string) (v1alpha1.NamespaceOffloadingSpec, []string, error) {
 	local := v1alpha1.NamespaceOffloadingSpec{PodOffloadingStrategy: v1alpha1.PodsLocal}
-	if staysHere(labels) {
+	if v1alpha1.ReservedNamespace(namespace) || staysHere(labels) {
 		return local, nil, nil
 	}
 	own := &v1alpha1.NamespaceOffloading{}
