@@ -106,6 +106,12 @@ func OwnNamespace(name string) bool {
 	return strings.HasPrefix(name, "kube-") || strings.HasPrefix(name, "pelago-") || strings.HasPrefix(name, "openshift-")
 }
 
+// ReservedNamespace says whether a namespace is by its name one that clusters or Pelago use themselves, which is
+// never offloaded.
+func ReservedNamespace(name string) bool {
+	return name == "default" || name == "openshift" || name == "pelago" || OwnNamespace(name)
+}
+
 // CredentialSecret is the name of the Secret in SystemNamespace with the credential
 // of a consumer's peering.
 func CredentialSecret(peering string) string { return "peering-" + peering }

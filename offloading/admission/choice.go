@@ -29,7 +29,7 @@ const maxAvoids = maxAvoided * 254
 
 // Choice is where a pod could go if it were made now.
 type Choice struct {
-	// Home says that it may run in this cluster.
+	// Home says that it may run in this cluster, and that a node here is one that its own terms allow.
 	Home bool
 	// Open are the virtual nodes that take pods, have room for it, and have not refused its
 	// like lately; sorted.
@@ -98,7 +98,7 @@ func stays(pod *corev1.Pod) bool { return kube.Claim(pod) != "" || shadow.HasHom
 // nowhere would wait for ever, as terms are not taken back; where it is bound the
 // provider tries again.
 func choose(f facts, what outcome, sides []side) Choice {
-	c := Choice{Home: what != outcomeRemote && f.pod.Spec.NodeSelector[v1alpha1.LabelType] != v1alpha1.TypeVirtualNode}
+	c := Choice{Home: what != outcomeRemote && atHome(f)}
 	wanted := scheduling.PodRequests(f.pod, scheduling.PodResourcesOptions{})
 	nodes := candidates(f, sides)
 	small := map[string]bool{}
@@ -141,11 +141,7 @@ func candidates(f facts, sides []side) []virtualNode {
 		}
 	}
 	picked := nodeaffinity.NewLazyErrorNodeSelector(selector)
-	like := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: f.pod.Spec.NodeSelector}}
-	if own := unexcluded(f.pod); own != nil {
-		like.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: own}}
-	}
-	allowed := nodeaffinity.GetRequiredNodeAffinity(like)
+	allowed := ownTerms(f.pod)
 	var all []virtualNode
 	for _, n := range f.nodes {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: n.labels}}
@@ -158,6 +154,29 @@ func candidates(f facts, sides []side) []virtualNode {
 		}
 	}
 	return all
+}
+
+// atHome says whether the pod's own terms allow a node of this cluster. One that names a virtual
+// node, a region or a kind that only these have would else be kept off the only place it has.
+func atHome(f facts) bool {
+	if len(f.pod.Spec.NodeSelector) == 0 && required(f.pod) == nil {
+		return true
+	}
+	allowed := ownTerms(f.pod)
+	return slices.ContainsFunc(f.here, func(n *corev1.Node) bool {
+		matches, _ := allowed.Match(n)
+		return matches
+	})
+}
+
+// ownTerms are a pod's nodeSelector and required node affinity, without what admission has
+// excluded.
+func ownTerms(pod *corev1.Pod) nodeaffinity.RequiredNodeAffinity {
+	like := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: pod.Spec.NodeSelector}}
+	if own := unexcluded(pod); own != nil {
+		like.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: own}}
+	}
+	return nodeaffinity.GetRequiredNodeAffinity(like)
 }
 
 // required is a pod's required node affinity, nil if it has none.

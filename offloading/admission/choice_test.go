@@ -20,7 +20,7 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 // state of a virtual node in tables, by letters: r refused, s too small, c closed.
 func inState(name, letters string) virtualNode {
-	n := known(remoteNode(name, "name", name))[0]
+	n := known(remoteNode(name, "name", name, "os", "linux"))[0]
 	for _, l := range letters {
 		switch l {
 		case 'r':
@@ -48,6 +48,9 @@ func TestChoose(t *testing.T) {
 	pinned.Spec.NodeSelector = map[string]string{"name": "milan"}
 	virtual := wanting()
 	virtual.Spec.NodeSelector = map[string]string{v1alpha1.LabelType: v1alpha1.TypeVirtualNode}
+	anywhere := wanting()
+	anywhere.Spec.NodeSelector = map[string]string{"os": "linux"}
+	aKind := in(v1alpha1.LabelType, v1alpha1.TypeVirtualNode)
 	milanOnly := &v1alpha1.ClusterSelector{NodeSelectorTerms: []v1alpha1.ClusterSelectorTerm{
 		{MatchExpressions: []v1alpha1.ClusterRequirement{{Key: "name", Operator: "In", Values: []string{"milan"}}}}}}
 	for _, c := range []struct {
@@ -71,6 +74,13 @@ func TestChoose(t *testing.T) {
 		{"the pod's selector leaves one", remoteOnly, nil, pinned, "r", "", "", "", false},
 		{"a class leaves home out", either, nil, withClass(wanting()), "r", "-", "", "", false},
 		{"the pod's selector leaves home out", either, nil, virtual, "r", "-", "", "", false},
+		{"the pod's selector names the one that refuses", either, nil, pinned, "r", "", "", "", false},
+		{"the pod's selector names the one that is too small", either, nil, pinned, "s", "", "", "", false},
+		{"the pod's terms name it", either, nil, wanting(term(in("name", "milan"))), "r", "", "", "", false},
+		{"the pod's terms name its kind", either, nil, wanting(term(aKind)), "r", "-", "", "", false},
+		{"the pod's terms name its kind, there is another", either, nil, wanting(term(aKind)), "s", "", "milan", "oslo", false},
+		{"one of the pod's terms allows home", either, nil, wanting(term(aKind), term(in("where", "local"))), "r", "-", "milan", "", true},
+		{"the pod's selector allows both", either, nil, anywhere, "s", "-", "milan", "", true},
 		{"the other one takes no pods", remoteOnly, nil, wanting(), "r", "c", "", "", false},
 		{"a third refuses and takes no pods", remoteOnly, nil, wanting(), "cr", "", "milan", "oslo", false},
 		{"one is too small", remoteOnly, nil, wanting(), "s", "", "milan", "oslo", false},
@@ -82,7 +92,8 @@ func TestChoose(t *testing.T) {
 		{"none takes pods", remoteOnly, nil, wanting(), "cr", "cs", "", "", false},
 		{"pods stay home", local, nil, wanting(), "r", "", "", "", true},
 	} {
-		f := facts{pod: c.pod, offloading: v1alpha1.NamespaceOffloadingSpec{PodOffloadingStrategy: c.strategy, ClusterSelector: c.selector}}
+		f := facts{pod: c.pod, offloading: v1alpha1.NamespaceOffloadingSpec{PodOffloadingStrategy: c.strategy, ClusterSelector: c.selector}, here: []*corev1.Node{realNode("rome-1")}}
+		f.here[0].Labels["os"] = "linux"
 		for name, letters := range map[string]string{"milan": c.milan, "oslo": c.oslo} {
 			if letters != "-" {
 				f.nodes = append(f.nodes, inState(name, letters))

@@ -30,13 +30,14 @@ func TestClaims(t *testing.T) {
 		{"one of its own, and elsewhere only", "remote", pod("", ephemeral), false, false, "spec.volumes[1].ephemeral: volume claims do not travel yet"},
 		{"by its RuntimeClass", "labelled", pod(v1alpha1.RuntimeClass, claim), false, false, "neither runtimeClassName pelago"},
 		{"by a selector of virtual nodes", "labelled", `{"spec":{"nodeSelector":{"pelago.dev/type":"virtual-node"},"volumes":[{"name":"v",` + claim + `}]}}`, false, false, "nor a nodeSelector for virtual nodes"},
-		{"by the name of one", "labelled", `{"spec":{"nodeSelector":{"kubernetes.io/hostname":"milan"},"volumes":[{"name":"v",` + claim + `}]}}`, false, true, "nor a nodeSelector for virtual nodes"},
+		{"by the name of one", "labelled", `{"spec":{"nodeSelector":{"kubernetes.io/hostname":"milan"},"volumes":[{"name":"v",` + claim + `}]}}`, false, false, "nor a nodeSelector for virtual nodes"},
 		{"by the name of a node here", "labelled", `{"spec":{"nodeSelector":{"kubernetes.io/hostname":"rome-1"},"volumes":[{"name":"v",` + claim + `}]}}`, false, true, ""},
 		{"a claim, and it tolerates all", "labelled", `{"spec":{"tolerations":[{"operator":"Exists"}],"volumes":[{"name":"v",` + claim + `}]}}`, false, true, ""},
 		{"of a DaemonSet", "remote", `{"metadata":{"ownerReferences":[{"kind":"DaemonSet","name":"d","uid":"u","controller":true}]},"spec":{"volumes":[{"name":"v",` + claim + `}]}}`, false, false, ""},
 		{"none, and elsewhere only", "remote", pod("", `"emptyDir":{}`), true, true, ""},
 	} {
 		s := newShelf()
+		s.nodes = append(s.nodes, *realNode("rome-1"))
 		for i := range s.nodes {
 			s.nodes[i].Labels[corev1.LabelHostname] = s.nodes[i].Name
 		}

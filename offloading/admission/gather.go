@@ -50,15 +50,22 @@ func (g *gatherer) gather(ctx context.Context, namespace string, pod *corev1.Pod
 	}
 	f := facts{pod: pod, offloading: offloading, barred: barred}
 	nodes := &corev1.NodeList{}
-	if err := g.reader.List(ctx, nodes, client.MatchingLabels{v1alpha1.LabelType: v1alpha1.TypeVirtualNode}, client.UnsafeDisableDeepCopy); err != nil {
-		return facts{}, fmt.Errorf("reading the virtual nodes: %w", err)
+	if err := g.reader.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return facts{}, fmt.Errorf("reading the nodes: %w", err)
 	}
-	refused, err := g.refusals(ctx, Owner(pod, labelled.Labels[v1alpha1.LabelTenant]), nodes.Items)
+	var virtual []*corev1.Node
+	for i := range nodes.Items {
+		if node := &nodes.Items[i]; node.Labels[v1alpha1.LabelType] == v1alpha1.TypeVirtualNode {
+			virtual = append(virtual, node)
+		} else {
+			f.here = append(f.here, node)
+		}
+	}
+	refused, err := g.refusals(ctx, Owner(pod, labelled.Labels[v1alpha1.LabelTenant]), virtual)
 	if err != nil {
 		return facts{}, err
 	}
-	for i := range nodes.Items {
-		node := &nodes.Items[i]
+	for _, node := range virtual {
 		r := refused[node.Name]
 		n := virtualNode{name: node.Name, labels: node.Labels, closed: closed(node), refused: r.Count, until: r.Until.Time}
 		if n.offer, err = g.offer(ctx, node); err != nil {
@@ -71,10 +78,11 @@ func (g *gatherer) gather(ctx context.Context, namespace string, pod *corev1.Pod
 
 // offloading is what holds for a namespace: its NamespaceOffloading, or the defaults if
 // it only has the label. One that is being deleted brings pods home, and so does the lack of
-// a tenant's consent. With it come the peerings that it must not go to.
+// a tenant's consent; reserved namespaces never leave, whatever they have. With it come the
+// peerings that it must not go to.
 func (g *gatherer) offloading(ctx context.Context, namespace string, labels map[string]string) (v1alpha1.NamespaceOffloadingSpec, []string, error) {
 	local := v1alpha1.NamespaceOffloadingSpec{PodOffloadingStrategy: v1alpha1.PodsLocal}
-	if staysHere(labels) {
+	if v1alpha1.ReservedNamespace(namespace) || staysHere(labels) {
 		return local, nil, nil
 	}
 	own := &v1alpha1.NamespaceOffloading{}
@@ -161,7 +169,7 @@ func closed(node *corev1.Node) bool {
 
 // refusals are by node those of a pod's owner that its next pods are to heed, with
 // how often in a row it was refused.
-func (g *gatherer) refusals(ctx context.Context, owner string, nodes []corev1.Node) (map[string]v1alpha1.Refusal, error) {
+func (g *gatherer) refusals(ctx context.Context, owner string, nodes []*corev1.Node) (map[string]v1alpha1.Refusal, error) {
 	if owner == "" {
 		return nil, nil
 	}

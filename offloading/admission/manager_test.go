@@ -13,9 +13,11 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/offloading/shadow"
 )
 
 // managerWithin: what is not Pelago's is out of the manager's reach.
@@ -178,10 +180,61 @@ func managersPods(t *testing.T, g *guarded, plain, offloaded string) {
 		})
 		want(t, "making one without "+key, g.manager.Create(t.Context(), simplePod(half, "made"), client.DryRunAll), no)
 	}
+	letsGo(t, g, plain, mapped, no)
 	waiting := simplePod(offloaded, "waiting-m")
 	create(t, g.c, waiting)
 	want(t, "one that waits: labels", relabel(t, g.manager, waiting, "a", "b", ""), no)
 	want(t, "one that waits: the end", g.manager.Delete(t.Context(), waiting))
+}
+
+// letsGo: of pods in namespaces that are no tenant's any more, or half, the manager takes its own
+// finalizer off, and does nothing else; of others, not that.
+func letsGo(t *testing.T, g *guarded, plain, mapped, no string) {
+	half := g.must(t, g.manager, "half-taken", map[string]string{v1alpha1.LabelTenant: "rome", v1alpha1.LabelHomeNamespace: "shop"})
+	want(t, "half taken away", relabel(t, g.c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: half}}, v1alpha1.LabelHomeNamespace, nil, ""))
+	eventually(t, "making one in half of a tenant's is refused", func() bool {
+		return g.manager.Create(t.Context(), simplePod(half, "made"), client.DryRunAll) != nil
+	})
+	held := func(namespace, name string, labels map[string]string) *corev1.Pod {
+		pod := simplePod(namespace, name)
+		pod.Labels, pod.Spec.NodeName = labels, "worker"
+		pod.Finalizers = []string{"example.org/theirs", v1alpha1.FinalizerShadowPod}
+		create(t, g.c, pod)
+		t.Cleanup(func() {
+			_ = g.c.Patch(context.Background(), pod, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
+		})
+		return pod
+	}
+	ours := map[string]string{v1alpha1.LabelManagedBy: shadow.ManagedBy, v1alpha1.LabelTenant: "rome", v1alpha1.LabelHomeUID: "u"}
+	for namespace, parts := range map[string][]string{plain: {no}, half: {no}, mapped: nil} {
+		pod := held(namespace, "held", ours)
+		for what, change := range map[string]func(*corev1.Pod){
+			"another's finalizer":       func(p *corev1.Pod) { p.Finalizers = p.Finalizers[1:] },
+			"all finalizers":            func(p *corev1.Pod) { p.Finalizers = nil },
+			"its own for another":       func(p *corev1.Pod) { p.Finalizers[1] = "example.org/other" },
+			"its own, and a label":      func(p *corev1.Pod) { p.Finalizers, p.Labels = p.Finalizers[:1], map[string]string{"a": "b"} },
+			"its own, and an owner":     func(p *corev1.Pod) { p.Finalizers, p.OwnerReferences = p.Finalizers[:1], nodeOwner() },
+			"its own, and annotations":  func(p *corev1.Pod) { p.Finalizers, p.Annotations = p.Finalizers[:1], map[string]string{"a": "b"} },
+			"its own, and the image":    func(p *corev1.Pod) { p.Finalizers, p.Spec.Containers[0].Image = p.Finalizers[:1], "other" },
+			"its own, and its deadline": func(p *corev1.Pod) { p.Finalizers, p.Spec.ActiveDeadlineSeconds = p.Finalizers[:1], ptr.To(int64(1)) },
+		} {
+			next := pod.DeepCopy()
+			change(next)
+			want(t, "in "+namespace+" it takes "+what, g.manager.Patch(t.Context(), next, client.MergeFrom(pod), client.DryRunAll), parts...)
+		}
+		next := pod.DeepCopy()
+		next.Finalizers = next.Finalizers[:1]
+		want(t, "in "+namespace+" it takes its own finalizer", g.manager.Patch(t.Context(), next, client.MergeFrom(pod)))
+	}
+	other := held(plain, "another", map[string]string{v1alpha1.LabelTenant: "rome"})
+	next := other.DeepCopy()
+	next.Finalizers = next.Finalizers[:1]
+	want(t, "of a pod that it did not make", g.manager.Patch(t.Context(), next, client.MergeFrom(other)), no)
+}
+
+// nodeOwner owns a pod, which then goes with it.
+func nodeOwner() []metav1.OwnerReference {
+	return []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "u"}}
 }
 
 // endless takes the end off what a pod tolerates, as is done to pods that are kept. The API

@@ -25,6 +25,8 @@ type facts struct {
 	barred []string
 	// nodes that are virtual.
 	nodes []virtualNode
+	// here are the nodes of this cluster. They are the cache's: nothing may write to them.
+	here []*corev1.Node
 }
 
 // virtualNode is what is known of one.

@@ -288,13 +288,13 @@ func labelsOfTheManager(t *testing.T, g *guarded, plain, offloaded string) {
 
 func namesThatFit(t *testing.T, g *guarded) {
 	label := map[string]string{v1alpha1.LabelOffload: "true"}
-	offloading := func(namespace string, strategy v1alpha1.NamespaceMappingStrategy) error {
+	offloading := func(by client.Client, namespace string, strategy v1alpha1.NamespaceMappingStrategy, opts ...client.CreateOption) error {
 		o := &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.OffloadingName},
 			Spec: v1alpha1.NamespaceOffloadingSpec{NamespaceMappingStrategy: strategy}}
 		if strategy == v1alpha1.MappingSelectedName {
 			o.Spec.RemoteNamespaceName = "short"
 		}
-		return g.c.Create(t.Context(), o)
+		return by.Create(t.Context(), o, opts...)
 	}
 	// With the cluster's name and nine characters of ours.
 	for prefix, parts := range map[string][]string{
@@ -304,12 +304,13 @@ func namesThatFit(t *testing.T, g *guarded) {
 		_, err := g.namespace(t, g.c, prefix, label)
 		want(t, "a namespace made with the label: "+prefix, err, parts...)
 		name := g.must(t, g.c, prefix, nil)
-		want(t, "an offloading: "+prefix, offloading(name, v1alpha1.MappingDefaultName), parts...)
+		want(t, "an offloading that the manager makes, and says what is wrong: "+prefix, offloading(g.manager, name, v1alpha1.MappingDefaultName, client.DryRunAll))
+		want(t, "an offloading: "+prefix, offloading(g.c, name, v1alpha1.MappingDefaultName), parts...)
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		want(t, "a namespace that gets the label: "+prefix, relabel(t, g.c, ns, v1alpha1.LabelOffload, "true", ""), parts...)
 	}
 	long := g.must(t, g.c, strings.Repeat("m", 50), nil)
-	want(t, "a long name with another strategy", offloading(long, v1alpha1.MappingSelectedName))
+	want(t, "a long name with another strategy", offloading(g.c, long, v1alpha1.MappingSelectedName))
 	labelled := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: g.must(t, g.c, "kube-later", nil)}}
 	want(t, "another value", relabel(t, g.c, labelled, v1alpha1.LabelOffload, "false", ""))
 }

@@ -180,6 +180,8 @@ func TestWebhook(t *testing.T) {
 	label(t, c, offloaded, map[string]string{testLabel: test, v1alpha1.LabelOffloaded: "true"})
 	label(t, c, labelled, map[string]string{testLabel: test, v1alpha1.LabelOffload: "true"})
 	label(t, c, other, map[string]string{testLabel: test})
+	reserved := server.Name(t, "kube-early") // labelled before there were policies
+	create(t, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: reserved, Labels: map[string]string{testLabel: test, v1alpha1.LabelOffload: "true"}}})
 	create(t, c, &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: offloaded, Name: v1alpha1.OffloadingName},
 		Spec: v1alpha1.NamespaceOffloadingSpec{PodOffloadingStrategy: v1alpha1.PodsRemote}})
 	for _, namespace := range []string{offloaded, labelled} {
@@ -196,7 +198,7 @@ func TestWebhook(t *testing.T) {
 	for _, want := range []struct {
 		namespace     string
 		local, remote bool
-	}{{offloaded, false, true}, {labelled, true, true}, {other, true, false}} {
+	}{{offloaded, false, true}, {labelled, true, true}, {other, true, false}, {reserved, true, false}} {
 		pod := simplePod(want.namespace, "p")
 		create(t, c, pod)
 		if fits(t, pod, local) != want.local || fits(t, pod, remote) != want.remote {
@@ -209,6 +211,12 @@ func TestWebhook(t *testing.T) {
 		}
 	}
 
+	all := simplePod(reserved, "all")
+	all.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	if create(t, c, all); !fits(t, all, local) || fits(t, all, remote) {
+		t.Errorf("one that tolerates everything in %s: %+v", reserved, all.Spec.Affinity)
+	}
+
 	yes := true
 	daemon, bound := simplePod(offloaded, "daemon"), simplePod(offloaded, "bound")
 	daemon.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "d", UID: "d", Controller: &yes}}
@@ -219,7 +227,7 @@ func TestWebhook(t *testing.T) {
 			t.Errorf("while we are away, in %s: %v", namespace, err)
 		}
 	}
-	for _, pod := range []*corev1.Pod{simplePod(other, "away"), daemon, bound} {
+	for _, pod := range []*corev1.Pod{simplePod(other, "away"), simplePod(reserved, "away"), daemon, bound} {
 		if err := c.Create(t.Context(), pod); err != nil {
 			t.Errorf("our outage stops %s: %v", pod.Name, err)
 		}

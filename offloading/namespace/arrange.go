@@ -94,7 +94,7 @@ type step struct {
 	home, name                                    string
 	entry                                         v1alpha1.NamespaceMapping // what create and relabel go by
 	create, relabel, bind, rebind, unbind, remove bool
-	arm, rearm                                    bool // the manager's own rights
+	arm, rearm, disarm                            bool // the manager's own rights
 	keepLevel                                     bool // relabel leaves the level of Pod Security
 }
 
@@ -269,15 +269,17 @@ func (d *arrangement) retire(f *estate, claimed map[string]string) {
 	}
 }
 
-// withdraw takes the tenant's rights in namespaces that have ceased to be the tenant's:
-// somebody has taken our labels off.
+// withdraw takes the tenant's rights, and the manager's, in namespaces that have ceased to be the
+// tenant's: somebody has taken our labels off.
 func (d *arrangement) withdraw(f *estate, claimed map[string]string) {
-	for _, name := range slices.Sorted(maps.Keys(f.bindings)) {
+	either := maps.Clone(f.bindings)
+	maps.Copy(either, f.own)
+	for _, name := range slices.Sorted(maps.Keys(either)) {
 		if claimed[name] != "" && f.existing[name] == nil {
 			continue // made a moment ago, and not seen yet
 		}
 		if !slices.ContainsFunc(f.ours, func(n *corev1.Namespace) bool { return n.Name == name }) {
-			d.steps = append(d.steps, step{name: name, unbind: true})
+			d.steps = append(d.steps, step{name: name, unbind: f.bindings[name] != nil, disarm: f.own[name] != nil})
 		}
 	}
 }

@@ -22,8 +22,9 @@ type labelled struct {
 	client client.Client
 }
 
-// Reconcile looks at one namespace. Reserved ones get their NamespaceOffloading too:
-// it says why they are not offloaded.
+// Reconcile looks at one namespace. Reserved ones, and those of too long a name, get their
+// NamespaceOffloading too, which policies refuse people: it says why they are not offloaded.
+// They may have had the label before there were policies.
 func (r *labelled) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, reconcileLimit)
 	defer cancel()

@@ -12,11 +12,7 @@ import (
 // reserved says whether a namespace is one that clusters or Pelago use themselves:
 // never offloaded at home, never given to a tenant.
 func reserved(name, system string) bool {
-	switch name {
-	case "default", "openshift", "pelago", system:
-		return true
-	}
-	return v1alpha1.OwnNamespace(name)
+	return name == system || v1alpha1.ReservedNamespace(name)
 }
 
 // verdict is why a provider does not make a namespace; the zero value means it does.

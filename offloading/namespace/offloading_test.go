@@ -447,6 +447,25 @@ func TestLabelOffloads(t *testing.T) {
 	}
 }
 
+// TestLabelOfReserved: a namespace that is never offloaded, and has the label, says why.
+func TestLabelOfReserved(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "milan")
+	w.offloader.system = w.home
+	w.patch(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.home}}, "metadata", map[string]any{"labels": map[string]any{v1alpha1.LabelOffload: "true"}})
+	if _, err := (&labelled{client: w.client}).Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKey{Name: w.home}}); err != nil {
+		t.Fatal(err)
+	}
+	w.settle()
+	said := meta.FindStatusCondition(w.offloading().Status.Conditions, v1alpha1.ConditionStalled)
+	if said == nil || said.Status != metav1.ConditionTrue || !strings.Contains(said.Message, "is never offloaded") {
+		t.Errorf("it says %v", said)
+	}
+	if get(w, "", w.home, &corev1.Namespace{}).Labels[v1alpha1.LabelOffloaded] != "" {
+		t.Error("it is offloaded")
+	}
+}
+
 func TestReservedHere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "milan")

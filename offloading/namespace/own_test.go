@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -142,6 +143,15 @@ func TestOwnRights(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.settle()
+	})
+	t.Run("taken away", func(t *testing.T) {
+		n := get(w, "", remote, &corev1.Namespace{})
+		delete(n.Labels, v1alpha1.LabelTenant)
+		if err := w.raw.Update(ctx, n); err != nil {
+			t.Fatal(err)
+		}
+		w.settle()
+		check("the namespace is not the tenant's any more", "get list mint", "")
 	})
 	o := get(w, w.home, v1alpha1.OffloadingName, &v1alpha1.NamespaceOffloading{})
 	if err := w.raw.Delete(ctx, o); client.IgnoreNotFound(err) != nil {

@@ -297,9 +297,10 @@ func (r *provider) relabel(ctx context.Context, f *estate, s step) error {
 	return r.client.Patch(ctx, after, client.MergeFromWithOptions(n, client.MergeFromWithOptimisticLock{}))
 }
 
-// arm gives the manager its own rights in a mapped namespace. They end with the namespace.
+// arm gives the manager its own rights in a mapped namespace. They end with the namespace, or when
+// it is the tenant's no more.
 func (r *provider) arm(ctx context.Context, f *estate, s step) error {
-	if s.rearm {
+	if s.rearm || s.disarm {
 		b := f.own[s.name]
 		if err := r.client.Delete(ctx, b, client.Preconditions{UID: &b.UID}); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("taking the manager's rights in "+s.name+": %w", err)

@@ -141,7 +141,7 @@ func TestHomeAPIComing(t *testing.T) {
 					}
 					b.clock.SetTime(b.clock.Now().Add(again))
 				}
-				if pods, _, err := b.find(t.Context(), b.tenant, b.uid); err != nil || len(pods) > 0 {
+				if pods, _, _, err := b.find(t.Context(), b.tenant, b.uid); err != nil || len(pods) > 0 {
 					t.Fatalf("%d pods are made before it is known: %v", len(pods), err)
 				}
 			}

@@ -83,6 +83,9 @@ func decide(f facts) plan {
 	for _, stray := range f.strays {
 		p.end(f, stray, nil)
 	}
+	for _, pod := range f.taken { // whoever has its namespace now ends it
+		p.free(pod)
+	}
 	switch {
 	case deleting:
 		decideEnd(f, &p, ours)

@@ -29,6 +29,8 @@ type facts struct {
 	// pod is the one that runs or ran, strays are others of the same home UID.
 	pod    *corev1.Pod
 	strays []*corev1.Pod
+	// taken are those that we hold in namespaces which their owner took away from the tenant.
+	taken []*corev1.Pod
 	// holder is another pod, which has the name that pod is to have, if pod is not there.
 	holder *corev1.Pod
 	// warnings are what is remembered of events about pod.
@@ -165,27 +167,36 @@ func (r *reconciler) gatherTerms(ctx context.Context, f *facts) error {
 	return nil
 }
 
-// find lists the pods of a home UID that are in namespaces of the tenant, by age. Whose
-// a pod is, is told by its namespace; the label on the pod says only where to look.
-func (r *reconciler) find(ctx context.Context, tenant, uid string) ([]*corev1.Pod, map[string]string, error) {
+// find lists the pods of a home UID that are in namespaces of the tenant, by age, and those
+// that we hold in others. Whose a pod is, is told by its namespace; the label on the pod says
+// only where to look.
+func (r *reconciler) find(ctx context.Context, tenant, uid string) (pods, taken []*corev1.Pod, homes map[string]string, err error) {
 	list, err := r.pods(ctx, tenant, uid)
 	if err != nil {
-		return nil, nil, fmt.Errorf("listing pods: %w", err)
+		return nil, nil, nil, fmt.Errorf("listing pods: %w", err)
 	}
-	homes := map[string]string{}
-	var pods []*corev1.Pod
+	homes = map[string]string{}
 	for i := range list {
-		n := &corev1.Namespace{}
-		if err := r.client.Get(ctx, client.ObjectKey{Name: list[i].Namespace}, n); apierrors.IsNotFound(err) {
+		pod, n := &list[i], &corev1.Namespace{}
+		if err := r.client.Get(ctx, client.ObjectKey{Name: pod.Namespace}, n); apierrors.IsNotFound(err) {
 			continue
 		} else if err != nil {
-			return nil, nil, fmt.Errorf("reading the namespace %s: %w", list[i].Namespace, err)
+			return nil, nil, nil, fmt.Errorf("reading the namespace %s: %w", pod.Namespace, err)
 		}
-		if n.Labels[v1alpha1.LabelTenant] != tenant {
+		if isSpace(n, tenant) {
+			homes[n.Name] = n.Labels[v1alpha1.LabelHomeNamespace]
+			pods = append(pods, pod)
 			continue
 		}
-		homes[n.Name] = n.Labels[v1alpha1.LabelHomeNamespace]
-		pods = append(pods, &list[i])
+		if !pinnedByUs(pod) || pod.Labels[v1alpha1.LabelManagedBy] != shadow.ManagedBy {
+			continue
+		}
+		// Past the cache: that a pod is let go cannot be undone.
+		if err := r.live.Get(ctx, client.ObjectKey{Name: pod.Namespace}, n); client.IgnoreNotFound(err) != nil {
+			return nil, nil, nil, fmt.Errorf("reading the namespace %s: %w", pod.Namespace, err)
+		} else if err == nil && !isSpace(n, tenant) {
+			taken = append(taken, pod)
+		}
 	}
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
 		if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
@@ -193,16 +204,23 @@ func (r *reconciler) find(ctx context.Context, tenant, uid string) ([]*corev1.Po
 		}
 		return strings.Compare(string(a.UID), string(b.UID))
 	})
-	return pods, homes, nil
+	return pods, taken, homes, nil
+}
+
+// isSpace says whether a namespace is one that is mapped for the tenant, ending or not: it has
+// both labels.
+func isSpace(n *corev1.Namespace, tenant string) bool {
+	return n.Labels[v1alpha1.LabelTenant] == tenant && n.Labels[v1alpha1.LabelHomeNamespace] != ""
 }
 
 // gatherPods sorts the pods of the ShadowPod's home UID into the one that counts and
 // strays, and makes sure that one which is not found is not there.
 func (r *reconciler) gatherPods(ctx context.Context, f *facts, n *note) error {
-	pods, homes, err := r.find(ctx, f.tenant, f.shadow.Name)
+	pods, taken, homes, err := r.find(ctx, f.tenant, f.shadow.Name)
 	if err != nil {
 		return err
 	}
+	f.taken = taken
 	home, ref := f.shadow.Spec.Home, f.shadow.Status.Ref
 	for _, pod := range pods {
 		right := pod.Name == home.Name && homes[pod.Namespace] == home.Namespace
@@ -283,7 +301,7 @@ func (r *reconciler) spaceOf(ctx context.Context, name, tenant string) (bool, er
 	if client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("reading the namespace %s: %w", name, err)
 	}
-	return err == nil && n.Labels[v1alpha1.LabelTenant] == tenant, nil
+	return err == nil && isSpace(n, tenant), nil
 }
 
 // isFor says whether a pod says that it is a tenant's for a home UID.

@@ -139,6 +139,23 @@ func TestManager(t *testing.T) {
 		return len(told) == 1 && told[0].Reason == "FailedMount" && told[0].Message == "no configmap"
 	})
 	b.many(100)
+	b.takenAway(node)
+}
+
+// takenAway takes the namespace away from the tenant while a pod runs in it.
+func (b *bench) takenAway(node *corev1.Node) {
+	b.t.Helper()
+	b.shadowPod(corev1.RestartPolicyNever, func(s *v1alpha1.ShadowPod) { s.Spec.Home.Name = "job" })
+	b.wait("a pod that is held", func() bool { pods := b.podsOf(b.uid); return len(pods) == 1 && pinnedByUs(&pods[0]) })
+	b.bind(node.Name)
+	b.status(running)
+	b.wait("Running", func() bool { return b.get(b.uid).Status.Phase == "Running" })
+	n := &corev1.Namespace{}
+	b.must(b.c.Get(b.t.Context(), client.ObjectKey{Name: b.space}, n))
+	before := n.DeepCopy()
+	delete(n.Labels, v1alpha1.LabelTenant)
+	b.must(b.c.Patch(b.t.Context(), n, client.MergeFrom(before)))
+	b.wait("it to be let go of", func() bool { return !pinnedByUs(b.pod()) })
 }
 
 // many makes pods and ends them again, and tells how fast.

@@ -141,13 +141,14 @@ func (r *reconciler) doubtful(f facts) bool {
 // begin notes when this program began to look after ShadowPods.
 func (r *reconciler) begin() { r.first.Do(func() { r.began = r.clock.Now() }) }
 
-// orphans removes the pods of a ShadowPod that is gone.
+// orphans removes the pods of a ShadowPod that is gone, and lets go of those in namespaces that
+// are the tenant's no more.
 func (r *reconciler) orphans(ctx context.Context, key client.ObjectKey) (ctrl.Result, error) {
 	tenant := tenantName(key.Namespace)
 	r.memory.forget(key)
 	r.ledger.cancel(tenant, key)
-	pods, _, err := r.find(ctx, tenant, key.Name)
-	if err != nil || len(pods) == 0 {
+	pods, taken, _, err := r.find(ctx, tenant, key.Name)
+	if err != nil || len(pods)+len(taken) == 0 {
 		return ctrl.Result{}, err
 	}
 	s := &v1alpha1.ShadowPod{}
@@ -163,6 +164,9 @@ func (r *reconciler) orphans(ctx context.Context, key client.ObjectKey) (ctrl.Re
 	var p plan
 	for _, pod := range pods {
 		p.end(f, pod, nil)
+	}
+	for _, pod := range taken {
+		p.free(pod)
 	}
 	err = r.clear(ctx, p)
 	if apierrors.IsConflict(err) {

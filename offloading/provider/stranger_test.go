@@ -31,6 +31,34 @@ func TestHostileFinalizers(t *testing.T) {
 	b.noPod()
 }
 
+// TestTakenAway: where an owner takes a namespace away from the tenant, what is in it ends as its
+// new owner asks: pods that can end by themselves are let go of, at once if their ShadowPod is
+// there, else when they are deleted.
+func TestTakenAway(t *testing.T) {
+	for _, label := range []string{v1alpha1.LabelTenant, v1alpha1.LabelHomeNamespace} {
+		for _, there := range []bool{true, false} {
+			b := newBench(t)
+			s := b.shadowPod(corev1.RestartPolicyNever)
+			b.settle()
+			b.bind(b.node(corev1.ConditionTrue).Name)
+			b.status(running)
+			b.settle()
+			take := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+label+`":null}}}`))
+			b.must(b.c.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b.space}}, take))
+			if !there {
+				b.must(b.c.Patch(t.Context(), s, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+				b.must(b.c.Delete(t.Context(), s))
+			}
+			b.settle()
+			if pod := b.pod(); pod.DeletionTimestamp != nil || len(pod.Finalizers) > 0 {
+				t.Errorf("without %s, ShadowPod there %t: it is held by %v, deleted %v", label, there, pod.Finalizers, pod.DeletionTimestamp)
+			}
+			b.kubeletDone()
+			b.noPod()
+		}
+	}
+}
+
 // Labels prove nothing: pods in namespaces that are not the tenant's are not touched.
 func TestForeignPods(t *testing.T) {
 	b := newBench(t)

@@ -201,7 +201,8 @@ func (w *watcher) maps() handler.EventHandler {
 	}
 }
 
-// namespaces asks for a look at the ShadowPods of a mapped namespace that comes or goes.
+// namespaces asks for a look at the ShadowPods of a mapped namespace that comes or goes, or is
+// taken away from its tenant.
 func (w *watcher) namespaces() handler.EventHandler {
 	add := func(ctx context.Context, n client.Object, q queue) {
 		if home := n.GetLabels()[v1alpha1.LabelHomeNamespace]; home != "" {
@@ -216,6 +217,12 @@ func (w *watcher) namespaces() handler.EventHandler {
 				return
 			}
 			add(ctx, b, q)
+			for _, key := range []string{v1alpha1.LabelTenant, v1alpha1.LabelHomeNamespace} {
+				if a.GetLabels()[key] != b.GetLabels()[key] {
+					add(ctx, a, q)
+					return
+				}
+			}
 		},
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { add(ctx, e.Object, q) },
 	}

@@ -36,11 +36,20 @@ type guard struct {
 
 	mu   sync.Mutex
 	last map[string]Resources
-	busy map[string]bool
+	busy map[string]*reading
+}
+
+// reading is one call of the reader. Its answer may be read once it is done.
+type reading struct {
+	began     time.Time
+	cancel    context.CancelFunc
+	done      chan struct{}
+	resources Resources
+	err       error
 }
 
 func newGuard(name string, inner ResourceReader, c clock.Clock, failure func(string)) *guard {
-	return &guard{name: name, inner: inner, clock: c, failure: failure, last: map[string]Resources{}, busy: map[string]bool{}}
+	return &guard{name: name, inner: inner, clock: c, failure: failure, last: map[string]Resources{}, busy: map[string]*reading{}}
 }
 
 // Read answers like the reader behind it, or with its last good answer and a problem.
@@ -58,7 +67,7 @@ func (g *guard) Read(ctx context.Context, c Consumer) (Resources, error) {
 		return Resources{}, fmt.Errorf("%w: reader %s: %w", errUnknown, g.name, err)
 	}
 	log.FromContext(ctx).V(1).Info("kept the last answer of a reader", "reader", g.name, "error", err.Error())
-	answer.Problem = problem(err)
+	answer.Problem, answer.Again = problem(err), retryUnknown
 	return answer, nil
 }
 
@@ -74,56 +83,75 @@ func problem(err error) string {
 }
 
 // ask calls the reader, at most once at a time for each consumer: what hangs is not
-// piled upon.
+// piled upon. An answer that was begun before somebody asked may be of before the change
+// that he asks for: he waits for its end, and has one of later, together with all who
+// wait.
 func (g *guard) ask(ctx context.Context, c Consumer) (Resources, error) {
-	g.mu.Lock()
-	if g.busy[c.ClusterID] {
-		g.mu.Unlock()
-		return Resources{}, errSlow
-	}
-	g.busy[c.ClusterID] = true
-	g.mu.Unlock()
-
-	type reply struct {
-		resources Resources
-		err       error
-	}
-	done := make(chan reply, 1)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	timer := g.clock.NewTimer(readLimit)
-	defer timer.Stop()
-	go func() {
-		r := reply{err: errPanicked}
-		defer func() {
-			if p := recover(); p != nil {
-				r = reply{err: errPanicked}
-			}
-			g.finish(c, r.resources, r.err)
-			done <- r
-		}()
-		r.resources, r.err = g.inner.Read(ctx, c)
-		if r.err == nil {
-			r.err = sane(r.resources)
+	var before *reading
+	for {
+		g.mu.Lock()
+		r := g.busy[c.ClusterID]
+		if r == nil {
+			r = g.begin(ctx, c)
+		} else if before == nil {
+			before = r
 		}
-	}()
-	select {
-	case r := <-done:
-		return r.resources, r.err
-	case <-timer.C():
-		return Resources{}, errSlow
-	case <-ctx.Done():
-		return Resources{}, errSlow
+		g.mu.Unlock()
+		if !g.await(ctx, r) {
+			return Resources{}, errSlow
+		}
+		if r != before {
+			return r.resources, r.err
+		}
 	}
 }
 
-func (g *guard) finish(c Consumer, answer Resources, err error) {
+// begin has the reader called. The caller holds the lock.
+func (g *guard) begin(ctx context.Context, c Consumer) *reading {
+	r := &reading{began: g.clock.Now(), done: make(chan struct{}), err: errPanicked}
+	ctx, r.cancel = context.WithCancel(ctx)
+	g.busy[c.ClusterID] = r
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				r.err = errPanicked
+			}
+			g.finish(c, r)
+		}()
+		if r.resources, r.err = g.inner.Read(ctx, c); r.err == nil {
+			r.err = sane(r.resources)
+		}
+	}()
+	return r
+}
+
+// await says whether a reading is done in time. One that is overdue is not waited for.
+func (g *guard) await(ctx context.Context, r *reading) bool {
+	left := readLimit - g.clock.Since(r.began)
+	if left <= 0 {
+		return false
+	}
+	timer := g.clock.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-r.done:
+		return true
+	case <-timer.C():
+		r.cancel()
+	case <-ctx.Done():
+	}
+	return false
+}
+
+func (g *guard) finish(c Consumer, r *reading) {
+	r.cancel()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.busy, c.ClusterID)
-	if _, known := g.last[c.ClusterID]; err == nil && (known || len(g.last) < maxRemembered) {
-		g.last[c.ClusterID] = answer
+	if _, known := g.last[c.ClusterID]; r.err == nil && (known || len(g.last) < maxRemembered) {
+		g.last[c.ClusterID] = r.resources
 	}
+	close(r.done)
 }
 
 // Notify passes on to the reader.

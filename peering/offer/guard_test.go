@@ -79,8 +79,8 @@ func TestGuard(t *testing.T) {
 		}
 		reader.set(func() { reader.answer, reader.err, reader.panics = bad.answer, bad.err, bad.panics })
 		r, err := g.Read(context.Background(), Consumer{ClusterID: "x"})
-		if err != nil || r.Problem == "" || amountsOf(r.Free)[cpu] != 8000 || failures != 1 {
-			t.Errorf("%s, later: %v, problem %q, %d failures, %v, want the last good answer", c.reason, r.Free, r.Problem, failures, err)
+		if err != nil || r.Problem == "" || r.Again != retryUnknown || amountsOf(r.Free)[cpu] != 8000 || failures != 1 {
+			t.Errorf("%s, later: %v, problem %q, again in %s, %d failures, %v, want the last good answer", c.reason, r.Free, r.Problem, r.Again, failures, err)
 		}
 		if _, err := g.Read(context.Background(), Consumer{ClusterID: "y"}); !errors.Is(err, errUnknown) {
 			t.Errorf("%s: another consumer: %v, want nothing known", c.reason, err)
@@ -89,6 +89,43 @@ func TestGuard(t *testing.T) {
 		if _, err := g.Read(context.Background(), Consumer{ClusterID: "x"}); !errors.Is(err, errUnknown) || len(reader.removed) != 1 {
 			t.Errorf("%s: after removal: %v, want nothing known", c.reason, err)
 		}
+	}
+}
+
+// TestGuardAtOnce: requests of one consumer that are read at the same moment all get an answer
+// of now: none that was begun before they asked, and none of long ago.
+func TestGuardAtOnce(t *testing.T) {
+	clock := testingclock.NewFakeClock(time.Now())
+	reader := &fakeReader{answer: ample()}
+	g := newGuard("test", reader, clock, func(string) { t.Error("a failure is counted") })
+	read := func() chan Resources {
+		answer := make(chan Resources, 1)
+		go func() {
+			r, err := g.Read(context.Background(), Consumer{ClusterID: "x"})
+			if err != nil || r.Problem != "" || r.Again != 0 {
+				t.Errorf("%v, problem %q, again in %s", err, r.Problem, r.Again)
+			}
+			answer <- r
+		}()
+		return answer
+	}
+	<-read()
+	hang := make(chan struct{})
+	reader.set(func() { reader.hang = hang })
+	first := read()
+	eventually(t, "the reader is asked", func() bool { return clock.Waiters() == 1 })
+	reader.set(func() { reader.answer.Free = list(cpu, "3") })
+	second, third := read(), read()
+	eventually(t, "two more wait", func() bool { return clock.Waiters() == 3 })
+	close(hang)
+	<-first
+	for _, answer := range []chan Resources{second, third} {
+		if got := amountsOf((<-answer).Free)[cpu]; got != 3000 {
+			t.Errorf("%d is free for who asked later, want 3000", got)
+		}
+	}
+	if reader.calls > 4 {
+		t.Errorf("%d calls", reader.calls)
 	}
 }
 

@@ -42,7 +42,6 @@ type monitor struct {
 // machine is a node.
 type machine struct {
 	counts       bool
-	virtual      bool // a peering's: what tenants have there is theirs, and frees nothing here
 	arch, os     string
 	allocatable  amounts
 	used         amounts // requests of its pods, and their number
@@ -125,19 +124,19 @@ func (m *monitor) alter(change func() bool) {
 // setNode takes a node as it is now.
 func (m *monitor) setNode(node *corev1.Node) {
 	next := machine{
-		counts: accepts(node), virtual: node.Labels[v1alpha1.LabelType] == v1alpha1.TypeVirtualNode, allocatable: amountsOfCore(node.Status.Allocatable),
+		counts: accepts(node), allocatable: amountsOfCore(node.Status.Allocatable),
 		arch: cmp.Or(node.Status.NodeInfo.Architecture, node.Labels[corev1.LabelArchStable]),
 		os:   cmp.Or(node.Status.NodeInfo.OperatingSystem, node.Labels[corev1.LabelOSStable]),
 	}
 	m.alter(func() bool {
 		n := m.node(node.Name)
-		same := n.counts == next.counts && n.virtual == next.virtual && n.arch == next.arch && n.os == next.os && maps.Equal(n.allocatable, next.allocatable)
+		same := n.counts == next.counts && n.arch == next.arch && n.os == next.os && maps.Equal(n.allocatable, next.allocatable)
 		if same && !n.nodeIsAbsent {
 			return false
 		}
-		mattered := n.counts || next.counts || (n.virtual || next.virtual) && len(n.claims) > 0
+		mattered := n.counts || next.counts
 		m.uncount(n)
-		n.counts, n.virtual, n.arch, n.os, n.allocatable, n.nodeIsAbsent = next.counts, next.virtual, next.arch, next.os, next.allocatable, false
+		n.counts, n.arch, n.os, n.allocatable, n.nodeIsAbsent = next.counts, next.arch, next.os, next.allocatable, false
 		m.count(n)
 		return mattered
 	})
@@ -150,9 +149,9 @@ func (m *monitor) dropNode(name string) {
 		if !ok {
 			return false
 		}
-		mattered := n.counts || n.virtual && len(n.claims) > 0
+		mattered := n.counts
 		m.uncount(n)
-		n.counts, n.virtual, n.nodeIsAbsent, n.allocatable = false, false, true, nil
+		n.counts, n.nodeIsAbsent, n.allocatable = false, true, nil
 		m.forget(name)
 		return mattered
 	})
@@ -206,7 +205,7 @@ func (m *monitor) place(p placed, sign int64) bool {
 	}
 	m.count(n)
 	m.forget(p.node)
-	return n.counts || n.virtual && p.claim != (claim{})
+	return n.counts || p.claim != (claim{})
 }
 
 // charge adds what a pod requests to its claim. What is left when the last pod has gone
@@ -239,15 +238,13 @@ func (m *monitor) setNamespace(name, tenant string) {
 	})
 }
 
-// lookUsed sums what pods of tenants request on nodes that count, by tenant and request, and on
-// virtual nodes: a consumer takes all that its pods request off what it is offered, wherever the
-// provider has them run, so what went onward has to be in there for the rest to be what is free.
+// lookUsed sums what pods of tenants request, by tenant and request, on nodes of any kind: a
+// consumer takes all that its pods request off what it is offered, wherever the provider has them
+// run. What is on a cordoned node, or went onward, has to be in there for the rest to be what is
+// free, until the pod is gone.
 func (m *monitor) lookUsed() map[string]map[string]v1alpha1.ResourceList {
 	sums := map[claim]amounts{}
 	for _, n := range m.nodes {
-		if !n.counts && !n.virtual {
-			continue
-		}
 		for c, a := range n.claims {
 			if m.tenants[c.namespace] != c.tenant {
 				continue

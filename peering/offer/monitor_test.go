@@ -210,21 +210,39 @@ func TestMonitorUsed(t *testing.T) {
 		t.Errorf("a pod that is bound changes the sum from %d to %d", sum, got)
 	}
 	m.dropPod("three")
-	m.setNode(aNode("o", size, func(n *corev1.Node) { n.Spec.Unschedulable = true }))
-	expect("a node that does not count", map[string]amounts{"default": {cpu: 1000, memory: 10, pods: 1}})
-	free := freeOf(t, m)[cpu]
-	m.setPod(aPod("onward", "oslo", "2", "3", mine("shop-rome", "rome", "default")))
-	expect("on a node that is not there", map[string]amounts{"default": {cpu: 1000, memory: 10, pods: 1}})
-	oslo := aNode("oslo", size, func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.LabelType: v1alpha1.TypeVirtualNode} })
+	// A consumer takes 1500m off what it is offered, wherever its pods are.
+	own := int64(1500)
+	for reason, change := range map[string]func(*corev1.Node){
+		"cordoned":  func(n *corev1.Node) { n.Spec.Unschedulable = true },
+		"not ready": func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown },
+		"tainted": func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoExecute}}
+		},
+	} {
+		m.setNode(aNode("o", size, change))
+		expect("a node is "+reason, map[string]amounts{"default": {cpu: 1500, memory: 15, pods: 2}, "batch": {cpu: 1000, memory: 5, pods: 1}})
+		if free := freeOf(t, m)[cpu]; free+usedOf(m, "rome")["default"][cpu]-own != free || free != 3000 {
+			t.Errorf("a node is %s: %d is free, and the consumer counts %d", reason, free, free+usedOf(m, "rome")["default"][cpu]-own)
+		}
+	}
+	m.dropNode("o")
+	expect("a node is gone, and its pods are not", map[string]amounts{"default": {cpu: 1500, memory: 15, pods: 2}, "batch": {cpu: 1000, memory: 5, pods: 1}})
 	heard := 0
 	m.Notify(func(string) { heard++ })
-	m.setNode(oslo)
+	m.dropPod("batch")
+	if m.dropPod("two"); heard != 2 {
+		t.Errorf("pods of a node that is gone go: heard %d times", heard)
+	}
+	expect("they went", map[string]amounts{"default": {cpu: 1000, memory: 10, pods: 1}})
+	free := freeOf(t, m)[cpu]
+	m.setPod(aPod("onward", "oslo", "2", "3", mine("shop-rome", "rome", "default")))
+	m.setNode(aNode("oslo", size, func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.LabelType: v1alpha1.TypeVirtualNode} }))
 	expect("one that went onward", map[string]amounts{"default": {cpu: 3000, memory: 13, pods: 2}})
-	if got := freeOf(t, m)[cpu]; got != free || heard != 1 {
+	if got := freeOf(t, m)[cpu]; got != free || heard != 3 {
 		t.Errorf("what is free here is %d, want %d; heard %d times", got, free, heard)
 	}
 	m.setPod(aPod("own", "oslo", "2", "3"))
-	if m.dropPod("onward"); heard != 2 {
+	if m.dropPod("onward"); heard != 4 {
 		t.Errorf("one that comes back, and another: heard %d times", heard)
 	}
 	expect("it came back", map[string]amounts{"default": {cpu: 1000, memory: 10, pods: 1}})

@@ -26,7 +26,7 @@ type Resources struct {
 	Capacity v1alpha1.ResourceList
 	// Free is what may be offered.
 	Free v1alpha1.ResourceList
-	// Used is what pods of the consumer request on nodes that count, by the name of the
+	// Used is what pods of the consumer request, on whichever node, by the name of the
 	// ResourceRequest they run for, counted at the same moment as Free.
 	Used map[string]v1alpha1.ResourceList
 	// Shapes are the kinds of nodes behind it, with the largest pods that fit.
@@ -44,8 +44,8 @@ type Resources struct {
 	External *metav1.Condition
 }
 
-// usedByAll is what the pods of all requests of the consumer request on nodes that
-// count. Tenant.status.used covers more, and is a few seconds late.
+// usedByAll is what the pods of all requests of the consumer request. Tenant.status.used
+// covers more, and is a few seconds late.
 func (r Resources) usedByAll() amounts {
 	sum := amounts{}
 	for _, list := range r.Used {
