@@ -243,8 +243,10 @@ func TestRunLed(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	// Whoever answers is on loopback, and of a certificate that it made itself.
-	https := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+	https := &http.Client{Timeout: waitLimit, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // on loopback, each process makes its certificate in memory, signed by nobody
+	}}
 	says := func(want string) {
 		t.Helper()
 		var got string
