@@ -322,7 +322,8 @@ func TestOnlyTheAgentIsPrivileged(t *testing.T) {
 	}
 }
 
-// What is bound to the agent is in the chart, and agents never run on virtual nodes.
+// What is bound to the agent is in the chart, and agents never run on virtual nodes. None is killed because another program
+// of its node has the port that its metrics are at.
 func TestAgent(t *testing.T) {
 	var namespaced, agents bool
 	for _, o := range render(t, everything(), Release{}) {
@@ -341,6 +342,13 @@ func TestAgent(t *testing.T) {
 				"example.com/gateway: \"true\"", "kubernetes.io/os: linux", "priorityClassName: system-cluster-critical", "fieldPath: spec.nodeName", "- name: registry\n"} {
 				if !strings.Contains(text, want) {
 					t.Errorf("the DaemonSet lacks %q", want)
+				}
+			}
+			containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+			for _, probe := range []string{"startupProbe", "livenessProbe"} {
+				command, _, _ := unstructured.NestedStringSlice(containers[0].(map[string]any), probe, "exec", "command")
+				if !slices.Equal(command, []string{"/pelago-agent", "alive", "--socket=/run/pelago/alive"}) || !strings.Contains(text, "--alive-socket=/run/pelago/alive\n") {
+					t.Errorf("%s asks by %v", probe, command)
 				}
 			}
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/kube"
+	"github.com/pelago-dev/pelago/internal/throttle"
 )
 
 const (
@@ -37,7 +38,7 @@ type carrier struct {
 	fleet   Fleet
 	refused *notes
 	tell    func() // the decider
-	retries retries
+	retries throttle.Rests
 
 	mu     sync.Mutex
 	copied map[string]time.Time // when what a provider says was copied last
@@ -88,7 +89,7 @@ func (c *carrier) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	}
 	wait, err := c.take(ctx, req.Name, b)
 	if wait > 0 {
-		return c.retries.rest(req, wait), err
+		return c.retries.Rest(req, wait), err
 	}
 	return ctrl.Result{}, err
 }

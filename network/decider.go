@@ -22,6 +22,7 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/status"
+	"github.com/pelago-dev/pelago/internal/throttle"
 	"github.com/pelago-dev/pelago/network/ration"
 )
 
@@ -54,7 +55,7 @@ type decider struct {
 	refused *notes
 	denied  *notes         // why a Service could not be written, by its name
 	rations ration.Rations // of looks, by namespace of NetworkConfigs
-	retries retries
+	retries throttle.Rests
 
 	looked  time.Time
 	fresh   map[types.NamespacedName]wrote
@@ -98,7 +99,7 @@ func (r *decider) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	}
 	r.agents.tell()
 	if rest := r.looked.Add(lookRest).Sub(now); rest > 0 && rest <= lookRest {
-		return r.retries.rest(req, rest), nil
+		return r.retries.Rest(req, rest), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
@@ -108,7 +109,7 @@ func (r *decider) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 		return ctrl.Result{}, err
 	}
 	if f == nil {
-		return r.retries.rest(req, seenWait), nil // the cache is behind what was written
+		return r.retries.Rest(req, seenWait), nil // the cache is behind what was written
 	}
 	r.looked = now
 	turned, keyErr := r.turn(ctx, f, left)
@@ -123,7 +124,7 @@ func (r *decider) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 		return ctrl.Result{}, err
 	}
 	if again {
-		return r.retries.again(req, lookRest), nil
+		return r.retries.Again(req, lookRest), nil
 	}
 	if f.lacksToken() {
 		return ctrl.Result{RequeueAfter: tokenWait}, nil

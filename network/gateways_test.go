@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/throttle"
 )
 
 // knowing is what a gateway of the peering milan says of pods; a peer of -1 says nothing.
@@ -130,7 +131,7 @@ func TestGateways(t *testing.T) {
 	d := newDecider(n, nil, nil, nil)
 	n.learn(&picture{views: nothing.views, there: nothing.there, tunnels: map[string]bool{"peering-milan": true}})
 	queue := func() workqueue.TypedRateLimitingInterface[ctrl.Request] {
-		q := workqueue.NewTypedRateLimitingQueue[ctrl.Request](&retries{})
+		q := workqueue.NewTypedRateLimitingQueue[ctrl.Request](&throttle.Rests{})
 		context.AfterFunc(ctx, q.ShutDown)
 		return q
 	}

@@ -316,7 +316,7 @@ func (r *decider) apiServer(ctx context.Context, now time.Time) ([]netip.Addr, e
 		r.servers = servers{all, now}
 	}
 	all := slices.Clone(r.servers.addresses)
-	if url, _, _, err := r.home.APIServer(); err == nil {
+	if url, _, _, err := r.home.APIServer(); err == nil || url != "" { // there, though its authority cannot be told
 		if a, ok := addressOf(url); ok && !slices.Contains(all, a) {
 			all = append(all, a)
 		}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/status"
+	"github.com/pelago-dev/pelago/internal/throttle"
 	"github.com/pelago-dev/pelago/network/ipam"
 	"github.com/pelago-dev/pelago/network/mapping"
 )
@@ -112,7 +113,7 @@ func (n *Network) registerMapper(mgr ctrl.Manager) error {
 				CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: func(event.UpdateEvent) bool { return false }, GenericFunc: func(event.GenericEvent) bool { return false },
 			})).
 		WatchesRawSource(n.listeners.source(groundKey, func(string) []reconcile.Request { return m.moved(context.Background()) })).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 1, RateLimiter: &retries{}}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 1, RateLimiter: &throttle.Rests{}}).
 		Complete(m)
 }
 

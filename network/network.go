@@ -26,6 +26,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -41,6 +42,7 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/home"
+	"github.com/pelago-dev/pelago/internal/throttle"
 	"github.com/pelago-dev/pelago/network/dns"
 )
 
@@ -356,4 +358,12 @@ func (n *Network) registerCarrier(mgr ctrl.Manager, r *decider) error {
 		WatchesRawSource(n.options.Fleet.Source(remoteConfig("", ""), ofPeerObject)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4, RateLimiter: &c.retries}).
 		Complete(c)
+}
+
+// retried tries soon what a cache was behind of, and with growing pauses what is wrong.
+func retried(l *throttle.Rests, req ctrl.Request, err error, format string, args ...any) (ctrl.Result, error) {
+	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
+		return l.Again(req, time.Second), nil
+	}
+	return ctrl.Result{}, fmt.Errorf(format+": %w", append(args, err)...)
 }

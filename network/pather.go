@@ -22,6 +22,7 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/fleet"
 	"github.com/pelago-dev/pelago/internal/kube"
+	"github.com/pelago-dev/pelago/internal/throttle"
 )
 
 const (
@@ -51,7 +52,7 @@ type pather struct {
 	events events.EventRecorder
 	paths  *paths
 	// retries are those of peerings.
-	retries retries
+	retries throttle.Rests
 
 	mu     sync.Mutex
 	looked map[string]time.Time
@@ -79,7 +80,7 @@ func newPather(n *Network, c client.Client, recorder events.EventRecorder) *path
 // Reconcile reads the paths at one provider, and writes what differs.
 func (r *pather) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	if wait := r.rest(req.Name); wait > 0 {
-		return r.retries.rest(req, wait), nil
+		return r.retries.Rest(req, wait), nil
 	}
 	peer, have := r.read(ctx, req.Name)
 	if have == nil {
@@ -107,7 +108,7 @@ func (r *pather) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		ctrl.LoggerFrom(ctx).Info("a provider refuses direct paths", "peering", req.Name, "why", oneLine(err.Error(), maxSaid))
 		return ctrl.Result{RequeueAfter: retryRefused}, nil
 	case err != nil:
-		return r.retries.retried(req, err, "writing direct paths at %s", req.Name)
+		return retried(&r.retries, req, err, "writing direct paths at %s", req.Name)
 	case len(wishes) > 0:
 		return ctrl.Result{RequeueAfter: pathLook}, nil
 	}

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/pelago-dev/pelago/internal/throttle"
 	"github.com/pelago-dev/pelago/network/policy"
 )
 
@@ -144,9 +145,9 @@ func TestRetries(t *testing.T) {
 				if n := within(first); n < 5 || n > 10 {
 					t.Errorf("%d tries in the first %s", n, first)
 				}
-				within(retryMax)
-				if n := within(10 * retryMax); n < 9 || n > 10 {
-					t.Errorf("then %d tries in %s", n, 10*retryMax)
+				within(throttle.RestsMost)
+				if n := within(10 * throttle.RestsMost); n < 9 || n > 13 {
+					t.Errorf("then %d tries in %s", n, 10*throttle.RestsMost)
 				}
 				before := d.tries.Load()
 				queue.Add(request)
@@ -154,7 +155,7 @@ func TestRetries(t *testing.T) {
 					t.Errorf("%d tries as something changes", d.tries.Load()-before)
 				}
 				d.well.Store(true)
-				if within(retryMax); limiter.NumRequeues(request) > 0 {
+				if within(throttle.RestsMost); limiter.NumRequeues(request) > 0 {
 					t.Error("what went well is taken for one more failure")
 				}
 				cancel()

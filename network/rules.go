@@ -26,6 +26,7 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/fleet"
 	"github.com/pelago-dev/pelago/internal/kube"
+	"github.com/pelago-dev/pelago/internal/throttle"
 	"github.com/pelago-dev/pelago/network/policy"
 )
 
@@ -57,7 +58,7 @@ type ruler struct {
 	// patience bounds what is written at a provider in one turn there.
 	patience time.Duration
 	turns    turns
-	retries  retries
+	retries  throttle.Rests
 
 	mu     sync.Mutex
 	looked map[types.NamespacedName]time.Time
@@ -72,7 +73,7 @@ func (r *ruler) Reconcile(ctx context.Context, req ctrl.Request) (result ctrl.Re
 	ctx, cancel := context.WithTimeout(ctx, ruleLimit)
 	defer cancel()
 	if wait := r.rest(req.NamespacedName); wait > 0 {
-		return r.retries.rest(req, wait), nil
+		return r.retries.Rest(req, wait), nil
 	}
 	here, err := r.here(ctx, req.Namespace, req.Name)
 	if err != nil {
@@ -87,7 +88,7 @@ func (r *ruler) Reconcile(ctx context.Context, req ctrl.Request) (result ctrl.Re
 	}
 	specs, problems := policy.Compile(g.world(true)).Shards(req.Namespace, len(here.have))
 	if err := here.make(ctx, specs); err != nil {
-		return r.retries.retried(req, err, "writing network rules of %s here", req.Namespace)
+		return retried(&r.retries, req, err, "writing network rules of %s here", req.Namespace)
 	}
 	for i := range specs {
 		here.amounts[req.Namespace] = here.amounts[req.Namespace].Plus(policy.AmountOf(&specs[i]))
@@ -113,7 +114,7 @@ func (r *ruler) Reconcile(ctx context.Context, req ctrl.Request) (result ctrl.Re
 		}
 	}
 	if wait := r.turns.take(req.Name, r.clock.Now()); wait > 0 {
-		return r.retries.rest(req, wait), nil
+		return r.retries.Rest(req, wait), nil
 	}
 	limited, end := context.WithTimeout(ctx, r.patience)
 	defer end()
@@ -123,7 +124,7 @@ func (r *ruler) Reconcile(ctx context.Context, req ctrl.Request) (result ctrl.Re
 		r.tell(ctx, req.NamespacedName, append(problems, req.Name+" refuses the rules of this namespace: "+oneLine(err.Error(), maxSaid)))
 		return ctrl.Result{RequeueAfter: retryRefused}, nil
 	case err != nil:
-		return r.retries.retried(req, err, "writing network rules of %s at %s", req.Namespace, req.Name)
+		return retried(&r.retries, req, err, "writing network rules of %s at %s", req.Namespace, req.Name)
 	}
 	return r.tell(ctx, req.NamespacedName, problems), nil
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/throttle"
 )
 
 // Reports of a tunnel.
@@ -67,7 +68,7 @@ func TestTunnels(t *testing.T) {
 	n := New(Options{})
 	n.learn(&picture{views: nothing.views, there: nothing.there})
 	queue := func() workqueue.TypedRateLimitingInterface[ctrl.Request] {
-		q := workqueue.NewTypedRateLimitingQueue[ctrl.Request](&retries{})
+		q := workqueue.NewTypedRateLimitingQueue[ctrl.Request](&throttle.Rests{})
 		context.AfterFunc(ctx, q.ShutDown)
 		return q
 	}
@@ -158,7 +159,7 @@ func TestWake(t *testing.T) {
 	r := newDecider(n, nil, nil, nil)
 	n.learn(&picture{views: nothing.views, there: nothing.there, tunnels: map[string]bool{"peering-milan": true}})
 	text := `{"peering-milan":{"alive":false,"since":"2026-11-22T12:00:00Z"}}`
-	r.agents.handler().Create(t.Context(), created(text, time.Now()), workqueue.NewTypedRateLimitingQueue[ctrl.Request](&retries{}))
+	r.agents.handler().Create(t.Context(), created(text, time.Now()), workqueue.NewTypedRateLimitingQueue[ctrl.Request](&throttle.Rests{}))
 	if alive, known := n.Alive("milan"); alive || !known {
 		t.Errorf("a Lease says that the tunnel is dead: alive %t, known %t", alive, known)
 	}

@@ -16,13 +16,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/throttle"
 	"github.com/pelago-dev/pelago/network/ipam"
 )
 
 // told is a queue of what a source tells. Mapper, if set, is called for each name.
 func told(t *testing.T, from func(func(string) []reconcile.Request) source.Source, mapper func(name string)) workqueue.TypedRateLimitingInterface[ctrl.Request] {
 	t.Helper()
-	q := workqueue.NewTypedRateLimitingQueue[ctrl.Request](&retries{})
+	q := workqueue.NewTypedRateLimitingQueue[ctrl.Request](&throttle.Rests{})
 	t.Cleanup(q.ShutDown)
 	err := from(func(name string) []reconcile.Request {
 		if mapper != nil {

@@ -23,13 +23,16 @@ import (
 
 // Bounds on what a provider may say.
 const (
-	maxReply    = 64 << 10
-	maxURL      = 300
-	maxToken    = 16 << 10
-	maxChain    = 10 // certificates
-	maxName     = 40
-	maxWord     = 64
-	maxFeatures = 64
+	// maxReply is more than an answer with the largest authorities, certificate and token.
+	maxReply       = 256 << 10
+	maxAuthorities = 64 << 10 // in bytes, as many as they are
+	maxCertificate = 64 << 10
+	maxURL         = 300
+	maxToken       = 16 << 10
+	maxChain       = 10 // certificates
+	maxName        = 40
+	maxWord        = 64
+	maxFeatures    = 64
 	// minLife of a credential: a provider does not decide how often this cluster asks
 	// for a new one and stores it.
 	minLife = 5 * time.Minute
@@ -80,16 +83,26 @@ func parseReply(text []byte, want expected) (*answer, error) {
 
 // check reads the status of an Identity that answers want.request.
 func check(s *v1alpha1.IdentityStatus, token string, want expected) (*answer, error) {
-	a := &answer{server: s.ServerURL, proxy: s.ProxyURL, ca: []byte(s.ServerCA), tenantNamespace: s.TenantNamespace}
 	if err := checkInfo(s.Cluster, want.clusterID); err != nil {
 		return nil, err
 	}
-	a.cluster = *s.Cluster.DeepCopy()
-	if s.RequestSHA256 != fingerprint(want.request) {
-		return nil, errors.New("requestSHA256: it answers another request")
+	a, err := checkIssued(s, token, want)
+	if err != nil {
+		return nil, err
 	}
 	if err := checkPlace(s); err != nil {
 		return nil, err
+	}
+	a.cluster = *s.Cluster.DeepCopy()
+	a.server, a.proxy, a.ca, a.tenantNamespace = s.ServerURL, s.ProxyURL, []byte(s.ServerCA), s.TenantNamespace
+	return a, nil
+}
+
+// checkIssued reads the credential that answers want.request, and nothing else.
+func checkIssued(s *v1alpha1.IdentityStatus, token string, want expected) (*answer, error) {
+	a := &answer{}
+	if s.RequestSHA256 != fingerprint(want.request) {
+		return nil, errors.New("requestSHA256: it answers another request")
 	}
 	switch s.CredentialType {
 	case v1alpha1.CredentialCertificate:
@@ -131,17 +144,24 @@ func checkPlace(s *v1alpha1.IdentityStatus) error {
 			return fmt.Errorf("proxyURL: %w", err)
 		}
 	}
-	if len(s.ServerCA) > maxReply {
-		return errors.New("serverCA: too large")
-	}
-	if s.ServerCA != "" {
-		if _, err := parseChain([]byte(s.ServerCA)); err != nil {
-			return fmt.Errorf("serverCA: %w", err)
-		}
+	if err := checkAuthorities(s.ServerCA); err != nil {
+		return fmt.Errorf("serverCA: %w", err)
 	}
 	ns := s.TenantNamespace
 	if !strings.HasPrefix(ns, v1alpha1.TenantNamespacePrefix) || len(ns) == len(v1alpha1.TenantNamespacePrefix) || len(validation.IsDNS1123Label(ns)) > 0 {
 		return errors.New("tenantNamespace: not " + v1alpha1.TenantNamespacePrefix + "NAME")
+	}
+	return nil
+}
+
+// checkAuthorities checks that a connection can be made with authorities: they may be many, with
+// text between them, as in the bundles of systems. None are the system's own.
+func checkAuthorities(text string) error {
+	switch {
+	case len(text) > maxAuthorities:
+		return errors.New("too large")
+	case text != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(text)):
+		return errors.New("no certificate in PEM")
 	}
 	return nil
 }
@@ -192,7 +212,7 @@ func versionLike(s string) bool { return s == "" || len(s) <= maxWord && word.Ma
 // checkCertificate returns the client certificate of a chain: for our key and user,
 // and for nothing else.
 func checkCertificate(text string, want expected) (*x509.Certificate, error) {
-	if len(text) > maxReply {
+	if len(text) > maxCertificate {
 		return nil, errors.New("too large")
 	}
 	chain, err := parseChain([]byte(text))

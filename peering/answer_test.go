@@ -87,6 +87,8 @@ func TestParseReply(t *testing.T) {
 		}
 	}
 	long := strings.Repeat("x", 70_000)
+	many := bundle(t, 11)
+	full := strings.Repeat(string(a.pem), maxAuthorities/len(a.pem))
 	cases := []struct {
 		reason string
 		change func(map[string]any)
@@ -95,6 +97,8 @@ func TestParseReply(t *testing.T) {
 		{"a good answer", func(map[string]any) {}, ""},
 		{"what this version does not know is passed over", set("status.tomorrow", "x"), ""},
 		{"the system's authorities", set("status.serverCA", ""), ""},
+		{"more authorities than a chain may have, with text around", set("status.serverCA", "# of milan\n"+many+"# the end\n"), ""},
+		{"as large authorities as a status may hold", set("status.serverCA", full), ""},
 		{"a good token", asToken("abc.def-ghi_j", now, now.Add(time.Hour)), ""},
 		{"no status", set("status", map[string]any{}), "cluster: missing"},
 		{"another cluster", set("status.cluster.id", homeID), "cluster.id"},
@@ -113,7 +117,9 @@ func TestParseReply(t *testing.T) {
 		{"an address that is too long", set("status.serverURL", "https://"+strings.Repeat("a", 300)), "serverURL"},
 		{"a proxy that is none", set("status.proxyURL", "socks5://x:1"), "proxyURL"},
 		{"an authority that is none", set("status.serverCA", "nothing"), "serverCA"},
-		{"an authority that is too large", set("status.serverCA", long), "too large"},
+		{"an authority that is too large", set("status.serverCA", full+long), "serverCA: too large"},
+		{"an answer that is too large", set("status.tomorrow", strings.Repeat("x", maxReply)), "too large"},
+		{"a chain that is too long", set("status.certificate", many), "not certificates"},
 		{"a key as authority", set("status.serverCA", string(want.key)), "serverCA"},
 		{"a namespace that is no tenant's", set("status.tenantNamespace", "kube-system"), "tenantNamespace"},
 		{"a tenant without a name", set("status.tenantNamespace", "pelago-tenant-"), "tenantNamespace"},
@@ -151,7 +157,7 @@ func TestParseReply(t *testing.T) {
 			if c.err == "" && (err != nil || got == nil) {
 				t.Errorf("refused: %v", err)
 			}
-			if c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err) && !strings.Contains(err.Error(), "too large")) {
+			if c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
 				t.Errorf("error %v, want one about %s", err, c.err)
 			}
 			if err != nil && bytes.Contains([]byte(err.Error()), want.key) {
@@ -179,7 +185,7 @@ func FuzzParseReply(f *testing.F) {
 		// What is accepted is good for a Secret, a status and a connection.
 		if got.cluster.ID != remoteID || checkInfo(&got.cluster, remoteID) != nil || checkURL(got.server, "https") != nil ||
 			!strings.HasPrefix(got.tenantNamespace, v1alpha1.TenantNamespacePrefix) || !got.notAfter.After(want.now) ||
-			(got.token == "") == (len(got.certificate) == 0) {
+			checkAuthorities(string(got.ca)) != nil || (got.token == "") == (len(got.certificate) == 0) {
 			t.Errorf("accepted: %+v", got)
 		}
 	})

@@ -11,6 +11,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,6 +44,16 @@ func newAuthority(t testing.TB) *authority {
 		t.Fatal(err)
 	}
 	return &authority{cert: cert, key: key, pem: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
+}
+
+// bundle is so many authorities in PEM.
+func bundle(t testing.TB, n int) string {
+	t.Helper()
+	var all strings.Builder
+	for range n {
+		all.Write(newAuthority(t).pem)
+	}
+	return all.String()
 }
 
 // clusterAuthority is the one that the test's API server believes.

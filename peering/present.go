@@ -103,13 +103,17 @@ func (r *reconciler) patchIdentity(ctx context.Context, v *visit, spec map[strin
 // has been read there: an address that is wrong must not replace one that works.
 func (r *reconciler) follow(ctx context.Context, v *visit) (bool, error) {
 	s := &v.identity.Status
-	if s.ServerURL == "" || s.TenantNamespace != v.cred.TenantNamespace || checkPlace(s) != nil {
-		return false, nil // nothing said, or nothing to be believed: what works stays
+	if s.ServerURL == "" || s.TenantNamespace != v.cred.TenantNamespace {
+		return false, nil // nothing said: what works stays
 	}
 	c := *v.cred
 	c.Server, c.Proxy, c.CA = s.ServerURL, s.ProxyURL, []byte(s.ServerCA)
 	c.inside(v.Spec.Consume)
 	if c.Server == v.cred.Server && c.Proxy == v.cred.Proxy && bytes.Equal(c.CA, v.cred.CA) {
+		return false, nil
+	}
+	if err := checkPlace(s); err != nil {
+		v.stay("the address or authority that the provider announces is not usable: "+err.Error()+"; what works is kept", seldom)
 		return false, nil
 	}
 	var rest time.Duration

@@ -72,21 +72,20 @@ func (r *reconciler) renewCertificate(ctx context.Context, v *visit) error {
 		v.renewing("waiting for the provider's new certificate" + reproach(v.identity))
 		return nil
 	}
-	a, err := check(&v.identity.Status, "", expected{
-		clusterID: v.Spec.ClusterID, user: v.cred.user(),
-		key: v.cred.NextKey, request: v.cred.NextRequest, now: v.now,
+	// Where the provider is does not matter here: follow looks at that.
+	a, err := checkIssued(&v.identity.Status, "", expected{
+		user: v.cred.user(), key: v.cred.NextKey, request: v.cred.NextRequest, now: v.now,
 	})
 	if err != nil {
 		v.renewing("the provider's new certificate is not usable: " + err.Error() + reproach(v.identity))
 		return nil
 	}
-	if a.tenantNamespace != v.cred.TenantNamespace {
+	if v.identity.Status.TenantNamespace != v.cred.TenantNamespace {
 		v.renewing("the provider's new certificate is for another tenant namespace")
 		return nil
 	}
 	c := *v.cred
-	a.into(&c)
-	c.Server, c.Proxy, c.CA = v.cred.Server, v.cred.Proxy, v.cred.CA // follow replaces these
+	c.Certificate, c.Token, c.NotBefore, c.NotAfter = a.certificate, a.token, a.notBefore, a.notAfter
 	c.Key, c.Request, c.NextKey, c.NextRequest = v.cred.NextKey, v.cred.NextRequest, nil, nil
 	return r.renewed(ctx, v, &c)
 }

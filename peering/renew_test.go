@@ -161,3 +161,41 @@ func TestFarewellByWrongClock(t *testing.T) {
 		}
 	}
 }
+
+// TestRenewalWhereverTheProviderIs holds that a certificate is taken whatever the provider says beside it of its
+// authority, and that this is followed where it can be, and else said.
+func TestRenewalWhereverTheProviderIs(t *testing.T) {
+	s := newStage(t)
+	rotated := "# new\n" + bundle(t, 10) + string(s.cluster.pem) + "# the end of the bundle\n"
+	s.peer()
+	for _, c := range []struct {
+		reason, ca, said string
+		followed         bool
+	}{
+		{"a bundle of eleven, with comments", rotated, "", true},
+		{"no certificate", "nothing", "serverCA: no certificate in PEM; what works is kept", false},
+	} {
+		_, old := s.credential()
+		s.clock.SetTime(old.renewAfter().Add(2 * seldom))
+		s.until("it asks for a new one", func(*v1alpha1.Peering) bool { _, c := s.credential(); return len(c.NextKey) > 0 })
+		_, asked := s.credential()
+		s.until("the provider has heard", func(*v1alpha1.Peering) bool {
+			identity := s.identity()
+			return s.exists(identity) && identity.Spec.Request == string(asked.NextRequest)
+		})
+		s.life += 2 * time.Hour
+		s.auth.bend = func(i *v1alpha1.IdentityStatus) { i.ServerCA = c.ca }
+		if _, err := s.answer(string(asked.NextRequest)); err != nil {
+			t.Fatal(err)
+		}
+		s.until(c.reason+": it is renewed", func(*v1alpha1.Peering) bool { _, c := s.credential(); return len(c.NextKey) == 0 })
+		s.until(c.reason+": it is followed or said", func(p *v1alpha1.Peering) bool {
+			reachable := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReachable)
+			_, cred := s.credential()
+			return ready(p) && strings.HasSuffix(reachable.Message, c.said) && (string(cred.CA) == c.ca) == c.followed
+		})
+		if _, cred := s.credential(); string(cred.CA) != rotated || cred.Server != old.Server {
+			t.Errorf("%s: what works was not kept", c.reason)
+		}
+	}
+}

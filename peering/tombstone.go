@@ -52,7 +52,7 @@ func (r *reconciler) registerTombstones(mgr ctrl.Manager) error {
 		return obj.GetNamespace() == r.namespace && obj.GetLabels()[v1alpha1.LabelTombstone] != ""
 	})
 	err := ctrl.NewControllerManagedBy(mgr).Named("tombstone").
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers / 2}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers / 2, RateLimiter: retries()}).
 		For(&corev1.Secret{}, builder.WithPredicates(marked)).
 		Complete(&tombstones{r})
 	if err != nil {

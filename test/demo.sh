@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 export PATH="$PWD/bin:$PATH"
 
 . test/demo/words.sh
+past_proxies
 
 if [ -n "${PELAGO_DEMO_SANDBOX:-}" ]; then # one beside whatever is there, as whole.sh has it
   pelago-sandbox() { command pelago-sandbox --name "$PELAGO_DEMO_SANDBOX" "$@"; }
@@ -33,6 +34,7 @@ show pelago-sandbox up --file test/demo/sandbox.yaml --pelago
 for cluster in rome milan; do
   key "$cluster"
 done
+undo
 
 say "They belong to different people and know nothing of each other. Both use the same addresses for their pods."
 at rome pelago status

@@ -198,7 +198,7 @@ func (b *inBand) silent(t *testing.T) {
 func (x *crossing) spoken(from *corev1.Pod, host string, port int32) (bool, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	out, err := x.Try(ctx, "kubectl", "rome", "--", "exec", "-n", from.Namespace, from.Name, "--", "sh", "-c",
+	out, err := x.Exec(ctx, "rome", from.Namespace, from.Name, "sh", "-c",
 		fmt.Sprintf("timeout 5 wget -q -O - http://%s/ 2>&1; echo asked", join(host, port)))
 	if err == nil && !strings.Contains(out, "asked") {
 		err = fmt.Errorf("%q is no end", out)

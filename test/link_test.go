@@ -155,10 +155,7 @@ func wan(t *testing.T, s *kubetest.SandboxHandle) {
 	}
 	t.Cleanup(func() { set(t) })
 
-	bare := from(t, s, "rome", "ping", address, "100", "5ms")
-	if bare.Received != bare.Sent || bare.RTT > 10*time.Millisecond {
-		t.Errorf("the bare link: %+v, want no loss and less than 10 ms", bare)
-	}
+	bare := bareLink(t, s, address)
 	extraTrip := func(count, interval string) float64 {
 		return float64((from(t, s, "rome", "ping", address, count, interval).RTT - bare.RTT).Milliseconds())
 	}
@@ -183,9 +180,21 @@ func wan(t *testing.T, s *kubetest.SandboxHandle) {
 		near(t, "round trip in ms", 40, func() float64 { return extraTrip("500", "2ms") })
 	})
 	set(t)
-	if got := from(t, s, "rome", "ping", address, "100", "5ms"); got.Received != got.Sent || got.RTT > 10*time.Millisecond {
-		t.Errorf("the link after it was set back: %+v, want it bare", got)
+	bareLink(t, s, address)
+}
+
+// bareLink holds that a link loses nothing and takes no time, and returns what it took. What loses something
+// does so each time; a busy machine may now and then.
+func bareLink(t *testing.T, s *kubetest.SandboxHandle, address string) (got reply) {
+	t.Helper()
+	for range 3 {
+		if got = from(t, s, "rome", "ping", address, "100", "5ms"); got.Received == got.Sent && got.RTT <= 10*time.Millisecond {
+			return got
+		}
+		t.Logf("a link with nothing set: %+v", got)
 	}
+	t.Errorf("a link with nothing set: %+v, want no loss and less than 10 ms", got)
+	return got
 }
 
 // behindNAT holds that such a cluster calls out and is not called, that the host still

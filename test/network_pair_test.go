@@ -57,7 +57,7 @@ func (p *pair) talk(t *testing.T) {
 	}
 	p.begin = d.read(t)
 	d.eventually(t, networkLimit, "the log of a pod at milan is read at rome", func() error {
-		out, err := d.kubectl(t, "logs", "reader", "--tail=1")
+		out, err := d.logs(t, "reader", 1)
 		if err == nil && !strings.HasPrefix(out, "read ") {
 			err = fmt.Errorf("it is %q", out)
 		}

@@ -135,7 +135,7 @@ func reaches(want bool, from, to string, err error) error {
 func (x *crossing) askQuick(cluster string, from *corev1.Pod, host string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancel()
-	_, err := x.Try(ctx, "kubectl", cluster, "--", "exec", "-n", from.Namespace, from.Name, "--", "timeout", "2", "wget", "-q", "-O", "-", "http://"+join(host, webPort)+"/cgi-bin/who")
+	_, err := x.Exec(ctx, cluster, from.Namespace, from.Name, "timeout", "2", "wget", "-q", "-O", "-", "http://"+join(host, webPort)+"/cgi-bin/who")
 	return err
 }
 

@@ -55,7 +55,7 @@ func policiesHold(t *testing.T, x *crossing, all bool) {
 		from, host, _ := strings.Cut(way, ">")
 		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 		defer cancel()
-		out, err := x.Try(ctx, "kubectl", "rome", "--", "exec", "-n", x.name, at[from].Name, "--", "timeout", "2", "wget", "-q", "-O", "-", "http://"+join(to[host], webPort)+"/cgi-bin/who")
+		out, err := x.Exec(ctx, "rome", x.name, at[from].Name, "timeout", "2", "wget", "-q", "-O", "-", "http://"+join(to[host], webPort)+"/cgi-bin/who")
 		if err == nil && !strings.Contains(out, host) {
 			return fmt.Errorf("%q answers", out)
 		}

@@ -1,6 +1,7 @@
 package test
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 	"slices"
@@ -50,7 +51,9 @@ func (d *direct) read(t *testing.T) time.Time {
 // read something else, or that the connection ended, is for good.
 func (d *direct) said(t *testing.T, tail int) (lines []int, silent []time.Duration, err error) {
 	t.Helper()
-	out, err := d.at(t, "milan", "logs", "-n", d.reader.Namespace, d.reader.Name, "--tail="+strconv.Itoa(tail))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	out, err := d.Logs(ctx, "milan", d.reader.Namespace, d.reader.Name, int64(tail))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -156,7 +156,7 @@ func seen(t *testing.T, views []v1alpha1.NetworkView, real string) string {
 func (x *crossing) ask(cluster string, from *corev1.Pod, host string, port int32) (client, server string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	out, err := x.Try(ctx, "kubectl", cluster, "--", "exec", "-n", from.Namespace, from.Name, "--",
+	out, err := x.Exec(ctx, cluster, from.Namespace, from.Name,
 		"timeout", "5", "wget", "-q", "-O", "-", "http://"+join(host, port)+"/cgi-bin/who")
 	client, server, ok := strings.Cut(strings.TrimSpace(out), " ")
 	if err == nil && !ok {

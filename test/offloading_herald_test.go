@@ -3,10 +3,12 @@ package test
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
@@ -23,32 +25,16 @@ func heralds(t *testing.T, c *continuum) {
 	}
 	defer w.Stop()
 	const many = 4
-	s.create(t, s.deployment("web", many))
-	s.runningAll(t, "web", many)
-	waited, ready := map[string]bool{}, map[string]bool{}
-	for len(ready) < many {
-		e, open := <-w.ResultChan()
-		pod, is := e.Object.(*corev1.Pod)
-		if !open || !is {
-			t.Fatalf("the watch of pods ended: %+v", e)
-		}
-		for _, cond := range pod.Status.Conditions {
-			if cond.Type == corev1.PodReady {
-				waited[pod.Name] = waited[pod.Name] || cond.Reason == v1alpha1.ReasonGatewaysBehind
-				if cond.Status == corev1.ConditionTrue {
-					ready[pod.Name] = true
-				}
-			}
-		}
+	tries, late := 0, many
+	for ; tries < 3 && late == many; tries++ { // who is late for one of them is for all that come with it
+		name := fmt.Sprintf("web%d", tries)
+		s.create(t, s.deployment(name, many))
+		s.runningAll(t, name, many)
+		late = addressedFirst(t, w, name, many)
+		t.Logf("%d of %d pods had an address before they were ready", late, many)
 	}
-	n := 0
-	for name := range ready {
-		if waited[name] {
-			n++
-		}
-	}
-	if t.Logf("%d of %d pods had an address before they were ready", n, many); n == many {
-		t.Error("no pod is told of before it has an address here")
+	if late == many {
+		t.Errorf("no pod of %d times %d is told of before it has an address here", tries, many)
 	}
 	s.eventually(t, patience, "home's gateway says what it was told", func() error {
 		var leases coordinationv1.LeaseList
@@ -64,4 +50,32 @@ func heralds(t *testing.T, c *continuum) {
 		}
 		return fmt.Errorf("none of %d Leases does", len(leases.Items))
 	})
+}
+
+// addressedFirst waits until as many pods of a Deployment are ready, and counts those whose address home wrote before
+// that, as its gateway did not know them yet.
+func addressedFirst(t *testing.T, w watch.Interface, of string, many int) (n int) {
+	t.Helper()
+	waited, ready := map[string]bool{}, map[string]bool{}
+	for len(ready) < many {
+		e, open := <-w.ResultChan()
+		pod, is := e.Object.(*corev1.Pod)
+		if !open || !is {
+			t.Fatalf("the watch of pods ended: %+v", e)
+		}
+		for _, cond := range pod.Status.Conditions {
+			if cond.Type == corev1.PodReady && strings.HasPrefix(pod.Name, of+"-") {
+				waited[pod.Name] = waited[pod.Name] || cond.Reason == v1alpha1.ReasonGatewaysBehind
+				if cond.Status == corev1.ConditionTrue {
+					ready[pod.Name] = true
+				}
+			}
+		}
+	}
+	for name := range ready {
+		if waited[name] {
+			n++
+		}
+	}
+	return n
 }

@@ -17,11 +17,11 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
 
-// nodeReady waits for a virtual node.
+// nodeReady waits for a node, as a rule a virtual one.
 func (c *continuum) nodeReady(t *testing.T, cluster, node string) *corev1.Node {
 	t.Helper()
 	var n *corev1.Node
-	eventually(t, patience, "virtual node "+node+" is Ready in "+cluster, func() (err error) {
+	eventually(t, patience, "node "+node+" is Ready in "+cluster, func() (err error) {
 		if n, err = get[corev1.Node](c, cluster, "", node); err != nil {
 			return err
 		}

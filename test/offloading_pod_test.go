@@ -104,8 +104,8 @@ func kubeletRights(t *testing.T, c *continuum) {
 // top holds that what pods there use is seen here.
 func top(t *testing.T, c *continuum) {
 	s := c.offloaded(t, "rome", "--pod-offloading-strategy", "Remote")
-	// A shell alone can have a working set of nothing, and is then not shown.
-	s.create(t, s.script("busy", `x=$(head -c 4000000 /dev/zero | tr '\000' x); while true; do :; done`))
+	// A shell alone can have a working set of nothing, and is then not shown. It works a little: others do too.
+	s.create(t, s.script("busy", `x=$(head -c 4000000 /dev/zero | tr '\000' x); while sleep 0.2; do for i in $(seq 500); do :; done; done`))
 	s.running(t, "busy")
 	s.eventually(t, patience, "top shows what the pod uses", func() error {
 		out, err := s.kubectl(t, "top", "pod", "busy", "--no-headers")

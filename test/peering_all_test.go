@@ -189,6 +189,19 @@ func twenty(t *testing.T, c *continuum) {
 	if t.Failed() {
 		t.FailNow()
 	}
+	// Starting so many may keep the provider from answering, and its node from saying that it is there.
+	eventually(t, 2*patience, "the provider has a node that is ready", func() error {
+		var nodes corev1.NodeList
+		if err := c.Clients["milan"].List(t.Context(), &nodes); err != nil {
+			return err
+		}
+		for i := range nodes.Items {
+			if !strings.HasPrefix(nodeReadiness(&nodes.Items[i]), "True") {
+				return fmt.Errorf("%s: Ready is %s", nodes.Items[i].Name, nodeReadiness(&nodes.Items[i]))
+			}
+		}
+		return nil
+	})
 	lines := make([]string, consumers)
 	for i := range consumers {
 		lines[i] = c.Invite(t, "milan")

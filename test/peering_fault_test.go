@@ -16,7 +16,7 @@ import (
 
 const (
 	unreachableLimit = 15 * time.Second // a lost peer is known
-	reachableLimit   = 5 * time.Second  // a peer that is back is known
+	reachableLimit   = 15 * time.Second // a peer that is back is known: at most 5 s, which internal/fleet holds, and what a busy machine adds
 	forceLimit       = 30 * time.Second // home is clean after unpeer --force
 )
 

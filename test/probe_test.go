@@ -136,8 +136,8 @@ func ping(address string, args []string) (reply, error) {
 	}
 	defer conn.Close()
 	begin := time.Now()
-	conn.SetReadDeadline(begin.Add(time.Duration(count)*interval + 2*time.Second))
 	go func() {
+		defer func() { conn.SetReadDeadline(time.Now().Add(2 * time.Second)) }() // once all are sent, however long that took
 		tick := time.NewTicker(interval)
 		defer tick.Stop()
 		for range count {

@@ -56,7 +56,7 @@ func reflection(t *testing.T, c *continuum) {
 	t.Logf("a pod with a ConfigMap and a Secret runs after %s", time.Since(begin).Round(10*time.Millisecond))
 	logs := func(words string) func() error {
 		return func() error {
-			out, err := s.kubectl(t, "logs", "reads")
+			out, err := s.logs(t, "reads", 0)
 			if err == nil && !strings.Contains(out, words) {
 				err = fmt.Errorf("the pod says %q", out)
 			}
@@ -196,7 +196,7 @@ func (s shop) fresh(t *testing.T) {
 		s.create(t, pod)
 		var out string
 		s.eventually(t, offloadLimit, "a pod says what it has", func() (err error) {
-			if out, err = s.kubectl(t, "logs", name); err == nil && !strings.Contains(out, ".") {
+			if out, err = s.logs(t, name, 0); err == nil && !strings.Contains(out, ".") {
 				err = fmt.Errorf("the pod says %q", out)
 			}
 			return err

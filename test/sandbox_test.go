@@ -134,6 +134,7 @@ func idempotent(t *testing.T, s *kubetest.SandboxHandle) {
 		t.Errorf("up on a complete sandbox changed first processes:\n%v\n%v", before, after)
 	}
 	victim := statusOf(t, s).node(t, "rome", "rome-2")
+	killed := time.Now()
 	if err := killHard(victim.PID); err != nil {
 		t.Fatalf("killing rome-2: %v", err)
 	}
@@ -147,6 +148,10 @@ func idempotent(t *testing.T, s *kubetest.SandboxHandle) {
 	after := statusOf(t, s)
 	if node := after.node(t, "rome", "rome-2"); node.State != "Ready" || node.PID == victim.PID {
 		t.Errorf("rome-2 after up: %+v, want Ready in a new process", node)
+	}
+	text := s.Kubectl(t, "rome", "get", "lease", "rome-2", "-n", "kube-node-lease", "-o", "jsonpath={.spec.renewTime}")
+	if renewed, err := time.Parse(time.RFC3339, text); err != nil || !renewed.After(killed) {
+		t.Errorf("up returned before rome-2 was heard again: its Lease is of %s, and it was killed at %s (%v)", text, killed, err)
 	}
 	for _, line := range processes(t, s) {
 		if !strings.HasPrefix(line, "rome-2 ") && !slices.Contains(before, line) {

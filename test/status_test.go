@@ -101,9 +101,8 @@ const patience = 3 * time.Minute
 func eventually(t *testing.T, limit time.Duration, what string, try func() error) {
 	t.Helper()
 	deadline := time.Now().Add(limit)
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
 	for {
+		begin := time.Now()
 		err := try()
 		if err == nil {
 			return
@@ -111,6 +110,12 @@ func eventually(t *testing.T, limit time.Duration, what string, try func() error
 		if time.Now().After(deadline) {
 			t.Fatalf("waiting %s until %s: %v", limit, what, err)
 		}
-		<-tick.C
+		pause(begin)
 	}
+}
+
+// pause waits after an attempt that began at a time: longer after one that took long, as a busy machine is not
+// to be busy with asking.
+func pause(begin time.Time) {
+	<-time.After(max(200*time.Millisecond, min(2*time.Since(begin), 2*time.Second)))
 }

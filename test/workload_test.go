@@ -353,6 +353,14 @@ func (s shop) kubectl(t *testing.T, args ...string) (string, error) {
 	return s.Try(ctx, append([]string{"kubectl", s.cluster, "--", "-n", s.name}, args...)...)
 }
 
+// logs are the last lines of a pod of the shop, all if tail is 0.
+func (s shop) logs(t *testing.T, pod string, tail int64) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	return s.Logs(ctx, s.cluster, s.name, pod, tail)
+}
+
 // offloadings reads the NamespaceOffloading of the shop.
 func (s shop) offloading() (*v1alpha1.NamespaceOffloading, error) {
 	return get[v1alpha1.NamespaceOffloading](s.continuum, s.cluster, s.name, v1alpha1.OffloadingName)

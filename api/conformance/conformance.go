@@ -74,11 +74,16 @@ func reach(ctx context.Context, conn *grpc.ClientConn) error {
 	return nil
 }
 
-// Test makes all checks as subtests.
+// Test makes all checks as subtests. One whose answer is late is made again, twice at most: a machine that
+// is busy with other tests may be late now and then, and a program that is too slow is so each time.
 func Test(t *testing.T, conn grpc.ClientConnInterface) {
 	for _, c := range Checks {
 		t.Run(c.Name, func(t *testing.T) {
-			if err := c.Run(t.Context(), conn); err != nil {
+			err := c.Run(t.Context(), conn)
+			for try := 1; try < 3 && status.Code(err) == codes.DeadlineExceeded; try++ {
+				err = c.Run(t.Context(), conn)
+			}
+			if err != nil {
 				t.Error(err)
 			}
 		})

@@ -306,6 +306,8 @@ func acceptedStep(f PodFacts, n NodeFacts) Step {
 	s := Step{Fact: n.peering() + " runs it", State: Done}
 	reason, message := refusal(f.Pod)
 	switch {
+	case !f.Pod.DeletionTimestamp.IsZero() && f.Pod.Status.Reason == v1alpha1.ReasonTerminating:
+		s.Fact, s.State, s.Evidence, s.Remedy = n.peering()+" ends it", Broken, f.Pod.Status.Message, managerRemedy
 	case reason != "":
 		s.State, s.Evidence = Broken, strings.TrimSuffix(reason+": "+Plain(reason, message), ": ")
 		s.Remedy = n.at(f.Pod.Namespace).Remedy(reason)

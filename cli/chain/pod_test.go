@@ -331,6 +331,16 @@ func TestPod(t *testing.T) {
 			"D namespace shop is offloaded\nD it was made under today's terms\nD it is bound to a node\nD node milan is ready\nD namespace shop is there at milan\nB milan runs it\nU it runs and is ready\n",
 			[]string{"Refused: spec.containers[0].securityContext.privileged: not allowed", "docs/offloading-fields.md"}},
 		{"its name is taken for a moment", atMilan(refused(v1alpha1.ReasonNameTaken, "")), offloading("", nil), []NodeFacts{milan(nil)}, ready, "", "Pod shop/web is at milan", "", []string{"this takes a moment"}},
+		{"its API server makes none for a moment", atMilan(func(p *corev1.Pod) {
+			refused(v1alpha1.ReasonWaiting, "its webhook fails")(p)
+			p.Status.Reason, p.Status.Message = v1alpha1.ReasonWaiting, "its webhook fails"
+		}), offloading("", nil), []NodeFacts{milan(nil)}, ready, "", "Pod shop/web is at milan",
+			"D namespace shop is offloaded\nD it was made under today's terms\nD it is bound to a node\nD node milan is ready\nD namespace shop is there at milan\nW milan runs it\nU it runs and is ready\n",
+			[]string{"Waiting: its webhook fails", "this takes a moment"}},
+		{"its provider does not end it", atMilan(func(p *corev1.Pod) {
+			p.DeletionTimestamp = &metav1.Time{Time: now}
+			p.Status.Reason, p.Status.Message = v1alpha1.ReasonTerminating, "milan was told to end this pod and has not"
+		}), offloading("", nil), []NodeFacts{milan(nil)}, ready, "", "Pod shop/web is ending", "", []string{"milan was told to end this pod and has not"}},
 		{"the namespace is refused", atMilan(refused(v1alpha1.ReasonNamespaceMissing, "")), offloading("", nil), []NodeFacts{milan(nil)},
 			&v1alpha1.MappedNamespace{Phase: v1alpha1.MappingRefused, Reason: v1alpha1.ReasonNameTaken, Message: "shop-rome is somebody else's"}, "",
 			"Pod shop/web is at milan",

@@ -69,7 +69,7 @@ func Lasting(pod *corev1.Pod, now time.Time) bool {
 
 // refusal is why a provider does not run a pod, empty if nothing says so.
 func refusal(pod *corev1.Pod) (reason, message string) {
-	if slices.Contains(refusals, pod.Status.Reason) {
+	if slices.Contains(refusals, pod.Status.Reason) || pod.Status.Reason == v1alpha1.ReasonWaiting {
 		reason, message = pod.Status.Reason, pod.Status.Message
 	}
 	for _, c := range pod.Status.Conditions {
@@ -81,9 +81,9 @@ func refusal(pod *corev1.Pod) (reason, message string) {
 }
 
 // yields reports whether a refusal goes away by itself: the earlier pod of that name goes,
-// the namespace comes.
+// the namespace comes, what the message names is there or works again.
 func yields(reason string) bool {
-	return reason == v1alpha1.ReasonNamespaceMissing || reason == v1alpha1.ReasonNameTaken
+	return reason == v1alpha1.ReasonNamespaceMissing || reason == v1alpha1.ReasonNameTaken || reason == v1alpha1.ReasonWaiting
 }
 
 func condition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {

@@ -37,6 +37,7 @@ func TestAgents(t *testing.T) {
 		{"a key changes", testRotation},
 		{"an API server is silent for a gateway", testSilence},
 		{"an API server is away", testAway},
+		{"an API server is away where names are asked for", testNames},
 		{"agents end", testEnd},
 		{"a node is not selected any more", testUnselected},
 		{"agents are uninstalled", testUninstall},

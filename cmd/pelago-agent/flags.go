@@ -16,6 +16,7 @@ type settings struct {
 	node      string
 	namespace string
 	address   string
+	alive     string
 	level     string
 	userspace bool
 	version   bool
@@ -27,6 +28,7 @@ func parse(args []string) (settings, error) {
 	flags.StringVar(&s.node, "node", os.Getenv(nodeVariable), "name of this node, else what "+nodeVariable+" says")
 	flags.StringVar(&s.namespace, "namespace", v1alpha1.NetworkNamespace, "namespace of the agents, with their Leases and the keys of tunnels")
 	flags.StringVar(&s.address, "metrics-address", ":7078", "address for /healthz, /readyz and /metrics")
+	flags.StringVar(&s.alive, "alive-socket", "", "where pelago-agent alive asks whether the agent lives; nowhere if empty")
 	flags.StringVar(&s.level, "log-level", "info", "info or debug")
 	flags.BoolVar(&s.userspace, "userspace", false, "do without the kernel's WireGuard")
 	flags.BoolVar(&s.version, "version", false, "say the version, and nothing else")

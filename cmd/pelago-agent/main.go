@@ -45,6 +45,9 @@ func run(ctx context.Context, args []string) error {
 	if len(args) > 0 && args[0] == reads {
 		return read(ctx, args[1:], os.Stdin, os.Stdout)
 	}
+	if len(args) > 0 && args[0] == lives {
+		return ask(args[1:])
+	}
 	works := len(args) > 0 && args[0] == second
 	var follows bool
 	if works {

@@ -66,6 +66,7 @@ func work(ctx context.Context, s settings, follows bool) error {
 	group, inner := errgroup.WithContext(ctx)
 	group.Go(func() error { tunnel.Thrifty(inner); return nil })
 	group.Go(func() error { return a.Run(inner) })
+	group.Go(func() error { answer(inner, s.alive, logger); return nil })
 	group.Go(func() error { return show(inner, a, config, s.address, registry, logger) })
 	err = group.Wait()
 	if why := context.Cause(ctx); err == nil && !errors.Is(why, context.Canceled) {
@@ -74,7 +75,7 @@ func work(ctx context.Context, s settings, follows bool) error {
 	return err
 }
 
-// show shows the agent's vitals. That somebody else has the port costs them alone.
+// show shows the agent's vitals. That somebody else has the port costs them alone: whether it lives is asked elsewhere.
 func show(ctx context.Context, a *agent.Agent, config *rest.Config, address string, registry *prometheus.Registry, logger logr.Logger) error {
 	asks := rest.CopyConfig(config)
 	asks.Timeout = requestLimit

@@ -62,9 +62,10 @@ func (b Bounds) bytes() int {
 // large says whether honest objects may be larger on their way than they are here.
 func (b Bounds) large() bool { return b.Trim != nil }
 
-// pages bounds a list, whatever is on its pages. Large objects come on small pages.
-func (b Bounds) pages() int {
-	if b.large() {
+// pages bounds a list, whatever is on its pages. Large objects come on small pages, and all where the
+// link is thin.
+func (b Bounds) pages(size int) int {
+	if b.large() || size < pageSize {
 		return b.objects()
 	}
 	return 2 * b.objects() / pageSize

@@ -58,6 +58,7 @@ type turn struct {
 	r     io.Reader
 	gate  gate
 	used  int
+	early *time.Timer // of who has not come to the gate, if not nil
 	limit *time.Timer // of who is inside, else nil
 }
 
@@ -66,6 +67,9 @@ type turn struct {
 func (t *turn) Read(p []byte) (int, error) {
 	p = p[:min(len(p), smallText)]
 	if t.limit == nil && t.used >= smallText {
+		if t.early != nil {
+			t.early.Stop() // its turn is the others' to give
+		}
 		if err := t.gate.enter(t.ctx); err != nil {
 			return 0, err
 		}

@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/url"
 	"strconv"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -25,16 +26,20 @@ type listing struct {
 	beyond error  // why no more of it is kept
 }
 
+// errSlow says that an answer has begun, and does not come through in time.
+var errSlow = fmt.Errorf("the peer's answer comes too slowly: %w", context.DeadlineExceeded)
+
 // list reads all objects of a kind in pages.
 func (s *session) list(ctx context.Context, m *mirror) error {
 	ctx, cancel := context.WithTimeout(ctx, m.bounds.listTime())
 	defer cancel()
 	l, size := &listing{mirror: m}, pageSize
 	defer l.drop()
-	for range m.bounds.pages() {
+	for n := 0; n < m.bounds.pages(size); n++ {
 		err := s.page(ctx, l, size)
-		if errors.Is(err, ErrTooLarge) && m.bounds.large() && size > 1 {
-			size = 1 + size/8 // honest objects of a large kind may be too much for one page
+		// Honest objects of a large kind may be too much for one page, and any for a thin link.
+		if size > 1 && (errors.Is(err, ErrTooLarge) && m.bounds.large() || errors.Is(err, errSlow) && ctx.Err() == nil) {
+			size = 1 + size/8
 			continue
 		}
 		if err == nil && l.beyond != nil && !m.bounds.Beyond {
@@ -57,7 +62,7 @@ func (s *session) list(ctx context.Context, m *mirror) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("more than %d pages of %s: %w", m.bounds.pages(), m.resource.Resource, ErrTooLarge)
+	return fmt.Errorf("more than %d pages of %s: %w", m.bounds.pages(size), m.resource.Resource, ErrTooLarge)
 }
 
 // page reads the next part of a list.
@@ -69,19 +74,29 @@ func (s *session) page(ctx context.Context, l *listing, size int) error {
 	return s.part(ctx, l, query)
 }
 
-// part reads what a query asks for.
+// part reads what a query asks for. It may take callTimeout to begin, and as long again from its turn on.
 func (s *session) part(ctx context.Context, l *listing, query url.Values) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	deadline := time.AfterFunc(callTimeout, func() { cancel(errSlow) })
+	defer deadline.Stop()
 	answer, err := s.get(ctx, l.mirror, query)
+	if err != nil && errors.Is(context.Cause(ctx), errSlow) {
+		return context.DeadlineExceeded // nothing has come
+	}
 	if err != nil {
 		return err
 	}
 	defer answer.Body.Close()
-	t := &turn{ctx: ctx, r: answer.Body, gate: s.large}
+	t := &turn{ctx: ctx, r: answer.Body, gate: s.large, early: deadline}
 	defer t.end(0)
 	text, err := io.ReadAll(t)
-	if err != nil {
+	switch cause := context.Cause(ctx); {
+	case err != nil && cause != nil:
+		return fmt.Errorf("reading a list: %w", cause)
+	case errors.Is(err, errNoAnswer):
+		return fmt.Errorf("reading a list: %w", errSlow)
+	case err != nil:
 		return fmt.Errorf("reading a list: %w", err)
 	}
 	needs := cost(text)

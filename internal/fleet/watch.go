@@ -26,17 +26,27 @@ const (
 	// watchFor is how long one watch lives, from half of it to all of it. A peer ends
 	// watches by itself as well.
 	watchFor = time.Hour
+	// busyFor is how long a peer may answer that it has too much to do, as while it prepares its
+	// watches, before it counts as away. Meanwhile it is asked again after busyMin to busyMax,
+	// and up to busyMin more at random.
+	busyFor = 10 * time.Second
+	busyMin = time.Second
+	busyMax = 4 * time.Second
 )
 
 // follow keeps one mirror true until ctx ends. A watch that ends is taken up again
 // where it ended, so that nothing is read twice, unless the peer has been set back.
 func (s *session) follow(ctx context.Context, m *mirror) {
 	retry := backoff{jitter: s.options.Jitter}
+	var busy time.Time // since when it answers that it has too much to do
 	for ctx.Err() == nil {
 		began := s.options.Clock.Now()
 		established, err := s.watch(ctx, m)
 		if ctx.Err() != nil {
 			return
+		}
+		if established {
+			busy = time.Time{}
 		}
 		if established && s.options.Clock.Since(began) > retryMax {
 			retry.reset()
@@ -55,6 +65,13 @@ func (s *session) follow(ctx context.Context, m *mirror) {
 		case apierrors.IsNotFound(err):
 			s.setHealth(m, unknown, err)
 			wait *= slowPace
+		case apierrors.IsTooManyRequests(err): // it answers
+			wait = busyWait(err, s.options.Jitter())
+			if now := s.options.Clock.Now(); busy.IsZero() {
+				busy = now
+			} else if now.Sub(busy) > busyFor {
+				s.setHealth(m, down, err)
+			}
 		case established && quietEnd(err):
 			if retry.attempts == 1 {
 				wait = 0
@@ -69,6 +86,13 @@ func (s *session) follow(ctx context.Context, m *mirror) {
 			return
 		}
 	}
+}
+
+// busyWait is how long a peer is left alone that has too much to do: as it says, within bounds.
+func busyWait(err error, jitter float64) time.Duration {
+	said, _ := apierrors.SuggestsClientDelay(err)
+	wait := min(max(time.Duration(said)*time.Second, busyMin), busyMax)
+	return wait + time.Duration(jitter*float64(busyMin))
 }
 
 // settle waits until what the peer has caused so far is nearly done, and what it has sent
@@ -314,6 +338,8 @@ func reasonOf(code int) metav1.StatusReason {
 		return metav1.StatusReasonNotFound
 	case http.StatusGone:
 		return metav1.StatusReasonGone
+	case http.StatusTooManyRequests:
+		return metav1.StatusReasonTooManyRequests
 	}
 	return metav1.StatusReasonUnknown
 }

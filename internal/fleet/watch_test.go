@@ -96,13 +96,20 @@ func TestEventsArePaced(t *testing.T) {
 		t.Run(reason, func(t *testing.T) {
 			s, m, _ := standing()
 			began := time.Now()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			if err := s.events(ctx, &endless{make: next}, m); !errors.Is(err, context.DeadlineExceeded) {
+			defer time.AfterFunc(time.Minute, cancel).Stop()
+			least := paceBurst + int(paceRate*paceLag.Seconds())
+			kept := func(version string) string {
+				if version == strconv.Itoa(least+1) { // from here on the peer is kept back, for a second
+					time.AfterFunc(time.Second, cancel)
+				}
+				return next(version)
+			}
+			if err := s.events(ctx, &endless{make: kept}, m); !errors.Is(err, context.Canceled) {
 				t.Fatal(err)
 			}
 			got, _ := strconv.Atoi(m.from())
-			least := paceBurst + int(paceRate*paceLag.Seconds())
 			if most := least + int(paceRate*time.Since(began).Seconds()) + 2; got < least || got > most {
 				t.Errorf("%d events were read, want %d to %d", got, least, most)
 			}
@@ -137,6 +144,7 @@ func TestStatusError(t *testing.T) {
 		{"a refusal of a proxy", `<html>`, 401, apierrors.IsUnauthorized},
 		{"gone", `{}`, 410, apierrors.IsGone},
 		{"no such kind", `404 page not found`, 404, apierrors.IsNotFound},
+		{"too much to do", `Too many requests, please try again later.`, 429, apierrors.IsTooManyRequests},
 		{"anything else", ``, 503, func(err error) bool { return err != nil && !apierrors.IsForbidden(err) }},
 	}
 	for _, c := range cases {

@@ -197,7 +197,7 @@ func TestListTime(t *testing.T) {
 	if got := (Bounds{Objects: 10_000}).listTime(); got != 5*listTimeout || got > 5*time.Minute {
 		t.Errorf("10000 objects have %s for a list", got)
 	}
-	if got := (Bounds{}).pages(); got != maxPages {
+	if got := (Bounds{}).pages(pageSize); got != maxPages {
 		t.Errorf("a usual list has %d pages", got)
 	}
 }

@@ -157,6 +157,9 @@ func (m *mistakes) ca(text string) {
 	if count == 0 {
 		m.add("apiServer.ca: holds no certificate; give it in PEM, beginning with -----BEGIN CERTIFICATE-----")
 	}
+	if n := len(bare(text)); n > maxCALength { // lines of another length
+		m.add("apiServer.ca: has %d bytes as peers get it, at most %d; give only the authority of the API server", n, maxCALength)
+	}
 }
 
 func (m *mistakes) between(field string, d, least, most time.Duration) {

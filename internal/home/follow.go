@@ -131,11 +131,7 @@ func (h *Home) take(ctx context.Context, m *corev1.ConfigMap) {
 	case v1alpha1.ConfigName:
 		h.takeConfig(ctx, m.Data[ConfigKey])
 	case rootCAName:
-		h.mu.Lock()
-		changed := h.rootCA != m.Data[rootCAKey]
-		h.rootCA = m.Data[rootCAKey]
-		h.mu.Unlock()
-		if changed {
+		if h.takeRoot(ctx, m.Data[rootCAKey]) {
 			h.listeners.tell()
 		}
 	}

@@ -76,7 +76,7 @@ type Home struct {
 
 	mu         sync.RWMutex
 	config     Config
-	rootCA     string
+	rootCA     string // as peers take it
 	kubernetes string
 	leader     *build // nil in programs that lead, and until one has said which it is
 }
@@ -134,7 +134,7 @@ func (h *Home) load(ctx context.Context) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading the authority of the API server: %w", err)
 	}
-	h.rootCA = root.Data[rootCAKey]
+	h.takeRoot(ctx, root.Data[rootCAKey])
 	return h.readVersion(ctx)
 }
 
@@ -219,23 +219,9 @@ func (h *Home) APIServer() (url, ca, proxy string, err error) {
 	if s.URL == "" {
 		return "", "", "", errNoURL
 	}
-	ca = s.CA
-	if ca == "" {
-		ca = h.authority()
+	if s.CA != "" {
+		return s.URL, bare(s.CA), s.ProxyURL, nil
 	}
-	return s.URL, ca, s.ProxyURL, nil
-}
-
-// RootCA is the authority in PEM of the API server as pods of this cluster know it.
-func (h *Home) RootCA() string {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	return h.authority()
-}
-
-func (h *Home) authority() string {
-	if h.rootCA != "" {
-		return h.rootCA
-	}
-	return string(h.options.Config.CAData)
+	ca, err = h.authority()
+	return s.URL, ca, s.ProxyURL, err
 }

@@ -2,9 +2,14 @@ package home
 
 import (
 	"context"
+	"crypto/ed25519"
 	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
+	"math/big"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -164,10 +169,54 @@ func TestAPIServer(t *testing.T) {
 	if url != "https://a:6443" || ca != string(p.options.Config.CAData) || proxy != "http://p:3128" || err != nil {
 		t.Errorf("got %s, %s, %v with %d bytes of ca, want the authority this program trusts", url, proxy, err, len(ca))
 	}
-	h.take(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: rootCAName}, Data: map[string]string{rootCAKey: "authority"}})
-	if _, ca, _, _ := h.APIServer(); ca != "authority" {
-		t.Errorf("ca is %q, want that of the service accounts", ca)
+	own := string(p.options.Config.CAData)
+	other := certificates(t, 2)
+	root := func(text string) {
+		h.take(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: rootCAName}, Data: map[string]string{rootCAKey: text}})
 	}
+	for _, c := range []struct{ reason, text, want string }{
+		{"that of the service accounts", other, other},
+		{"without what is no certificate, and each once", "# a\n" + other + "# b\n" + own + other + "-----BEGIN X-----\nAAAA\n-----END X-----\nthe end", other + own},
+		{"one without a certificate does not count", "authority", other + own},
+		{"when it is gone, the one that this program trusts", "", own},
+	} {
+		root(c.text)
+		_, ca, _, err := h.APIServer()
+		if inside, err := h.RootCA(); ca != c.want || inside != ca || err != nil {
+			t.Errorf("%s: told %s", c.reason, ca)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", c.reason, err)
+		}
+	}
+	root(certificates(t, maxCALength/200))
+	url, _, _, err = h.APIServer()
+	if _, err2 := h.RootCA(); err == nil || err2 == nil || !strings.Contains(err.Error(), "set apiServer.ca") || url == "" {
+		t.Errorf("more than peers take: %v, %v, want the remedy", err, err2)
+	}
+	h.takeConfig(t.Context(), "cluster: {name: rome}\napiServer: {url: 'https://a:6443', ca: "+strconv.Quote("# mine\n"+other+"the end")+"}")
+	if _, ca, _, err := h.APIServer(); ca != other || err != nil {
+		t.Errorf("told %s, %v, want what is set, as peers take it", ca, err)
+	}
+}
+
+// certificates are so many in PEM.
+func certificates(t *testing.T, n int) string {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []byte
+	for i := range n {
+		template := &x509.Certificate{SerialNumber: big.NewInt(int64(i) + 1)}
+		der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	}
+	return string(all)
 }
 
 // Settings follow their ConfigMap; a bad change does not count until it is mended.

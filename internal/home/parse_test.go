@@ -1,6 +1,9 @@
 package home
 
 import (
+	"encoding/base64"
+	"encoding/pem"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -170,5 +173,31 @@ func TestEndlessAmount(t *testing.T) {
 		}
 	case <-time.After(time.Minute):
 		t.Fatal("parsing does not end")
+	}
+}
+
+// TestParseAuthority holds that an authority is bounded by what peers get of it.
+func TestParseAuthority(t *testing.T) {
+	at := func(pem string) string { return "cluster: {name: rome}\napiServer: {ca: " + strconv.Quote(pem) + "}\n" }
+	one := certificates(t, 1)
+	many := certificates(t, maxCALength/len(one))
+	if len(many) > maxCALength {
+		t.Fatalf("%d bytes are too many for this test", len(many))
+	}
+	if _, err := Parse(at(many)); err != nil {
+		t.Error(err)
+	}
+	// As long lines it is shorter than in lines of 64.
+	var lines strings.Builder
+	for rest := []byte(certificates(t, maxCALength/len(one)+2)); len(rest) > 0; {
+		var block *pem.Block
+		block, rest = pem.Decode(rest)
+		lines.WriteString("-----BEGIN CERTIFICATE-----\n" + base64.StdEncoding.EncodeToString(block.Bytes) + "\n-----END CERTIFICATE-----\n")
+	}
+	if lines.Len() > maxCALength {
+		t.Fatalf("%d bytes are too many for this test", lines.Len())
+	}
+	if _, err := Parse(at(lines.String())); err == nil || !strings.Contains(err.Error(), "as peers get it") {
+		t.Errorf("got %v, want a mistake of apiServer.ca", err)
 	}
 }

@@ -22,3 +22,9 @@ func Idle(pod *corev1.Pod, offloaded bool) bool {
 	owner := metav1.GetControllerOf(pod)
 	return owner != nil && owner.Kind == "DaemonSet" && owner.APIVersion == "apps/v1" && !(offloaded && Tolerates(pod))
 }
+
+// Endless says whether a pod cannot end by itself: each of its containers is started again for ever.
+func Endless(pod *corev1.Pod) bool {
+	return pod.Spec.RestartPolicy == corev1.RestartPolicyAlways && pod.Spec.ActiveDeadlineSeconds == nil &&
+		!slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.RestartPolicy != nil || len(c.RestartPolicyRules) > 0 })
+}

@@ -15,7 +15,13 @@ type guard struct {
 	wait func() error
 }
 
-const guardScript = `read -r answer; [ "$answer" = released ] || exec "$0" --name "$1" down`
+// guardScript tries for a while: a command that changes the sandbox may have to end first.
+const guardScript = `read -r answer
+[ "$answer" = released ] && exit
+for try in 1 2 3 4 5 6 7 8 9 10; do
+  "$0" --name "$1" down && exit
+  sleep 3
+done`
 
 // downAfterDeath starts the guard of a sandbox.
 func downAfterDeath(program, name string) (guard, error) {
@@ -31,8 +37,11 @@ func downAfterDeath(program, name string) (guard, error) {
 	return guard{pipe: pipe, wait: cmd.Wait}, nil
 }
 
-// release ends the guard: the sandbox is down, or no longer this process's care.
-func (g guard) release() {
-	fmt.Fprintln(g.pipe, "released")
-	g.wait()
+// release ends the guard. If the sandbox is not down it has another go first.
+func (g guard) release(down bool) {
+	if down {
+		fmt.Fprintln(g.pipe, "released")
+	}
+	_ = g.pipe.Close()
+	_ = g.wait()
 }

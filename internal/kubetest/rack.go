@@ -114,7 +114,7 @@ func takeRange(t testing.TB) {
 	if err != nil {
 		t.Fatalf("guarding the addresses %s: %v", rackRange, err)
 	}
-	t.Cleanup(guard{pipe: pipe, wait: cmd.Wait}.release)
+	t.Cleanup(func() { guard{pipe: pipe, wait: cmd.Wait}.release(true) })
 }
 
 // together does something in clusters, a few at a time.

@@ -79,12 +79,13 @@ func Reserve(t testing.TB, o Options) *SandboxHandle {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		defer guard.release()
 		ctx, cancel := context.WithTimeout(context.Background(), downLimit)
 		defer cancel()
-		if out, err := s.Try(ctx, "down"); err != nil {
+		out, err := s.Try(ctx, "down")
+		if err != nil {
 			t.Errorf("taking down sandbox %s: %v\n%s", s.Name, err, out)
 		}
+		guard.release(err == nil)
 	})
 	return s
 }

@@ -55,7 +55,7 @@ func TestDownAfterDeath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	released.release()
+	released.release(true)
 	if _, err := os.Stat(calls); err == nil {
 		t.Error("a released guard acted")
 	}
@@ -67,6 +67,14 @@ func TestDownAfterDeath(t *testing.T) {
 	orphaned.wait()
 	if got, err := os.ReadFile(calls); err != nil || string(got) != "--name orphan down\n" {
 		t.Errorf("calls %q, %v; want the orphan taken down", got, err)
+	}
+	busy, err := downAfterDeath(script(t, "#!/bin/sh\n"+`echo "$@" >> "$CALLS"; [ "$(wc -l < "$CALLS")" -ge 3 ]`), "busy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	busy.release(false) // its test could not
+	if got, err := os.ReadFile(calls); err != nil || string(got) != "--name orphan down\n--name busy down\n--name busy down\n" {
+		t.Errorf("calls %q, %v; want the one taken down that was left, also at the second try", got, err)
 	}
 }
 

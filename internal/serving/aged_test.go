@@ -29,36 +29,43 @@ func TestAged(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			var begun atomic.Int32
-			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "answer") }))
-			aged(server.Config, c.age, func() bool { return c.ending })
-			server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
-				if s == http.StateNew {
-					begun.Add(1)
+			connections := func() int32 {
+				var begun atomic.Int32
+				server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "answer") }))
+				aged(server.Config, c.age, func() bool { return c.ending })
+				server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+					if s == http.StateNew {
+						begun.Add(1)
+					}
 				}
+				server.Listener = lobby.New(maxConnections, maxPerAddress).Receive(server.Config, server.Listener)
+				server.StartTLS()
+				defer server.Close()
+				for range 3 {
+					request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if c.upgrade != "" {
+						request.Header.Set("Upgrade", c.upgrade)
+					}
+					response, err := server.Client().Do(request)
+					if err != nil {
+						t.Fatal(err)
+					}
+					text, err := io.ReadAll(response.Body)
+					_ = response.Body.Close()
+					if err != nil || string(text) != "answer" {
+						t.Fatalf("answered %q, %v", text, err)
+					}
+				}
+				return begun.Load()
 			}
-			server.Listener = lobby.New(maxConnections, maxPerAddress).Receive(server.Config, server.Listener)
-			server.StartTLS()
-			defer server.Close()
-			for range 3 {
-				request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if c.upgrade != "" {
-					request.Header.Set("Upgrade", c.upgrade)
-				}
-				response, err := server.Client().Do(request)
-				if err != nil {
-					t.Fatal(err)
-				}
-				text, err := io.ReadAll(response.Body)
-				_ = response.Body.Close()
-				if err != nil || string(text) != "answer" {
-					t.Fatalf("answered %q, %v", text, err)
-				}
+			got := connections()
+			for try := 1; try < 3 && got > c.want; try++ { // a client on a busy machine may not keep one
+				got = connections()
 			}
-			if got := begun.Load(); got != c.want {
+			if got != c.want {
 				t.Errorf("%d connections, want %d", got, c.want)
 			}
 		})

@@ -27,7 +27,6 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/network/dataplane"
-	"github.com/pelago-dev/pelago/network/dns"
 	"github.com/pelago-dev/pelago/network/health"
 	"github.com/pelago-dev/pelago/network/holder"
 	"github.com/pelago-dev/pelago/network/plan"
@@ -84,7 +83,7 @@ type Agent struct {
 	cluster *cluster
 	plane   *dataplane.Kernel
 	tunnels *tunnels
-	names   *dns.Server // nil if nobody answers for names
+	names   *names // nil if nobody answers for names
 	meter   *meter
 	ledger  *ledger
 	crowds  *crowds
@@ -108,6 +107,8 @@ type Agent struct {
 	hosts     map[string]string
 	recent    map[string]health.Recent // as hosts
 	unreached map[string]int
+	// stale are the peerings whose gateways here are not what the last plan says.
+	stale map[string]stale
 	// uses are those of the direct paths here.
 	uses uses
 }
@@ -135,6 +136,8 @@ func New(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+	known := o.Left.Notes[namesNote] // all others are of tunnels
+	delete(o.Left.Notes, namesNote)
 	a.tunnels = newTunnels(o, held, measures, a.stirred, func() { signal(a.work) })
 	a.tunnels.numbered, a.tunnels.heralded = a.numbered, a.heralded
 	if a.meter, err = newMeter(o.Registry, a.plane, a.tunnels); err != nil {
@@ -148,7 +151,7 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	if o.Names != nil {
-		if a.names, err = newNames(o, a.cluster); err != nil {
+		if a.names, err = newNames(o, a.cluster, known); err != nil {
 			return nil, err
 		}
 	}
@@ -280,9 +283,9 @@ func (a *Agent) step(ctx context.Context, all bool) time.Duration {
 	}
 	k, p, doubt, until := a.plan()
 	a.knows(k)
-	set, err := a.apply(ctx, p, k, doubt, all)
+	set, broken, err := a.apply(ctx, p, k, doubt, all)
 	if set {
-		a.applied(k)
+		a.applied(k, broken)
 	}
 	if ctx.Err() != nil {
 		return 0
@@ -328,7 +331,7 @@ func (a *Agent) plan() (known, plan.Plan, doubt, time.Time) {
 	f.heard = a.tunnels.heard()
 	paths := f.pathKeys()
 	carrying, steady := a.tunnels.carrying(paths, f.now)
-	a.tunnels.forget(paths)
+	a.tunnels.forget(f.tunnelKeys(paths))
 	f.carrying = carrying
 	k := input(f)
 	k.again = sooner(k.again, steady)
@@ -358,8 +361,8 @@ func (a *Agent) carries(mtu int) {
 }
 
 // apply makes the node what a plan says, and its tunnels what is right in doubt. It reports whether
-// the data plane is what the plan says.
-func (a *Agent) apply(ctx context.Context, p plan.Plan, k known, d doubt, all bool) (set bool, err error) {
+// the data plane is what the plan says, but for some gateways, whose tunnels stay as they are.
+func (a *Agent) apply(ctx context.Context, p plan.Plan, k known, d doubt, all bool) (set bool, broken dataplane.GatewaysError, err error) {
 	want, locked := of(p, k.secrets)
 	a.tunnels.avoid(p.Places)
 	want = a.tunnels.hesitate(want, d, time.Now())
@@ -368,15 +371,18 @@ func (a *Agent) apply(ctx context.Context, p plan.Plan, k known, d doubt, all bo
 	for _, key := range locked {
 		a.tunnels.say(key, errNoKey)
 	}
-	if failed := a.plane.Set(ctx, p.Config); failed != nil {
-		return false, errors.Join(err, failed)
+	failed := a.plane.Set(ctx, p.Config)
+	if failed != nil && !errors.As(failed, &broken) {
+		return false, nil, errors.Join(err, failed)
 	}
-	a.ledger.open(p.Config.Gateways, k.providers()) // before anything goes by a tunnel
-	made, failed := a.tunnels.open(want, all)
-	err, set = errors.Join(err, failed), true
+	whole := slices.DeleteFunc(slices.Clone(p.Config.Gateways), func(g dataplane.Gateway) bool { return broken[g.Peering] != nil })
+	a.ledger.open(whole, k.providers()) // before anything goes by a tunnel
+	made, wrong := a.tunnels.open(a.tunnels.leave(want, broken), all)
+	err, set = errors.Join(err, failed, wrong), true
 	if made {
 		failed := a.plane.Set(ctx, p.Config) // with the new devices
-		err, set = errors.Join(err, failed), failed == nil
+		err, broken = errors.Join(err, failed), nil
+		set = failed == nil || errors.As(failed, &broken)
 	}
-	return set, errors.Join(err, a.tunnels.probe(ctx, want))
+	return set, broken, errors.Join(err, a.tunnels.probe(ctx, want))
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -32,13 +33,19 @@ func (a *Agent) renew(ctx context.Context) {
 	var said told
 	var networks, applied, mtu *string // said of them
 	var refused time.Time
-	failing := false
+	failures := 0
+	if len(a.options.Left.Namespaces) > 0 { // an earlier process was gateway
+		a.mu.Lock()
+		a.tenure.led = a.began
+		a.mu.Unlock()
+	}
 	early := rate.NewLimiter(rate.Every(earlyEvery), earlyBurst)
 	for ctx.Err() == nil {
 		a.mu.Lock()
-		t, connected, carries := termOf(a.gateway), a.networks, a.mtu
-		a.mu.Unlock()
 		began := time.Now()
+		t, connected, carries := termOf(a.gateway, a.tenure.is, len(a.sight.all())+1), a.networks, a.mtu
+		hurries := a.tenure.hurries(a.gateway, began)
+		a.mu.Unlock()
 		reports := a.counted(a.tunnels.reports())
 		c := content{holder: a.options.Node, term: t, now: began}
 		if began.Sub(refused) >= reportEvery {
@@ -91,17 +98,21 @@ func (a *Agent) renew(ctx context.Context) {
 				}
 			}
 		}
-		if failed := err != nil; failed != failing {
-			failing = failed
+		if failed := err != nil; failed != (failures > 0) {
 			a.options.Log.Info("this node's Lease", "renewed", !failed, "error", message(err))
 		}
-		timer := time.NewTimer(time.Until(began.Add(t.pause(err != nil))))
+		failures++
+		if err == nil {
+			failures = 0
+		}
+		again := began.Add(t.pause(failures, hurries, rand.Float64()))
+		timer := time.NewTimer(time.Until(again))
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
 		case <-a.renewal:
 			soon := max(time.Until(began.Add(renewPause)), early.Reserve().Delay())
-			pause(ctx, min(soon, time.Until(began.Add(t.pause(err != nil)))))
+			pause(ctx, min(soon, time.Until(again)))
 			select { // what came meanwhile is said by the renewal that follows
 			case <-a.renewal:
 			default:
@@ -125,6 +136,7 @@ func (a *Agent) saw(node string, l *coordinationv1.Lease) {
 	}
 	a.mu.Lock()
 	changed := a.sight.saw(node, l, time.Now())
+	a.cluster.lives(node, a.sight.alive(node))
 	a.mu.Unlock()
 	if changed {
 		signal(a.work)
@@ -165,6 +177,7 @@ func (a *Agent) ask(ctx context.Context, node string) {
 	a.mu.Lock()
 	changed := a.sight.asked(node, l, err == nil, time.Now())
 	alive := a.sight.alive(node)
+	a.cluster.lives(node, alive)
 	a.mu.Unlock()
 	if changed && !alive {
 		a.options.Log.Info("an agent is not alive any more", "node", node)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/network/dataplane"
 	"github.com/pelago-dev/pelago/network/health"
 )
 
@@ -23,18 +24,71 @@ func consumes(key string) bool {
 func (a *Agent) knows(k known) {
 	a.mu.Lock()
 	a.away, a.hosts, a.unreached = k.away, k.hosts, k.unreached
+	sooner := a.tenure.stands(a.cluster.standing())
 	a.mu.Unlock()
+	if sooner {
+		signal(a.renewal)
+	}
 	a.tell()
 }
 
-// applied takes that the data plane is what a plan said, and tells so.
-func (a *Agent) applied(k known) {
+// stale is up to where a gateway knew pods when something went wrong with it, and which had changed last. It
+// is not said to know more until that is mended.
+type stale struct {
+	numbers map[stream]int64
+	recent  health.Recent
+	told    bool // whether the peer was told anything
+}
+
+// stays is what a gateway knows that is left as it is. The caller holds mu.
+func (a *Agent) stays(key string) stale {
+	if s, is := a.stale[key]; is {
+		return s
+	}
+	s := stale{numbers: map[stream]int64{}}
+	s.recent, s.told = a.recent[key]
+	streams := []stream{{peer: key}}
+	if tenant, is := a.hosts[key]; is {
+		streams = append(streams, stream{tenant: tenant})
+	}
+	for _, node := range a.away[key] {
+		streams = append(streams, stream{node: node})
+	}
+	for _, of := range streams {
+		s.numbers[of] = a.cluster.versions.now(of)
+	}
+	return s
+}
+
+// upTo is up to where a gateway knows the pods of a stream.
+func (a *Agent) upTo(left map[string]stale, key string, of stream) int64 {
+	now := a.cluster.versions.now(of)
+	if s, is := left[key]; is {
+		return min(now, s.numbers[of])
+	}
+	return now
+}
+
+// applied takes that the data plane is what a plan said, but for the gateways with which something is
+// wrong, and tells so.
+func (a *Agent) applied(k known, broken dataplane.GatewaysError) {
 	a.saying.Lock() // a number goes with the pods that are known with it
-	news := a.cluster.versions.apply(k.read)
+	left := map[string]stale{}
+	a.mu.Lock()
+	for key := range broken {
+		left[key] = a.stays(key)
+	}
+	mended := len(left) < len(a.stale)
+	a.stale = left
+	a.mu.Unlock()
+	news := a.cluster.versions.apply(k.read) || mended
 	a.mu.Lock()
 	a.recent = k.recent
 	a.mu.Unlock()
 	a.saying.Unlock()
+	if a.cluster.serve(len(a.tunnels.peers()) > 0) {
+		signal(a.work) // with what a gateway has to know
+	}
 	a.tell()
 	if news && a.appliedText() != "" {
 		signal(a.renewal)
@@ -46,12 +100,16 @@ func (a *Agent) tell() {
 	a.saying.Lock() // what is told last is what was found out last
 	defer a.saying.Unlock()
 	a.mu.Lock()
-	hosts, recent := a.hosts, a.recent
+	hosts, recent, left := a.hosts, a.recent, a.stale
 	a.mu.Unlock()
 	all := map[string]telling{}
 	for key, tenant := range hosts {
-		if pods, is := recent[key]; is {
-			all[key] = telling{a.cluster.versions.now(stream{tenant: tenant}), pods}
+		pods, is := recent[key]
+		if s, stays := left[key]; stays {
+			pods, is = s.recent, s.told
+		}
+		if is {
+			all[key] = telling{a.upTo(left, key, stream{tenant: tenant}), pods}
 		} else { // no plan with it is applied yet
 			all[key] = telling{}
 		}
@@ -102,7 +160,7 @@ func (a *Agent) recite(ctx context.Context) {
 // to a provider here.
 func (a *Agent) appliedText() string {
 	a.mu.Lock()
-	away := a.away
+	away, left := a.away, a.stale
 	a.mu.Unlock()
 	all := map[string]v1alpha1.AppliedPods{}
 	for key, peer := range a.tunnels.peers() {
@@ -115,9 +173,9 @@ func (a *Agent) appliedText() string {
 			if applied.Away == nil {
 				applied.Away = map[string]int64{}
 			}
-			applied.Away[node] = a.cluster.versions.now(stream{node: node})
+			applied.Away[node] = a.upTo(left, key, stream{node: node})
 		}
-		known := a.cluster.versions.now(stream{peer: key}) // before it is asked what that lacks
+		known := a.upTo(left, key, stream{peer: key}) // before it is asked what that lacks
 		if after, upTo, said := a.cluster.heralds.since(key); said {
 			applied.Heralded = &v1alpha1.HeraldedPods{After: after, UpTo: min(known, upTo)}
 		}

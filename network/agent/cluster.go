@@ -60,6 +60,11 @@ type cluster struct {
 	mu      sync.Mutex
 	context context.Context
 	follows map[subject]*follow
+	// alive are the other nodes whose agents are, and serves says that tunnels end here.
+	alive  map[string]bool
+	serves bool
+	// is what this node was when it was looked at last.
+	is standing
 }
 
 // subject is what is followed beside: the pods of a virtual node, or the slices of a
@@ -133,7 +138,7 @@ func newCluster(o Options, changed, passed func(), saw func(string, *coordinatio
 		return nil, err
 	}
 	c := &cluster{
-		options: o, direct: direct, changed: changed, passed: passed, ready: make(chan struct{}), follows: map[subject]*follow{},
+		options: o, direct: direct, changed: changed, passed: passed, ready: make(chan struct{}), follows: map[subject]*follow{}, alive: map[string]bool{},
 	}
 	tenants := having(v1alpha1.LabelTenant, v1alpha1.LabelHomeUID)
 	given := having(v1alpha1.LabelTenant).Add(requirement(discoveryv1.LabelManagedBy, selection.Equals, v1alpha1.GroupVersion.Group))
@@ -274,17 +279,23 @@ func (c *cluster) wait(ctx context.Context) bool {
 	if !c.main.Wait(ctx) {
 		return false
 	}
+	c.settle(ctx)
+	return ctx.Err() == nil
+}
+
+// settle waits until that is known which is followed beside, and returns what is known then.
+func (c *cluster) settle(ctx context.Context) facts {
 	limited, cancel := context.WithTimeout(ctx, waitMost)
 	defer cancel()
 	for range 2 { // what slices say may have pods followed
-		c.facts()
+		c.gather()
 		for _, f := range c.followed() {
 			if !f.Wait(limited) {
 				c.options.Log.Info("not all that may be reached is known yet")
 			}
 		}
 	}
-	return ctx.Err() == nil
+	return c.gather()
 }
 
 func (c *cluster) followed() map[subject]*follow {

@@ -25,7 +25,10 @@ type facts struct {
 	// heard is where this node has heard peers last, by the keys of their peerings.
 	heard map[string]netip.Addr
 	// alive are the nodes whose agents are.
-	alive   map[string]bool
+	alive map[string]bool
+	// is what this node is to the peerings, as far as it was found out, and serves that tunnels end here.
+	is      standing
+	serves  bool
 	configs []v1alpha1.NetworkConfig
 	keys    map[string][]byte
 	// hosted are the pods of tenants here, and given the slices made for them.

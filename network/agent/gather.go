@@ -25,9 +25,24 @@ import (
 	"github.com/pelago-dev/pelago/network/plan"
 )
 
-// facts are what is known now, but for who is alive. It also has those virtual nodes and
-// namespaces followed that matter.
+// facts are what is known now. It also has those virtual nodes and namespaces followed that matter.
+//
+// A node that becomes gateway where others were, without having been one of the next ones, has not read
+// them. It waits for that, as an agent does that begins: else it would take away what the one before let pass.
 func (c *cluster) facts() facts {
+	was := c.standing()
+	f := c.gather()
+	c.mu.Lock()
+	ctx := c.context
+	c.mu.Unlock()
+	if was == isIdle && f.is == isGateway && ctx != nil {
+		return c.settle(ctx)
+	}
+	return f
+}
+
+// gather is what of that is read already.
+func (c *cluster) gather() facts {
 	f := facts{self: c.options.Node, namespace: c.options.Namespace, now: time.Now(), away: map[string][]corev1.Pod{}, home: map[string][]discoveryv1.EndpointSlice{}, inside: map[string][]corev1.Pod{}, labelled: map[string][]corev1.Pod{}, services: map[string][]corev1.Service{}, keys: map[string][]byte{}}
 	before := c.versions.begin()
 	var nodes corev1.NodeList
@@ -54,6 +69,9 @@ func (c *cluster) facts() facts {
 			f.keys = s.Data
 		}
 	}
+	f.alive, f.serves = c.living()
+	f.is = f.standing()
+	c.stands(f.is)
 	f.home = c.slices()
 	c.follow(f.subjects())
 	f.home = map[string][]discoveryv1.EndpointSlice{}
@@ -136,10 +154,10 @@ func (f facts) progress(before map[stream]progress) map[stream]progress {
 }
 
 // subjects are the virtual nodes of providers with a network, the namespaces that these
-// have part in, and the API server if it is published to one.
+// have part in, and the API server if it is published to one. Where no gateway is, nor may be soon, the last
+// alone: what is known of pods is for gateways, and a node's routes, and who answers for names, need none of it.
 func (f facts) subjects() map[subject]bool {
-	all, astray := map[subject]bool{}, f.astray()
-	pairs := f.pairs()
+	all, pairs := map[subject]bool{}, f.pairs()
 	for _, p := range pairs {
 		if p.role == plan.Consumer && p.own.Spec.APIServer != "" {
 			all[apiSubject] = true
@@ -151,6 +169,17 @@ func (f facts) subjects() map[subject]bool {
 	if speaking[plan.Provider] {
 		all[apiSubject] = true
 	}
+	if f.standing() >= isNext || f.serves {
+		f.behindGateways(pairs, all)
+	}
+	maps.DeleteFunc(all, func(_ subject, wanted bool) bool { return !wanted })
+	return all
+}
+
+// behindGateways adds what gateways alone have to know, of all peerings: what a gateway lets pass leads
+// to pods of others' namespaces too.
+func (f facts) behindGateways(pairs map[string]*pair, all map[subject]bool) {
+	astray := f.astray()
 	for i := range f.nodes {
 		if peering, is := virtual(&f.nodes[i]); is && pairs[v1alpha1.PeeringNamespace(peering)] != nil {
 			all[subject{node: f.nodes[i].Name}] = true
@@ -189,8 +218,6 @@ func (f facts) subjects() map[subject]bool {
 	for namespace := range f.spaces() {
 		all[subject{pods: namespace}] = len(pairs) > 0 // whatever is astray
 	}
-	maps.DeleteFunc(all, func(_ subject, wanted bool) bool { return !wanted })
-	return all
 }
 
 // trim leaves of an object what agents read.
@@ -374,7 +401,7 @@ func mtuOf(host *os.File, a netip.Addr) (int, error) {
 	if a.Is6() {
 		family = netlink.FAMILY_V6
 	}
-	addrs, err := kernel.AddrList(nil, family)
+	addrs, err := netns.Whole(func() ([]netlink.Addr, error) { return kernel.AddrList(nil, family) })
 	if err != nil {
 		return 0, fmt.Errorf("listing addresses: %w", err)
 	}

@@ -52,16 +52,17 @@ func TestManyTenants(t *testing.T) {
 	if got := input(many).input.Peerings; len(got) != 101 || len(got[1].Paths) != 1 || len(got[1].Paths[0].Here) != 200 || got[1].Guard == nil || len(got[0].Parties) != 100 {
 		t.Fatalf("the plan is of %d peerings, the tenants' as %+v", len(got), got[1])
 	}
-	// The least of several is what it costs, whatever else the machine does.
+	// The least of several is what it costs, whatever else the machine does. Who looked at all pods for each tenant
+	// would take a hundred times as long.
 	least := func(f facts, before time.Duration) time.Duration {
 		begin := time.Now()
 		input(f)
 		return min(before, time.Since(begin))
 	}
 	one, hundred := time.Hour, time.Hour
-	for range 8 {
+	for range 20 {
 		one, hundred = least(few, one), least(many, hundred)
-		if hundred < 3*one {
+		if hundred < 5*one {
 			return
 		}
 	}

@@ -91,7 +91,7 @@ func (h *heralding) plan(pods ...corev1.Pod) known {
 func (h *heralding) apply(pods ...corev1.Pod) {
 	k := h.plan(pods...)
 	h.provider.knows(k)
-	h.provider.applied(k)
+	h.provider.applied(k, nil)
 }
 
 // until waits until home was told something, and returns all that it was told on the way.
@@ -132,7 +132,7 @@ func (h *heralding) await(now time.Time, waiting ...types.UID) {
 	f := facts{}
 	before := h.home.cluster.versions.begin()
 	h.home.cluster.heralds.expect(map[string]expected{milansKey: {pods: waiting}}, now)
-	h.home.applied(known{read: f.progress(before)})
+	h.home.applied(known{read: f.progress(before)}, nil)
 }
 
 // hosted is pod n of the tenant, of a version, on a node of the provider.
@@ -277,7 +277,7 @@ func TestHeraldsBack(t *testing.T) {
 	k := h.plan(hosted(2, "a", 99))
 	k.hosts, k.recent = nil, map[string]health.Recent{"tenant-genoa": {}}
 	h.provider.knows(k)
-	h.provider.applied(k)
+	h.provider.applied(k, nil)
 
 	h.await(time.Now(), uidOf(2))
 	k = h.plan(hosted(2, "a", 99))
@@ -286,7 +286,7 @@ func TestHeraldsBack(t *testing.T) {
 	if n := h.peer.Load(); n == nil || *n != 0 {
 		t.Error("its pods are said to be known, or nothing is")
 	}
-	h.provider.applied(k)
+	h.provider.applied(k, nil)
 	after := h.until("of the pod", func(r health.Recent) bool { return len(r.Pods) > 0 })
 	for _, r := range slices.Concat(before, after) {
 		if r.After < 99 && r.UpTo >= 99 && len(r.Pods) == 0 {

@@ -231,21 +231,21 @@ func TestHeraldsApplied(t *testing.T) {
 	k := read()
 	want("a plan is made", "0 to 5", 1)
 	a.heralded(key, toldOf(9, 12, 2))
-	a.applied(k)
+	a.applied(k, nil)
 	want("it is applied, and more was told", "0 to 9", 2)
 	select {
 	case <-a.renewal:
 	default:
 		t.Error("the Lease is not renewed")
 	}
-	a.applied(read())
+	a.applied(read(), nil)
 	want("and that with the next", "0 to 12", 2)
 	a.numbered(key, 12)
 	want("the same number", "0 to 12", 2)
 	k = read()
 	a.numbered(key, 4)
 	want("versions begin anew", "nothing", 2)
-	a.applied(k) // as it was before
+	a.applied(k, nil) // as it was before
 	a.heralded(key, toldOf(0, 4, 7))
 	want("and are told anew", "0 to 4", 2)
 }

@@ -191,7 +191,7 @@ func (k *known) tunnel(object string, f facts, p *pair, out *plan.Peering) {
 	out.Endpoints = p.peer.Spec.Endpoints[:min(len(p.peer.Spec.Endpoints), maxEndpoints)]
 	out.Endpoints = slices.DeleteFunc(slices.Clone(out.Endpoints), func(e string) bool { return len(e) > maxEndpoint })
 	out.Heard = f.heard[out.Key]
-	out.Told = plan.Told(p.own.Spec.Endpoints[:min(len(p.own.Spec.Endpoints), maxEndpoints)], k.byAddress)
+	out.Told = p.told(k.byAddress)
 	var err error
 	if out.Peer, err = tunnel.ParsePublicKey(p.peer.Spec.PublicKey); err != nil {
 		k.wrong(object, "its peer's key %s is none", short(p.peer.Spec.PublicKey))

@@ -22,30 +22,66 @@ type term struct {
 	every, holds time.Duration
 }
 
-// A gateway is missed at once, other nodes are not. So a gateway's Lease is short, and all
-// others cost an API server little.
+// A gateway is missed at once, so its Lease is short. Those that come next are missed when it is gone.
 var (
 	gatewayTerm = term{600 * time.Millisecond, 2 * time.Second}
-	idleTerm    = term{5 * time.Second, 15 * time.Second}
+	nextTerm    = term{5 * time.Second, 15 * time.Second}
 )
 
-func termOf(gateway bool) term {
-	if gateway {
+// All others cost an API server, and all agents, who see each renewal, as little as can be: they renew so
+// many Leases a second together, as long as none of them is renewed more seldom than restMost. One that
+// holds for longer than maxTerm would be taken for one that does not.
+const (
+	restPerSecond = 10
+	restMost      = 40 * time.Second
+)
+
+// restTerm is that of the others, where so many agents live, in whole seconds as in a Lease.
+func restTerm(agents int) term {
+	every := time.Duration((agents+restPerSecond-1)/restPerSecond) * time.Second
+	every = min(max(every, nextTerm.every), restMost)
+	return term{every, min(3*every, maxTerm)}
+}
+
+// termOf is that of a node by what it is, where so many agents live. A node is gateway when it has become
+// so, not as soon as it should.
+func termOf(gateway bool, is standing, agents int) term {
+	switch {
+	case gateway:
 		return gatewayTerm
+	case is == isAlone || is == isIdle:
+		return restTerm(agents)
 	}
-	return idleTerm
+	return nextTerm
 }
 
 // patience is how long an answer is waited for: after it there has to be time for one more
 // attempt.
 func (t term) patience() time.Duration { return min((t.holds-t.every)/2, 3*time.Second) }
 
-// pause is how long to wait after an attempt, from when that began.
-func (t term) pause(failed bool) time.Duration {
-	if failed {
-		return min(t.every, 300*time.Millisecond)
+const (
+	// againFirst is how soon a renewal that failed is tried again by who has something to lose, and
+	// again and again. Others wait longer each time, up to againMost: while an API server has too much to do
+	// theirs must not keep those back, who all are one user to it.
+	againFirst = 300 * time.Millisecond
+	againMost  = 5 * time.Second
+	// ledFor is how long who was gateway has something to lose.
+	ledFor = time.Minute
+)
+
+// pause is how long to wait after an attempt, from when that began, of which so many failed in a row. Where
+// nothing hurries luck, from 0 to 1, makes it less, so that nodes which were held up together do not stay so.
+func (t term) pause(failed int, hurries bool, luck float64) time.Duration {
+	less := func(d time.Duration, by float64) time.Duration { return d - time.Duration(by*luck*float64(d)) }
+	switch {
+	case failed == 0 && hurries:
+		return t.every
+	case failed == 0:
+		return less(t.every, 0.1)
+	case hurries:
+		return min(t.every, againFirst)
 	}
-	return t.every
+	return less(min(againFirst<<min(failed-1, 10), againMost), 0.5)
 }
 
 // lease is this node's own.
@@ -157,6 +193,25 @@ type tenure struct {
 	until      time.Time
 	// last is when the renewal began that was answered last.
 	last time.Time
+	// is is what this node is to others, by the last plan.
+	is standing
+	// led is when this node was last gateway, as far as is known.
+	led time.Time
+}
+
+// hurries says whether a renewal that fails may cost something: this node is gateway, or was so lately.
+func (t *tenure) hurries(gateway bool, now time.Time) bool {
+	if gateway {
+		t.led = now
+	}
+	return !t.led.IsZero() && now.Sub(t.led) < ledFor
+}
+
+// stands takes what this node is now, and reports whether it will be missed sooner than its Lease says.
+func (t *tenure) stands(is standing) (sooner bool) {
+	sooner = is >= isNext && (t.is == isAlone || t.is == isIdle)
+	t.is = is
+	return sooner
 }
 
 // renewed takes that a renewal, which began at a time, was answered.

@@ -34,7 +34,7 @@ func (a *Agent) leave(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, leavePatience)
 	defer cancel()
 	// The tunnels' reports go with it: nobody answers for them any more.
-	_, given := a.lease.write(limited, content{term: idleTerm, now: time.Now(), tunnels: &none, applied: &none})
+	_, given := a.lease.write(limited, content{term: nextTerm, now: time.Now(), tunnels: &none, applied: &none})
 	if given != nil {
 		a.options.Log.Info("this node's Lease could not be given up, and runs out", "error", given.Error())
 	}
@@ -42,7 +42,7 @@ func (a *Agent) leave(ctx context.Context) error {
 	defer stop()
 	if why := a.reason(ctx, given).unwanted(); why != "" {
 		a.options.Log.Info("everything of ours goes from this node", "reason", why)
-		return errors.Join(a.tunnels.close(nil), a.plane.Set(working, dataplane.Config{}), dns.Remove(a.options.Host))
+		return errors.Join(a.tunnels.close(nil), a.last(working, dataplane.Config{}), dns.Remove(a.options.Host))
 	}
 	if errors.Is(ready, errStarting) {
 		return nil // what an earlier agent has left is better than what is half known
@@ -55,7 +55,25 @@ func (a *Agent) leave(ctx context.Context) error {
 		pause(working, leaveHandover)
 	}
 	_, p, _, _ := a.plan()
-	return errors.Join(a.tunnels.close(nil), a.plane.Set(working, closed(p.Config)))
+	return errors.Join(a.tunnels.close(nil), a.last(working, closed(p.Config)))
+}
+
+// last makes the kernel what a config says. No later step would do what fails now.
+func (a *Agent) last(ctx context.Context, c dataplane.Config) error {
+	return untilDone(ctx, func() error { return a.plane.Set(ctx, c) })
+}
+
+// untilDone tries something again until it succeeds or there is no more time for it.
+func untilDone(ctx context.Context, try func() error) error {
+	for {
+		err := try()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if pause(ctx, paceAgain); ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // closed is a config without gateways. What went by these goes nowhere: to another node

@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -61,6 +63,33 @@ func TestUnwanted(t *testing.T) {
 		t.Run(c.reason, func(t *testing.T) {
 			if why := c.of.unwanted(); (why != "") != c.want {
 				t.Errorf("unwanted: %q", why)
+			}
+		})
+	}
+}
+
+// TestUntilDone: what fails at an end is tried again, and not longer than there is time.
+func TestUntilDone(t *testing.T) {
+	busy := errors.New("busy")
+	for _, c := range []struct {
+		reason string
+		fails  int
+		want   error
+	}{
+		{"at once", 0, nil}, {"after a while", 3, nil}, {"never", 1 << 20, busy},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, stop := context.WithTimeout(t.Context(), leaveKernel)
+			defer stop()
+			began, tries := time.Now(), 0
+			err := untilDone(ctx, func() error {
+				if tries++; tries <= c.fails {
+					return busy
+				}
+				return nil
+			})
+			if !errors.Is(err, c.want) || tries <= min(c.fails, 1) || time.Since(began) > leaveKernel {
+				t.Errorf("%s: %d tries, %v after %s", c.reason, tries, err, time.Since(began))
 			}
 		})
 	}

@@ -151,7 +151,7 @@ func lookAround(host *os.File) (c connections, err error) {
 		return c, err
 	}
 	defer kernel.Close()
-	links, err := kernel.LinkList()
+	links, err := netns.Whole(kernel.LinkList)
 	if err != nil {
 		return c, fmt.Errorf("listing devices: %w", err)
 	}
@@ -162,7 +162,7 @@ func lookAround(host *os.File) (c connections, err error) {
 		out[at.Index] = strings.HasPrefix(at.Name, ourDevices) || at.Flags&net.FlagLoopback != 0
 		dummy[at.Index] = l.Type() == "dummy"
 	}
-	addrs, err := kernel.AddrList(nil, netlink.FAMILY_ALL)
+	addrs, err := netns.Whole(func() ([]netlink.Addr, error) { return kernel.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return c, fmt.Errorf("listing addresses: %w", err)
 	}
@@ -175,9 +175,12 @@ func lookAround(host *os.File) (c connections, err error) {
 		}
 	}
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		err := kernel.RouteListFilteredIter(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
-			c.route(r, out)
-			return true
+		c, err = netns.Whole(func() (connections, error) {
+			with := connections{networks: slices.Clone(c.networks), hosts: slices.Clone(c.hosts)}
+			return with, kernel.RouteListFilteredIter(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
+				with.route(r, out)
+				return true
+			})
 		})
 		if err != nil {
 			return c, fmt.Errorf("listing routes: %w", err)

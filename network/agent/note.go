@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -42,16 +43,24 @@ func (t *tunnels) note(key string, w wanted) error {
 	if err != nil {
 		return fmt.Errorf("noting the tunnel of %s: %w", key, err)
 	}
+	if err := keepNote(t.keeper, key, b); err != nil {
+		return fmt.Errorf("noting the tunnel of %s: %w", key, err)
+	}
+	return nil
+}
+
+// keepNote has a note held, instead of the one before.
+func keepNote(k Keeper, name string, b []byte) error {
 	fd, err := unix.MemfdCreate("note", unix.MFD_CLOEXEC)
 	if err != nil {
-		return fmt.Errorf("noting the tunnel of %s: %w", key, err)
+		return err
 	}
 	file := os.NewFile(uintptr(fd), "note")
 	defer func() { _ = file.Close() }()
 	if _, err := file.Write(b); err != nil {
-		return fmt.Errorf("noting the tunnel of %s: %w", key, err)
+		return err
 	}
-	return t.keeper.Hold(holder.Note, key, file)
+	return k.Hold(holder.Note, name, file)
 }
 
 // read reads the notes that were left. What is none costs that tunnel.
@@ -143,14 +152,21 @@ func (t *tunnels) certain() bool {
 	return true
 }
 
+// linger goes on with the tunnels of which there is the namespace too: another one would be joined to nothing.
 func (t *tunnels) linger(ctx context.Context, now time.Time) error {
 	if len(t.left) == 0 {
 		return nil
 	}
+	there, err := t.spaces.List()
+	if err != nil {
+		return err
+	}
+	left := maps.Clone(t.left)
+	maps.DeleteFunc(left, func(key string, _ wanted) bool { return !slices.Contains(there, key) })
 	t.mu.Lock()
 	if !t.doubt.is {
 		t.doubt = doubt{is: true}
-		for key, w := range t.left { // as it was
+		for key, w := range left { // as it was
 			s := stance{tried: true}
 			if w.Config.Passive {
 				s.posture = passive
@@ -159,7 +175,7 @@ func (t *tunnels) linger(ctx context.Context, now time.Time) error {
 		}
 	}
 	t.mu.Unlock()
-	want := t.hesitate(maps.Clone(t.left), doubt{is: true}, now)
-	_, err := t.open(want, false)
+	want := t.hesitate(left, doubt{is: true}, now)
+	_, err = t.open(want, false)
 	return errors.Join(err, t.probe(ctx, want))
 }

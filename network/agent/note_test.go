@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"reflect"
@@ -32,9 +33,16 @@ func (n notes) Hold(kind holder.Kind, name string, file *os.File) error {
 	return nil
 }
 
-// TestNote holds that the next process knows of a tunnel what this one does, and that what is no
-// note costs its own tunnel alone and is not quoted.
-func TestNote(t *testing.T) {
+func (n notes) Drop(kind holder.Kind, name string) error {
+	if kind == holder.Note {
+		delete(n.held, name)
+	}
+	return nil
+}
+
+// milans is a tunnel with all that is noted of one.
+func milans(t *testing.T) wanted {
+	t.Helper()
 	private, err := tunnel.NewSecret()
 	if err != nil {
 		t.Fatal(err)
@@ -43,13 +51,20 @@ func TestNote(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := wanted{
+	return wanted{
 		Tunnel: plan.Tunnel{Peering: "peering-milan", Config: tunnel.Config{
 			Name: "pelago-x", MTU: 1420, PrivateKey: private, PresharedKey: shared, ListenPort: 7100, Mark: 1, Peer: tunnel.PublicKey{1},
 			NextPeer: tunnel.PublicKey{2}, Endpoints: []string{"198.51.100.1:7100"}, Keepalive: 25 * time.Second, Passive: true,
 		}},
 		probe: plan.Probe{Peering: "peering-milan", At: netip.MustParseAddrPort("169.254.0.4:7077"), Peer: netip.MustParseAddrPort("169.254.0.5:7077")},
 	}
+}
+
+// TestNote holds that the next process knows of a tunnel what this one does, and that what is no
+// note costs its own tunnel alone and is not quoted.
+func TestNote(t *testing.T) {
+	want := milans(t)
+	private, shared := want.Config.PrivateKey, want.Config.PresharedKey
 	k := notes{t: t, held: map[string]*os.File{}}
 	of := &tunnels{keeper: k, log: logr.Discard()}
 	if err := of.note("peering-milan", want); err != nil {
@@ -73,6 +88,31 @@ func TestNote(t *testing.T) {
 	got.Config.PrivateKey, got.Config.PresharedKey, want.Config.PrivateKey, want.Config.PresharedKey = tunnel.Secret{}, tunnel.Secret{}, tunnel.Secret{}, tunnel.Secret{}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("read is %+v, want %+v", got, want)
+	}
+}
+
+// TestNoteEnds holds that of a tunnel that is not wanted any more no note stays, though this process never opened it,
+// and that nobody goes on with one whose namespace is gone.
+func TestNoteEnds(t *testing.T) {
+	k := notes{t: t, held: map[string]*os.File{}}
+	for _, key := range []string{"peering-milan", "tenant-turin"} {
+		if err := (&tunnels{keeper: k}).note(key, milans(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held := &spaces{keeper: k}
+	ts := newTunnels(Options{Keeper: k, Left: holder.Left{Notes: maps.Clone(k.held)}, Log: logr.Discard()}, held, nil, nil, nil)
+	if err := ts.linger(t.Context(), time.Now()); err != nil {
+		t.Error(err)
+	}
+	if made, err := held.List(); err != nil || len(made) > 0 || len(ts.all()) > 0 {
+		t.Errorf("without namespaces there are now %v, and %d tunnels, %v", made, len(ts.all()), err)
+	}
+	if err := ts.close(map[string]wanted{"tenant-turin": {}}); err != nil {
+		t.Error(err)
+	}
+	if len(k.held) != 1 || k.held["tenant-turin"] == nil {
+		t.Errorf("held are notes of %v", k.held)
 	}
 }
 

@@ -129,3 +129,40 @@ func text(v any) string {
 	}
 	return string(b)
 }
+
+// stats are what the tunnels' devices say.
+func (t *tunnels) stats() map[string]tunnel.Stats {
+	all := map[string]tunnel.Stats{}
+	for key, r := range t.all() {
+		if s, err := r.device.Stats(); err == nil {
+			all[key] = s
+		}
+	}
+	return all
+}
+
+// reports says how the tunnels are, and remembers where their peers are.
+func (t *tunnels) reports() map[string]v1alpha1.TunnelReport {
+	stats, wrong := t.stats(), t.unfollowed()
+	reports := map[string]v1alpha1.TunnelReport{}
+	for key, s := range stats {
+		if s.Endpoint.IsValid() && !s.Handshake.IsZero() {
+			t.remember(key, s.Endpoint)
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key, r := range t.running {
+		var h health.Report
+		if r.prober != nil {
+			h = r.prober.Report()
+		}
+		reports[key] = reportOf(h, stats[key], r.config, wrong[key])
+	}
+	for key, why := range t.wrong {
+		report := reports[key]
+		report.Problem = cut(why, maxProblem)
+		reports[key] = report
+	}
+	return reports
+}

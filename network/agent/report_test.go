@@ -88,10 +88,10 @@ func TestPatch(t *testing.T) {
 		want string
 	}{
 		{content{holder: "rome-1", term: gatewayTerm}, `{"metadata":{},"spec":{"holderIdentity":"rome-1","leaseDurationSeconds":2,"renewTime":"2026-11-22T10:00:00.000000Z"}}`},
-		{content{term: idleTerm, tunnels: &none}, `{"metadata":{"annotations":{"pelago.dev/tunnels":null}},"spec":{"holderIdentity":"","leaseDurationSeconds":15,"renewTime":"2026-11-22T10:00:00.000000Z"}}`},
-		{content{holder: "a", term: idleTerm, networks: &other}, `{"metadata":{"annotations":{"pelago.dev/networks":"10.0.0.0/8"}},"spec":{"holderIdentity":"a","leaseDurationSeconds":15,"renewTime":"2026-11-22T10:00:00.000000Z"}}`},
-		{content{holder: "a", term: idleTerm, networks: &none, tunnels: &none}, `{"metadata":{"annotations":{"pelago.dev/networks":null,"pelago.dev/tunnels":null}},"spec":{"holderIdentity":"a","leaseDurationSeconds":15,"renewTime":"2026-11-22T10:00:00.000000Z"}}`},
-		{content{holder: "a", term: idleTerm, tunnels: &some}, `{"metadata":{"annotations":{"pelago.dev/tunnels":"{\"x\":{}}"}},"spec":{"holderIdentity":"a","leaseDurationSeconds":15,"renewTime":"2026-11-22T10:00:00.000000Z"}}`},
+		{content{term: nextTerm, tunnels: &none}, `{"metadata":{"annotations":{"pelago.dev/tunnels":null}},"spec":{"holderIdentity":"","leaseDurationSeconds":15,"renewTime":"2026-11-22T10:00:00.000000Z"}}`},
+		{content{holder: "a", term: nextTerm, networks: &other}, `{"metadata":{"annotations":{"pelago.dev/networks":"10.0.0.0/8"}},"spec":{"holderIdentity":"a","leaseDurationSeconds":15,"renewTime":"2026-11-22T10:00:00.000000Z"}}`},
+		{content{holder: "a", term: nextTerm, networks: &none, tunnels: &none}, `{"metadata":{"annotations":{"pelago.dev/networks":null,"pelago.dev/tunnels":null}},"spec":{"holderIdentity":"a","leaseDurationSeconds":15,"renewTime":"2026-11-22T10:00:00.000000Z"}}`},
+		{content{holder: "a", term: nextTerm, tunnels: &some}, `{"metadata":{"annotations":{"pelago.dev/tunnels":"{\"x\":{}}"}},"spec":{"holderIdentity":"a","leaseDurationSeconds":15,"renewTime":"2026-11-22T10:00:00.000000Z"}}`},
 	} {
 		c.of.now = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 		got, err := c.of.patch()

@@ -165,12 +165,15 @@ func TestTenure(t *testing.T) {
 
 // TestTerms holds that a renewal which hangs leaves time for another one.
 func TestTerms(t *testing.T) {
-	for _, of := range []term{gatewayTerm, idleTerm} {
-		if again := of.every + 2*of.patience(); of.pause(true) > of.patience() || again > of.holds {
+	for _, of := range []term{gatewayTerm, nextTerm, restTerm(1), restTerm(77), restTerm(200), restTerm(5000)} {
+		if again := of.every + 2*of.patience(); of.pause(1, false, 0) > of.patience() || again > of.holds {
 			t.Errorf("%+v: the second attempt may end after %s", of, again)
 		}
-		if of.pause(true) > of.every || of.pause(false) != of.every {
-			t.Errorf("%+v: pauses are %s and %s", of, of.pause(true), of.pause(false))
+		if of.pause(1, true, 1) > of.every || of.pause(0, true, 1) != of.every || of.pause(0, false, 0) != of.every {
+			t.Errorf("%+v: pauses are %s and %s", of, of.pause(1, true, 1), of.pause(0, false, 0))
+		}
+		if of.holds%time.Second != 0 || of.holds > maxTerm {
+			t.Errorf("%+v: others do not see it as it is", of)
 		}
 	}
 }

@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"maps"
 	"net/netip"
 	"time"
 
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/network/health"
 )
 
@@ -47,18 +49,32 @@ func (s steady) carries(now time.Time) (is bool, then time.Time) {
 	return false, s.since.Add(steadyFor)
 }
 
-// forget lets go of where the other ends were of paths that there are no more: a consumer makes as
-// many as it likes, one after another.
-func (t *tunnels) forget(paths map[string]bool) {
+// tunnelKeys are the keys of all tunnels that there may be: of peerings, with these direct paths, and before there are
+// peerings. One of which there is no more than a word of one side is among them: it may come back.
+func (f facts) tunnelKeys(paths map[string]bool) map[string]bool {
+	all := maps.Clone(paths)
+	for i := range f.configs {
+		key := f.configs[i].Name
+		if in := f.configs[i].Namespace; in != f.namespace {
+			key = v1alpha1.NetworkKey(in)
+		}
+		all[key] = true
+	}
+	return all
+}
+
+// forget lets go of where the other ends were of tunnels that there are no more: a consumer makes as many paths as it
+// likes, one after another, and peerings and invitations come and go too.
+func (t *tunnels) forget(keys map[string]bool) {
 	t.mu.Lock()
 	for key := range t.moved {
-		if isPath(key) && !paths[key] {
+		if !keys[key] {
 			delete(t.moved, key)
 		}
 	}
 	var gone []string
 	for key := range t.last {
-		if isPath(key) && !paths[key] && t.running[key] == nil {
+		if !keys[key] && t.running[key] == nil {
 			gone = append(gone, key)
 			delete(t.last, key)
 		}

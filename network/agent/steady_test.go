@@ -11,7 +11,9 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/network/health"
 	"github.com/pelago-dev/pelago/network/holder"
 )
@@ -71,21 +73,31 @@ func TestCarrying(t *testing.T) {
 	}
 }
 
-// TestForget holds that a consumer who makes one path after another leaves nothing behind, and that
-// what is known of peerings, and of paths that are there, stays.
+// TestForget holds that a consumer who makes one path after another leaves nothing behind, nor does a peering or an
+// invitation that has ended, and that what is known of those that are there stays.
 func TestForget(t *testing.T) {
 	at := netip.MustParseAddrPort("198.51.100.7:7100")
 	k := lasts{}
 	ts := newTunnels(Options{Log: logr.Discard(), Keeper: k}, nil, nil, nil, func() {})
-	for _, key := range []string{"peering-milan", "tenant-turin", "tenant-turin.1", "tenant-turin.2", "tenant-turin.3"} {
+	for _, key := range []string{
+		"peering-milan", "peering-gone", "tenant-turin", "tenant-turin.1", "tenant-turin.2", "tenant-turin.3", "tenant-gone", "tenant-gone.1",
+		"invitation-x.y", "invitation-gone", "introduction-gone",
+	} {
 		ts.remember(key, at)
 	}
 	ts.running["tenant-turin.3"] = &running{} // which still ends
-	ts.forget(map[string]bool{"tenant-turin.1": true})
-	if got, want := slices.Sorted(maps.Keys(ts.moved)), []string{"peering-milan", "tenant-turin", "tenant-turin.1"}; !slices.Equal(got, want) {
+	f := facts{namespace: v1alpha1.NetworkNamespace}
+	for _, c := range [][2]string{
+		{v1alpha1.PeeringNamespace("milan"), v1alpha1.NetworkConsumer}, {v1alpha1.TenantNamespacePrefix + "turin", v1alpha1.NetworkProvider},
+		{v1alpha1.NetworkNamespace, "invitation-x.y"},
+	} {
+		f.configs = append(f.configs, v1alpha1.NetworkConfig{ObjectMeta: metav1.ObjectMeta{Namespace: c[0], Name: c[1]}})
+	}
+	ts.forget(f.tunnelKeys(map[string]bool{"tenant-turin.1": true}))
+	if got, want := slices.Sorted(maps.Keys(ts.moved)), []string{"invitation-x.y", "peering-milan", "tenant-turin", "tenant-turin.1"}; !slices.Equal(got, want) {
 		t.Errorf("of %v it is remembered when they moved, want %v", got, want)
 	}
-	want := lasts{"peering-milan": at, "tenant-turin": at, "tenant-turin.1": at, "tenant-turin.3": at}
+	want := lasts{"peering-milan": at, "tenant-turin": at, "tenant-turin.1": at, "tenant-turin.3": at, "invitation-x.y": at}
 	for what, got := range map[string]map[string]netip.AddrPort{"here": ts.last, "by the keeper": k} {
 		if d := cmp.Diff(map[string]netip.AddrPort(want), got, cmpopts.EquateComparable(netip.AddrPort{})); d != "" {
 			t.Errorf("remembered %s (-want +got):\n%s", what, d)

@@ -126,7 +126,8 @@ func of(p plan.Plan, secrets map[string]tunnel.Secret) (all map[string]wanted, l
 	return all, locked
 }
 
-// close ends the tunnels that are not wanted, and forgets those that others have left.
+// close ends the tunnels that are not wanted, and forgets those that others have left: also what was noted of them,
+// by which the next process would open them again.
 func (t *tunnels) close(want map[string]wanted) error {
 	var failed []error
 	for key := range t.all() {
@@ -141,6 +142,12 @@ func (t *tunnels) close(want map[string]wanted) error {
 			_ = file.Close()
 			delete(t.tuns, key)
 			failed = append(failed, t.keeper.Drop(holder.TUN, key))
+		}
+	}
+	for key := range t.left {
+		if _, ok := want[key]; !ok {
+			delete(t.left, key)
+			failed = append(failed, t.keeper.Drop(holder.Note, key))
 		}
 	}
 	for key := range t.wrong {
@@ -210,6 +217,21 @@ func (t *tunnels) open(want map[string]wanted, all bool) (made bool, err error) 
 		t.say(key, err)
 	}
 	return made, errors.Join(failed...)
+}
+
+// leave is what is wanted but for tunnels with whose gateways something is wrong, which is said of them.
+func (t *tunnels) leave(want map[string]wanted, broken dataplane.GatewaysError) map[string]wanted {
+	if len(broken) == 0 {
+		return want
+	}
+	want = maps.Clone(want)
+	for key, err := range broken {
+		if _, is := want[key]; is {
+			delete(want, key)
+			t.say(key, err)
+		}
+	}
+	return want
 }
 
 func (t *tunnels) say(key string, err error) {
@@ -440,41 +462,4 @@ func (t *tunnels) remember(key string, at netip.AddrPort) {
 	if err := t.keeper.Last(key, at); err != nil {
 		t.log.Error(err, "keeping where a peer is", "peering", key)
 	}
-}
-
-// stats are what the tunnels' devices say.
-func (t *tunnels) stats() map[string]tunnel.Stats {
-	all := map[string]tunnel.Stats{}
-	for key, r := range t.all() {
-		if s, err := r.device.Stats(); err == nil {
-			all[key] = s
-		}
-	}
-	return all
-}
-
-// reports says how the tunnels are, and remembers where their peers are.
-func (t *tunnels) reports() map[string]v1alpha1.TunnelReport {
-	stats, wrong := t.stats(), t.unfollowed()
-	reports := map[string]v1alpha1.TunnelReport{}
-	for key, s := range stats {
-		if s.Endpoint.IsValid() && !s.Handshake.IsZero() {
-			t.remember(key, s.Endpoint)
-		}
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for key, r := range t.running {
-		var h health.Report
-		if r.prober != nil {
-			h = r.prober.Report()
-		}
-		reports[key] = reportOf(h, stats[key], r.config, wrong[key])
-	}
-	for key, why := range t.wrong {
-		report := reports[key]
-		report.Problem = cut(why, maxProblem)
-		reports[key] = report
-	}
-	return reports
 }

@@ -8,18 +8,33 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/pelago-dev/pelago/network/netns"
 )
+
+// addressesOf returns the addresses on all devices.
+func (s *space) addressesOf(family int) ([]netlink.Addr, error) {
+	list, err := netns.Whole(func() ([]netlink.Addr, error) { return s.kernel.AddrList(nil, family) })
+	if err != nil {
+		return nil, fmt.Errorf("listing addresses of %s: %w", s.name, err)
+	}
+	return list, nil
+}
 
 // applyAddresses adds the addresses that are missing on devices of ours and removes all
 // others.
 func (s *space) applyAddresses(wanted []address, devices map[string]netlink.Link) error {
-	present := map[address]netlink.Addr{}
+	names := map[int]string{}
 	for name, l := range devices {
-		list, err := s.kernel.AddrList(l, netlink.FAMILY_ALL)
-		if err != nil {
-			return fmt.Errorf("listing addresses of %s in %s: %w", name, s.name, err)
-		}
-		for _, a := range list {
+		names[l.Attrs().Index] = name
+	}
+	list, err := s.addressesOf(netlink.FAMILY_ALL)
+	if err != nil {
+		return err
+	}
+	present := map[address]netlink.Addr{}
+	for _, a := range list {
+		if name, ok := names[a.LinkIndex]; ok {
 			present[address{name, prefixOf(a.IPNet)}] = a
 		}
 	}

@@ -1,14 +1,42 @@
 package dataplane
 
 import (
+	"errors"
 	"io"
+	"maps"
+	"net"
+	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/pelago-dev/pelago/network/netns"
 	"github.com/pelago-dev/pelago/network/netnstest"
 )
+
+// locked are namespaces of which one cannot be opened.
+type locked struct {
+	*netns.Held
+	name string
+}
+
+func (l locked) Open(name string) (*os.File, error) {
+	if name == l.name {
+		return nil, unix.EMFILE
+	}
+	return l.Held.Open(name)
+}
+
+func (n *worldNode) set(t *testing.T, c Config) {
+	t.Helper()
+	if err := n.kernel.Set(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // TestGatewaysApart holds that what is wrong with one peering's gateway keeps no other from what is
 // wanted of it.
@@ -24,9 +52,8 @@ func TestGatewaysApart(t *testing.T) {
 			Views: []View{{View: viewRange(81, true), Real: podRange(true)}}})
 	}
 	config.Gateways[1].Views[0].View = viewRange(82, true)
-	if err := n.kernel.Set(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
+	config.Routes = []Route{{Prefix: viewRange(81, true), Gateway: "first"}, {Prefix: viewRange(82, true), Gateway: "second"}}
+	n.set(t, config)
 	inside := func(name string, args ...string) *exec.Cmd {
 		file, err := n.held.Open(name)
 		if err != nil {
@@ -63,10 +90,51 @@ func TestGatewaysApart(t *testing.T) {
 	for i := range config.Gateways {
 		config.Gateways[i].Here = addrs("10.42.0.77")
 	}
-	if err := n.kernel.Set(t.Context(), config); err == nil {
-		t.Error("the first one's table is somebody else's, and nothing is said")
+	wrong := func(want ...string) {
+		t.Helper()
+		var some GatewaysError
+		if err := n.kernel.Set(t.Context(), config); !errors.As(err, &some) || !slices.Equal(slices.Sorted(maps.Keys(some)), want) {
+			t.Errorf("it is said to be wrong: %v, want something of %v", err, want)
+		}
 	}
+	wrong("first")
 	if !strings.Contains(listed("second"), "10.42.0.77") {
 		t.Error("the second one has not what is wanted, as the first one cannot")
 	}
+	// One comes that is as any other, and one that cannot be.
+	for i, name := range []string{"fourth", "third"} {
+		g := config.Gateways[0]
+		g.Peering, g.Views = name, []View{{View: viewRange(83+i, true), Real: podRange(true)}}
+		config.Gateways, config.Routes = append(config.Gateways, g), append(config.Routes, Route{Prefix: viewRange(83+i, true), Gateway: name})
+	}
+	n.kernel.namespaces = locked{n.held, "fourth"}
+	config.Gateways[0].Views = append(config.Gateways[0].Views, View{View: viewRange(85, true), Real: viewRange(43, true)})
+	config.Routes = append(config.Routes, Route{Prefix: viewRange(85, true), Gateway: "first"})
+	for range 2 {
+		wrong("first", "fourth")
+		if !strings.Contains(listed("third"), "10.42.0.77") {
+			t.Error("the third one has not what is wanted, as others cannot")
+		}
+		leads := map[int]string{} // of which view by which device
+		list, err := n.Place.Kernel.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: viewTable}, netlink.RT_FILTER_TABLE)
+		n.Must(err)
+		for _, r := range list {
+			for _, name := range []string{"first", "second", "third", "fourth"} {
+				if n.Has(Device(name)) && r.LinkIndex == n.Link(Device(name)).Attrs().Index {
+					leads[int(r.Dst.IP[1])] = name
+				}
+			}
+		}
+		// What led to the first one still does, and nothing new.
+		if want := map[int]string{81: "first", 82: "second", 84: "third"}; !maps.Equal(leads, want) {
+			t.Errorf("views lead to %v, want %v", leads, want)
+		}
+		if up := n.Link(Device("third")).Attrs().Flags&net.FlagUp != 0; !up {
+			t.Error("the third one's device is down")
+		}
+	}
+	n.kernel.namespaces = n.held
+	wrong("first")
+	config.Gateways, config.Routes = config.Gateways[1:], slices.DeleteFunc(config.Routes, func(r Route) bool { return r.Gateway == "first" })
+	n.set(t, config)
 }

@@ -82,20 +82,21 @@ func (k *Kernel) setTables(ctx context.Context, c Config, wanted state) (bool, e
 		}
 		tables[i] = state.table
 	}
-	var failed []error // what is wrong with one keeps none of the others back
+	failed := GatewaysError{} // what is wrong with one keeps none of the others back
 	for i, g := range gateways {
 		if err := ctx.Err(); err != nil {
 			return true, err
 		}
-		failed = append(failed, k.applyPolicy(k.gateways[g.Peering], g, tables[i]))
+		if err := k.applyPolicy(k.gateways[g.Peering], g, tables[i]); err != nil {
+			failed[g.Peering] = err
+		}
 	}
-	if err := errors.Join(failed...); err != nil {
-		return true, err
+	for _, removing := range []bool{false, true} {
+		if err := k.applyTable(k.host, wanted.table, removing); err != nil {
+			return true, errors.Join(err, failed.joined())
+		}
 	}
-	if err := k.applyTable(k.host, wanted.table, false); err != nil {
-		return true, err
-	}
-	return true, k.applyTable(k.host, wanted.table, true)
+	return true, failed.orNil()
 }
 
 // insideOf is a gateway's end of its veth.

@@ -29,16 +29,7 @@ type cuts struct {
 // be any more since the table has become narrower, or an address was shut. What a change of
 // other sets keeps from beginning goes on where it has begun, over TCP; what the peer has begun otherwise does not.
 func (k *Kernel) applyPolicy(s *space, g Gateway, wanted *table) error {
-	s.filter.had = nil
-	err := k.applyTable(s, wanted, false)
-	is, was := widthOf(g, wanted.structure()), widthOf(g, s.filter.had)
-	s.cuts.narrowed = s.cuts.narrowed || is < was // also if it is not known whether it was written
-	s.cuts.other = s.cuts.other || is > was && s.filter.had != nil
-	line := g.Line.said()
-	relined := s.cuts.line != line
-	if !s.cuts.lined { // another process may have let some begin
-		relined = line != "" || len(s.filter.had) > 0 && !slices.Equal(s.filter.had, wanted.structure())
-	}
+	relined, err := k.writePolicy(s, g, wanted)
 	if err != nil {
 		s.cuts.lined = false
 		return err
@@ -50,8 +41,53 @@ func (k *Kernel) applyPolicy(s *space, g Gateway, wanted *table) error {
 			return err
 		}
 	}
-	s.cuts = cuts{shut: shut, line: line, lined: true}
+	if s.cuts.narrowed {
+		if err := k.applyTable(s, wanted, false); err != nil { // without the sign
+			s.cuts.lined = false
+			return err
+		}
+	}
+	s.cuts = cuts{shut: shut, line: g.Line.said(), lined: true}
 	return nil
+}
+
+// writePolicy makes the table what is wanted, and finds out which connections may be there that may not be
+// any more. If the table has become narrower it has a sign of that until they are ended: a process
+// that ends before leaves that to the next one, which finds the table as it should be.
+func (k *Kernel) writePolicy(s *space, g Gateway, wanted *table) (relined bool, err error) {
+	s.filter.had = nil
+	is, was, left := widthOf(g, wanted.structure()), widthNone, false
+	wrote, err := s.filter.apply(wanted, func(had []string) bool {
+		was, left = widthOf(g, had), signed(had)
+		return s.cuts.narrowed || left || is < was
+	})
+	if wrote {
+		k.writes.Add(1)
+	}
+	s.cuts.narrowed = s.cuts.narrowed || left || is < was // also if it is not known whether it was written
+	s.cuts.other = s.cuts.other || is > was && s.filter.had != nil
+	line := g.Line.said()
+	relined = s.cuts.line != line
+	if !s.cuts.lined { // another process may have let some begin
+		relined = line != "" || len(s.filter.had) > 0 && !slices.Equal(s.filter.had, wanted.structure())
+	}
+	return relined, err
+}
+
+// endingSign is a set that is in a table as long as connections are to be ended that it lets begin no more.
+var endingSign = &set{name: "ending", of: portKey}
+
+// signed says whether a table has the sign, by its structure.
+func signed(lines []string) bool {
+	_, is := slices.BinarySearch(lines, endingSign.text())
+	return is
+}
+
+// signed is the table with the sign.
+func (t *table) signed() *table {
+	with := *t
+	with.sets = append(slices.Clone(t.sets), endingSign)
+	return &with
 }
 
 // endedMark is on connections of TCP that were ended. To forget them is not enough: what follows
@@ -70,7 +106,9 @@ func (s *space) end(p passage, narrowed bool) error {
 	err := netns.In(s.file, func() error {
 		var failed []error
 		for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
-			all, err := netlink.ConntrackTableList(netlink.ConntrackTable, family)
+			all, err := netns.Whole(func() ([]*netlink.ConntrackFlow, error) {
+				return netlink.ConntrackTableList(netlink.ConntrackTable, family)
+			})
 			failed = append(failed, err)
 			for _, c := range all {
 				if c.Mark&mappedMask == mappedBits {
@@ -94,10 +132,12 @@ func (s *space) end(p passage, narrowed bool) error {
 					failed = append(failed, err)
 				}
 			}
-			_, err = netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, flows(func(c *netlink.ConntrackFlow) bool {
-				f := flowOf(c, p.gateway.Views)
-				return c.Mark&mappedMask != mappedBits && c.Mark != calledMark && !f.tcp && !p.keeps(f, narrowed) && !p.lent(f)
-			}))
+			_, err = netns.Whole(func() (uint, error) {
+				return netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, flows(func(c *netlink.ConntrackFlow) bool {
+					f := flowOf(c, p.gateway.Views)
+					return c.Mark&mappedMask != mappedBits && c.Mark != calledMark && !f.tcp && !p.keeps(f, narrowed) && !p.lent(f)
+				}))
+			})
 			failed = append(failed, err)
 		}
 		return errors.Join(failed...)

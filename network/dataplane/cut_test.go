@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -97,6 +98,57 @@ func TestKeeps(t *testing.T) {
 		if got := newPassage(mine).keeps(flowOf(c.flow, mine.Views), c.narrowed); got != c.want {
 			t.Errorf("%s: goes on is %t", c.reason, got)
 		}
+	}
+}
+
+// TestEndedByNext has a process narrow a gateway and end before it has ended connections: the next one does.
+func TestEndedByNext(t *testing.T) {
+	w := newWorld(t)
+	limited := false
+	w.milan.change = func(c *Config) {
+		for i := range c.Gateways {
+			c.Gateways[i].Limited = limited
+		}
+	}
+	w.start()
+	node, c := w.milan.nodes[0], w.milan.config
+	conn, _, err := w.rome.nodes[0].Pod.Dial(podAt(w.rome.view, 1, 5, true), patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	exchange(t, conn, []byte("before"))
+	limited = true
+	g := c(0).Gateways[0]
+	if _, err := node.kernel.writePolicy(node.kernel.gateways["other"], g, gatewayState(c(0), g, true).table); err != nil {
+		t.Fatal(err)
+	}
+	exchange(t, conn, []byte("not ended yet"))
+	for _, next := range []struct {
+		reason string
+		writes bool
+	}{{"what was begun is ended", true}, {"nothing is left to be done", false}} {
+		kernel, err := New(Options{Host: node.File, Namespaces: node.held})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer kernel.Close()
+		if err := kernel.Set(t.Context(), c(0)); err != nil {
+			t.Fatal(err)
+		}
+		if writes := kernel.writes.Load(); writes > 0 != next.writes {
+			t.Errorf("%s: %d writes", next.reason, writes)
+		}
+	}
+	if err := conn.SetDeadline(time.Now().Add(silence)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = conn.Write([]byte("after"))
+	if err == nil {
+		_, err = conn.Read(make([]byte, 16))
+	}
+	if err == nil {
+		t.Error("what was begun before goes on")
 	}
 }
 

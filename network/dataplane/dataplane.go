@@ -40,6 +40,9 @@ type Config struct {
 	Routes []Route
 	// Gateways are those of the peerings whose gateway is on this node.
 	Gateways []Gateway
+
+	// own are the numbers whose next hops this node has as addresses of its own.
+	own map[number]bool
 }
 
 // Node is the node that this is.

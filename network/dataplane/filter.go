@@ -37,6 +37,8 @@ type filter struct {
 	watch  *watcher // nil while nobody watches
 	// had is the structure that apply found.
 	had []string
+	// failed is that the last change was refused: then nothing is relied upon that may be the reason.
+	failed bool
 }
 
 // knownTable is our table as it was at a generation.
@@ -101,10 +103,12 @@ func (f *filter) close() {
 	f.known = nil
 }
 
-// apply makes our table what is wanted, in one transaction; nil is none. It reports
+// apply makes our table what is wanted, in one transaction; nil is none. If ending, where it is not nil,
+// says so of the structure that there is, the sign is in it that connections are to be ended. It reports
 // whether anything was written.
-func (f *filter) apply(wanted *table) (bool, error) {
-	wrote, err := f.tryApply(wanted)
+func (f *filter) apply(wanted *table, ending func(had []string) bool) (bool, error) {
+	wrote, err := f.tryApply(wanted, ending)
+	f.failed = err != nil
 	if err != nil {
 		f.close() // what is left in its sockets belongs to no later question
 		return wrote, fmt.Errorf("applying table inet %s in %s: %w", tableName, f.name, err)
@@ -112,7 +116,7 @@ func (f *filter) apply(wanted *table) (bool, error) {
 	return wrote, nil
 }
 
-func (f *filter) tryApply(wanted *table) (bool, error) {
+func (f *filter) tryApply(wanted *table, ending func(had []string) bool) (bool, error) {
 	if err := f.open(); err != nil {
 		return false, err
 	}
@@ -125,6 +129,9 @@ func (f *filter) tryApply(wanted *table) (bool, error) {
 		return false, err
 	}
 	f.had = have.read.lines
+	if ending != nil && ending(f.had) {
+		wanted = wanted.signed()
+	}
 	b := &batch{conn: f.conn, table: &nftables.Table{Name: tableName, Family: nftables.TableFamilyINet}}
 	switch {
 	case wanted == nil && !have.read.there:
@@ -135,7 +142,7 @@ func (f *filter) tryApply(wanted *table) (bool, error) {
 		have = &knownTable{elements: map[string]map[element]struct{}{}}
 	default:
 		if !slices.Equal(have.read.lines, wanted.structure()) || have.read.foreign {
-			b.rewrite(have, wanted)
+			b.rewrite(have, wanted, have.read.foreign || f.failed)
 		}
 		if err := b.elements(have, wanted); err != nil {
 			return false, err
@@ -215,17 +222,17 @@ type batch struct {
 	made      uint32 // sets of this transaction
 }
 
-// rewrite makes the structure anew. Chains, sets and counters that are as they should be
-// stay, so that elements and counts do; rules are all written again. Connections keep
-// their translation, which is theirs and not the rules'.
-func (b *batch) rewrite(have *knownTable, wanted *table) {
+// rewrite makes the structure what is wanted. Chains with all their rules, sets and counters that
+// are as they should be stay, so that elements and counts do, of rules with limits too; with whole the
+// rules are all written again. Connections keep their translation, which is theirs and not the rules'.
+func (b *batch) rewrite(have *knownTable, wanted *table, whole bool) {
 	b.rewritten = true
 	b.conn.AddTable(b.table)
-	b.conn.FlushTable(b.table)
 	lines := map[string]bool{}
 	for _, line := range wanted.structure() {
 		lines[line] = true
 	}
+	stay := b.flush(have.read, wanted, lines, whole)
 	present := map[string]bool{}
 	for _, part := range have.read.parts {
 		if lines[part.line] {
@@ -251,6 +258,9 @@ func (b *batch) rewrite(have *knownTable, wanted *table) {
 		}
 	}
 	for _, c := range wanted.chains {
+		if stay[c.name] {
+			continue
+		}
 		for _, r := range c.rules {
 			b.conn.AddRule(&nftables.Rule{
 				Table: b.table, Chain: b.chain(c), Exprs: r.exprs,
@@ -259,6 +269,33 @@ func (b *batch) rewrite(have *knownTable, wanted *table) {
 		}
 	}
 	b.changes++
+}
+
+// flush removes the rules of chains that do not stay, and says which do. What is to be of another kind
+// under the same name can only be removed if no rule is left.
+func (b *batch) flush(read tableRead, wanted *table, lines map[string]bool, whole bool) map[string]bool {
+	names := map[string]bool{}
+	for _, s := range wanted.sets {
+		names[s.name] = true
+	}
+	stay := map[string]bool{}
+	for _, c := range wanted.chains {
+		names[c.name] = true
+		stay[c.name] = slices.Equal(read.rules[c.name], c.prints())
+	}
+	for _, part := range read.parts {
+		whole = whole || names[part.name] && !lines[part.line]
+	}
+	if whole {
+		b.conn.FlushTable(b.table)
+		return nil
+	}
+	for name := range read.rules {
+		if !stay[name] {
+			b.conn.FlushChain(&nftables.Chain{Name: name, Table: b.table})
+		}
+	}
+	return stay
 }
 
 var hooks = map[hook]*nftables.ChainHook{

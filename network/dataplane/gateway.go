@@ -103,7 +103,8 @@ func gatewayTable(c Config, g Gateway) *table {
 		}
 		destination.add(cameBy(g.Tunnel), destinationIs(d.At, d.UDP), dnatTo(d.To))
 	}
-	t.chains = slices.Concat([]chain{destination}, opened(g), t.guard(g, ends), called(g, ends), []chain{localChain(g), policyChain(t, g, ends), source, askedChain(g), toldChain(g, ends), answersChain(g, ends), hopsChain(g)}, ownChains(g))
+	guard, policy := t.guard(g, ends), policyChain(t, g, ends)
+	t.chains = slices.Concat([]chain{destination}, opened(g), t.chains, guard, called(g, ends), []chain{localChain(g), policy, source, askedChain(g), toldChain(g, ends), answersChain(g, ends), hopsChain(g)}, ownChains(g))
 	return t
 }
 
@@ -169,7 +170,7 @@ func policyChain(t *table, g Gateway, ends []*endSets) chain {
 		policy.add(noted(calledMark, everyBit, false), jump(calledChain))
 	}
 	policy.add(g.ended(), countedDrop(DropDenied))
-	policy.beginnings(g)
+	policy.beginnings(t, g)
 	strict := g.Closed || g.shuts()
 	mappedDoors(t, &policy, g, strict)
 	if !strict {
@@ -323,7 +324,7 @@ func mappedDoors(t *table, policy *chain, g Gateway, strict bool) {
 			}
 			is := noted(mappedMark(at), everyBit, false)
 			if d.Most > 0 {
-				policy.add(cameBy(g.Tunnel), is, connection(fresh), sourceIn(from[at]), destinationIs(d.To, d.UDP), moreThan(d.Most), countedDrop(DropFull))
+				policy.add(cameBy(g.Tunnel), is, connection(fresh), sourceIn(from[at]), destinationIs(d.To, d.UDP), t.limit(d.mostChain(), moreThan(d.Most), DropFull))
 			}
 			policy.add(cameBy(g.Tunnel), leavesBy(insideName), is, sourceIn(from[at]), destinationIs(d.To, d.UDP), accept())
 			policy.add(cameBy(insideName), leavesBy(g.Tunnel), is, sourceIs(d.To, d.UDP), destinationIn(from[at]), accept())
@@ -342,6 +343,15 @@ func mappedDoors(t *table, policy *chain, g Gateway, strict bool) {
 	policy.add(noted(mappedGone, everyBit, false), cameBy(insideName), isTCP(), reset(DropDenied, insideMark))
 	policy.add(noted(mappedBits, mappedMask, false), cameBy(insideName), leavesBy(g.Tunnel), isTCP(), note(mappedGone), becomesReset(DropDenied), accept())
 	policy.add(noted(mappedBits, mappedMask, false), countedDrop(DropDenied))
+}
+
+// mostChain is where it is counted how many connections a door has.
+func (d Door) mostChain() string {
+	protocol := "tcp"
+	if d.UDP {
+		protocol = "udp"
+	}
+	return fmt.Sprintf("most-%x-%s-%d", d.At.Addr().AsSlice(), protocol, d.At.Port())
 }
 
 // passes accepts what came by a device and is so.
@@ -378,13 +388,17 @@ const beginningsAtOnce = 4
 
 // beginnings bounds what begins from the tunnel and is not of TCP, and lets nothing begin from there if
 // the gateway is full.
-func (c *chain) beginnings(g Gateway) {
+func (c *chain) beginnings(t *table, g Gateway) {
+	var faster statement
+	if g.Begin > 0 { // also while it is full, so that it counts on after that
+		faster = t.limit("beginnings", fasterThan(g.Begin, beginningsAtOnce*g.Begin), DropFull)
+	}
 	if g.Full {
 		c.add(connection(fresh), cameBy(g.Tunnel), countedDrop(DropFull))
 		return
 	}
 	if g.Begin > 0 {
-		c.add(connection(fresh), isOther(unix.IPPROTO_TCP), cameBy(g.Tunnel), fasterThan(g.Begin, beginningsAtOnce*g.Begin), countedDrop(DropFull))
+		c.add(connection(fresh), isOther(unix.IPPROTO_TCP), cameBy(g.Tunnel), faster)
 	}
 }
 

@@ -13,7 +13,7 @@ func hostState(c Config) state {
 	if c.Node.Name == "" {
 		return s
 	}
-	numbers := numbers(namesOf(c.Others))
+	numbers := c.numbers()
 	if c.Node.VNI != 0 && len(c.Others) > 0 {
 		s.links = append(s.links, link{
 			name: vxlanName, hardware: hardware(c.Node.Name), mtu: c.Node.MTU,

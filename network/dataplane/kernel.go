@@ -32,6 +32,7 @@ type Kernel struct {
 	namespaces Namespaces
 	host       *space
 	gateways   map[string]*space
+	own        map[number]bool // next hops that the node has, or had, as its own addresses
 	writes     atomic.Int64
 	again      chan struct{} // of Watch, nil while nobody watches
 	// looked is when all namespaces were last looked at as a whole, and looks how often they were.
@@ -47,7 +48,7 @@ func New(o Options) (*Kernel, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the node's network namespace: %w", err)
 	}
-	k := &Kernel{namespaces: o.Namespaces, gateways: map[string]*space{}}
+	k := &Kernel{namespaces: o.Namespaces, gateways: map[string]*space{}, own: map[number]bool{}}
 	if k.host, err = openSpace("the node's namespace", file, &k.writes); err != nil {
 		return nil, err
 	}
@@ -66,33 +67,40 @@ func (k *Kernel) Close() {
 }
 
 // Set makes the kernel what the config says. What leads somewhere is made before what leads
-// to it, and removed after: of two ways to a view one always holds.
+// to it, and removed after: of two ways to a view one always holds. What is wrong with single gateways
+// alone is a GatewaysError, and all else is as wanted then.
 func (k *Kernel) Set(ctx context.Context, c Config) error {
 	if err := c.Check(); err != nil {
 		return err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	c.own = k.own
 	wanted := hostState(c)
-	if err := k.openGateways(c); err != nil {
-		return err
-	}
-	if done, err := k.setTables(ctx, c, wanted); done {
-		return err
+	failed := k.openGateways(c)
+	if len(failed) == 0 {
+		if done, err := k.setTables(ctx, c, wanted); done {
+			return err
+		}
 	}
 	k.look()
+	if more, err := k.learnOwn(); err != nil {
+		return err
+	} else if more {
+		wanted = hostState(c)
+	}
 	steps := []func() error{
-		func() error { return k.host.applyLinks(wanted.links, k.gateways) },
-		func() error { return k.host.applySettings(wanted.settings) },
-		func() error { return k.applyGateways(ctx, c) },
-		func() error { return k.host.raise(namesOfLinks(wanted.links)...) },
-		func() error { return k.addEntries(wanted) },
+		func() error { return k.host.applyLinks(wanted.links, k.gateways, failed) },
+		func() error { return k.host.applySettings(wanted.without(failed).settings) },
+		func() error { return k.applyGateways(ctx, c, failed) },
+		func() error { return k.host.raiseLinks(wanted.without(failed).links, failed) },
+		func() error { return k.addEntries(wanted.without(failed), failed) },
 		func() error {
-			return k.host.addRoutes(routesOf(wanted.routes, func(table int) bool { return table != viewTable }))
+			return k.host.addRoutes(routesOf(wanted.without(failed).routes, func(table int) bool { return table != viewTable }))
 		},
 		func() error { return k.host.addRules(wanted.rules) },
 		func() error { return k.applyTable(k.host, wanted.table, false) },
-		func() error { return k.host.addRoutes(wanted.routes) },
+		func() error { return k.host.addRoutes(wanted.without(failed).routes) },
 		func() error { return k.host.removeRules(wanted.rules) },
 		func() error { return k.host.removeRoutes(wanted.routes) },
 		func() error { return k.applyTable(k.host, wanted.table, true) },
@@ -101,15 +109,18 @@ func (k *Kernel) Set(ctx context.Context, c Config) error {
 		func() error { return k.removeGateways(c) },
 	}
 	for _, step := range steps {
-		if err := ctx.Err(); err != nil {
-			return err
+		err := ctx.Err()
+		if err == nil {
+			err = step()
 		}
-		if err := step(); err != nil {
-			return err
+		if err != nil {
+			return errors.Join(err, failed.joined())
 		}
 	}
-	k.host.settled(wanted, link{}, 0)
-	return nil
+	if len(failed) == 0 {
+		k.host.settled(wanted, link{}, 0)
+	}
+	return failed.orNil()
 }
 
 // applyTable applies a table, and none only when it is the turn of what is removed.
@@ -117,18 +128,19 @@ func (k *Kernel) applyTable(s *space, t *table, removing bool) error {
 	if removing != (t == nil) {
 		return nil
 	}
-	wrote, err := s.filter.apply(t)
+	wrote, err := s.filter.apply(t, nil)
 	if wrote {
 		k.writes.Add(1)
 	}
 	return err
 }
 
-func (k *Kernel) addEntries(wanted state) error {
+func (k *Kernel) addEntries(wanted state, failed GatewaysError) error {
 	devices, err := k.host.devicesOf(false)
 	if err != nil {
 		return err
 	}
+	devices = withoutDevices(devices, failed)
 	if err := k.host.applyAddresses(wanted.addresses, devices); err != nil {
 		return err
 	}
@@ -150,11 +162,13 @@ func (k *Kernel) removeEntries(wanted state) error {
 }
 
 // openGateways opens the namespaces of the gateways here.
-func (k *Kernel) openGateways(c Config) error {
+func (k *Kernel) openGateways(c Config) GatewaysError {
+	failed := GatewaysError{}
 	for _, g := range c.Gateways {
 		file, err := k.namespaces.Open(g.Peering)
 		if err != nil {
-			return fmt.Errorf("opening the namespace of gateway %s: %w", g.Peering, err)
+			failed[g.Peering] = fmt.Errorf("opening the namespace of gateway %s: %w", g.Peering, err)
+			continue
 		}
 		if open := k.gateways[g.Peering]; open != nil {
 			if open.same(file) {
@@ -166,23 +180,30 @@ func (k *Kernel) openGateways(c Config) error {
 		}
 		s, err := openSpace("gateway "+g.Peering, file, &k.writes)
 		if err != nil {
-			return err
+			failed[g.Peering] = err
+			continue
 		}
 		k.gateways[g.Peering] = s
 		k.watchSpace(s)
 	}
-	return nil
+	return failed
 }
 
-func (k *Kernel) applyGateways(ctx context.Context, c Config) error {
-	var failed []error // what is wrong with one keeps none of the others back
+// applyGateways makes those what the config says with which nothing is wrong: what is with one keeps none
+// of the others back.
+func (k *Kernel) applyGateways(ctx context.Context, c Config, failed GatewaysError) error {
 	for _, g := range sortedBy(c.Gateways, func(g Gateway) string { return g.Peering }) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		failed = append(failed, k.applyGateway(c, g))
+		if failed[g.Peering] != nil {
+			continue
+		}
+		if err := k.applyGateway(c, g); err != nil {
+			failed[g.Peering] = err
+		}
 	}
-	return errors.Join(failed...)
+	return nil
 }
 
 // applyGateway makes a gateway's namespace what the config says, the table before the
@@ -297,14 +318,6 @@ func (k *Kernel) Passed(ctx context.Context) ([]Passed, error) {
 		}
 	}
 	return sortedBy(all, func(p Passed) string { return p.Peering }), nil
-}
-
-func namesOfLinks(links []link) []string {
-	names := make([]string, 0, len(links))
-	for _, l := range links {
-		names = append(names, l.name)
-	}
-	return names
 }
 
 func routesOf(routes []route, ok func(table int) bool) []route {

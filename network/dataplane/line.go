@@ -29,7 +29,7 @@ type LineDoor struct {
 	Port uint16
 	To   netip.AddrPort
 	// PerSecond is how many connections may begin in a second once Burst have begun at once, 0 for
-	// any number. A table that is written anew counts anew.
+	// any number. With other ones it counts anew.
 	PerSecond, Burst uint32
 }
 
@@ -81,7 +81,7 @@ func lineEnds(c Config, nodes map[string]number) map[lineEnd]netip.Addr {
 			names = append(names, g.Peering)
 		}
 	}
-	given := numbersBeside(names, nodes)
+	given := numbersBeside(names, nodes, c.own)
 	ends := make(map[lineEnd]netip.Addr, len(names))
 	for _, g := range gateways {
 		for _, v4 := range families {
@@ -107,7 +107,7 @@ func translateLine(c Config, g Gateway, destination, source *chain) {
 			destination.add(cameBy(g.Tunnel), isFrom(peer), destinationIs(netip.AddrPortFrom(at, d.Port), false), dnatTo(d.To))
 		}
 		if len(doors) > 0 {
-			source.add(cameBy(g.Tunnel), leavesBy(insideName), isFrom(peer), snatTo(lineEnds(c, numbers(namesOf(c.Others)))[lineEnd{g.Peering, v4}]))
+			source.add(cameBy(g.Tunnel), leavesBy(insideName), isFrom(peer), snatTo(lineEnds(c, c.numbers())[lineEnd{g.Peering, v4}]))
 		}
 	}
 }
@@ -139,7 +139,7 @@ func (c *chain) line(t *table, g Gateway, strict bool) {
 				c.add(cameBy(insideName), connection(established), isTo(peer), sourceIs(d.To, false), translated(), accept())
 			}
 			if d.PerSecond > 0 {
-				c.add(cameBy(g.Tunnel), isFrom(peer), connection(fresh), destinationIs(d.To, false), translated(), fasterThan(d.PerSecond, d.Burst), countedDrop(DropFull))
+				c.add(cameBy(g.Tunnel), isFrom(peer), connection(fresh), destinationIs(d.To, false), translated(), t.limit(fmt.Sprintf("line-%d-%s", d.Port, familyName(v4)), fasterThan(d.PerSecond, d.Burst), DropFull))
 			}
 			c.add(cameBy(g.Tunnel), isFrom(peer), destinationIs(d.To, false), translated(), accept())
 		}

@@ -131,7 +131,7 @@ func testLineOthers(t *testing.T, w *lineWorld) {
 	}
 	rome, milan := w.rome.nodes, w.milan.nodes
 	c := w.milan.config(0)
-	end := lineEnds(c, numbers(namesOf(c.Others)))[lineEnd{"other", w.v4}]
+	end := lineEnds(c, c.numbers())[lineEnd{"other", w.v4}]
 	for _, c := range []struct {
 		name string
 		try  func() error
@@ -171,7 +171,7 @@ func testLineOthers(t *testing.T, w *lineWorld) {
 // testLineSpoofed sends out of each end of the tunnel what the gateway there would not.
 func testLineSpoofed(t *testing.T, w *lineWorld) {
 	c := w.milan.config(0)
-	end := lineEnds(c, numbers(namesOf(c.Others)))[lineEnd{"other", w.v4}]
+	end := lineEnds(c, c.numbers())[lineEnd{"other", w.v4}]
 	rome, milan := w.gateway(w.rome), w.gateway(w.milan)
 	stranger := netip.MustParseAddr("2001:db8::1")
 	if w.v4 {
@@ -294,7 +294,7 @@ func TestTwoLines(t *testing.T) {
 func testTwoTenants(t *testing.T, w *world, oslo *cluster, views [2]netip.Addr) {
 	v4 := views[0].Is4()
 	c := w.milan.config(0)
-	ends := lineEnds(c, numbers(namesOf(c.Others)))
+	ends := lineEnds(c, c.numbers())
 	if len(ends) != 2 || ends[lineEnd{"other", v4}] == ends[lineEnd{"oslo", v4}] {
 		t.Fatalf("what stands for the other ends: %v", ends)
 	}

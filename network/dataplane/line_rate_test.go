@@ -30,19 +30,21 @@ func (n *worldNode) full(t *testing.T, peering string) uint64 {
 
 // testLineRate has one of two tenants open connections faster than it may.
 func testLineRate(t *testing.T, w *world, oslo *cluster, views [2]netip.Addr) {
-	const burst, flood = 6, 40
+	const flood = 40
 	change := w.milan.change
 	defer func() { w.milan.change = change; w.set(w.milan) }()
 	rome, at, node := w.rome.nodes[0].Pod, netip.AddrPortFrom(views[0], 7000), w.milan.nodes[0]
-	for _, closed := range []bool{false, true} {
+	for i, closed := range []bool{false, true} {
+		burst := 6 + i // another one counts anew
+		var shut []netip.Addr
 		t.Run(fmt.Sprintf("closed: %t", closed), func(t *testing.T) {
 			w.milan.change = func(c *Config) {
 				change(c)
 				for i := range c.Gateways {
 					g := &c.Gateways[i]
-					g.Limited, g.Closed = closed, closed
+					g.Limited, g.Closed, g.ShutHere = closed, closed, shut
 					for j := range g.Line.Doors {
-						g.Line.Doors[j].PerSecond, g.Line.Doors[j].Burst = 1, burst
+						g.Line.Doors[j].PerSecond, g.Line.Doors[j].Burst = 1, uint32(burst)
 					}
 				}
 			}
@@ -61,6 +63,8 @@ func testLineRate(t *testing.T, w *world, oslo *cluster, views [2]netip.Addr) {
 			if now := node.full(t, "other"); now != before[0] {
 				t.Errorf("%d were dropped of as many as may begin at once", now-before[0])
 			}
+			shut = addrs("10.42.9.9") // of which other rules follow
+			w.set(w.milan)
 			var all sync.WaitGroup
 			var more atomic.Int64
 			for range flood {

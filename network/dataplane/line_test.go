@@ -183,7 +183,7 @@ func (w *lineWorld) clients(t *testing.T) map[uint16]string {
 	t.Helper()
 	g := w.milan.gatewayAt
 	c := w.milan.config(g)
-	end := lineEnds(c, numbers(namesOf(c.Others)))[lineEnd{"other", w.v4}].String()
+	end := lineEnds(c, c.numbers())[lineEnd{"other", w.v4}].String()
 	node := netnstest.NodeAddr(g, w.v4).String()
 	seen := map[uint16]string{7000: node, 7001: node, 7002: node, 7003: node}
 	seen[uint16(7000+g)] = end

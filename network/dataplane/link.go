@@ -10,31 +10,34 @@ import (
 )
 
 // applyLinks makes the devices that are missing or of another make, still down, and
-// corrects the others. Gateways are the namespaces of the veths' other ends.
-func (s *space) applyLinks(wanted []link, gateways map[string]*space) error {
+// corrects the others. Gateways are the namespaces of the veths' other ends. What is wrong with a gateway's
+// is noted in failed, and those that are in it are left as they are.
+func (s *space) applyLinks(wanted []link, gateways map[string]*space, failed GatewaysError) error {
 	present, err := s.links()
 	if err != nil {
 		return err
 	}
 	for _, w := range wanted {
-		have := present[w.name]
-		ok := have != nil && s.sameMake(w, have, gateways[w.peering])
-		if !ok {
-			if have != nil {
-				if err := s.wrote(w, "removing another device", s.kernel.LinkDel(have)); err != nil && !gone(err) {
-					return err
-				}
-			}
-			if err := s.makeLink(w, gateways[w.peering]); err != nil {
-				return err
-			}
+		if failed[w.peering] != nil {
 			continue
 		}
-		if err := s.correct(have, w, w.hardware, w.mtu); err != nil {
+		if err := s.applyLink(w, present[w.name], gateways[w.peering]); err != nil && !failed.take(w.peering, err) {
 			return err
 		}
 	}
 	return nil
+}
+
+func (s *space) applyLink(w link, have netlink.Link, gateway *space) error {
+	if have != nil && s.sameMake(w, have, gateway) {
+		return s.correct(have, w, w.hardware, w.mtu)
+	}
+	if have != nil {
+		if err := s.wrote(w, "removing another device", s.kernel.LinkDel(have)); err != nil && !gone(err) {
+			return err
+		}
+	}
+	return s.makeLink(w, gateway)
 }
 
 // sameMake holds for a device that need not be made again.
@@ -98,14 +101,31 @@ func (s *space) raise(names ...string) error {
 		return err
 	}
 	for _, name := range names {
-		have := present[name]
-		if have == nil {
-			return fmt.Errorf("bringing up %s in %s: no such device", name, s.name)
+		if err := s.raiseLink(name, present[name]); err != nil {
+			return err
 		}
-		if have.Attrs().Flags&net.FlagUp != 0 {
-			continue
-		}
-		if err := s.wrote(deviceName(name), "bringing up", s.kernel.LinkSetUp(have)); err != nil {
+	}
+	return nil
+}
+
+func (s *space) raiseLink(name string, have netlink.Link) error {
+	if have == nil {
+		return fmt.Errorf("bringing up %s in %s: no such device", name, s.name)
+	}
+	if have.Attrs().Flags&net.FlagUp != 0 {
+		return nil
+	}
+	return s.wrote(deviceName(name), "bringing up", s.kernel.LinkSetUp(have))
+}
+
+// raiseLinks brings up devices. What is wrong with a gateway's is noted in failed.
+func (s *space) raiseLinks(links []link, failed GatewaysError) error {
+	present, err := s.links()
+	if err != nil {
+		return err
+	}
+	for _, l := range links {
+		if err := s.raiseLink(l.name, present[l.name]); err != nil && !failed.take(l.peering, err) {
 			return err
 		}
 	}

@@ -6,13 +6,19 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/pelago-dev/pelago/network/netns"
 )
+
+func (s *space) neighboursOn(device netlink.Link, family int) ([]netlink.Neigh, error) {
+	return netns.Whole(func() ([]netlink.Neigh, error) { return s.kernel.NeighList(device.Attrs().Index, family) })
+}
 
 // neighbours returns the permanent entries on devices.
 func (s *space) neighbours(devices map[string]netlink.Link) (map[neighbour]netlink.Neigh, error) {
 	found := map[neighbour]netlink.Neigh{}
 	for name, l := range devices {
-		list, err := s.kernel.NeighList(l.Attrs().Index, netlink.FAMILY_ALL)
+		list, err := s.neighboursOn(l, netlink.FAMILY_ALL)
 		if err != nil {
 			return nil, fmt.Errorf("listing neighbours on %s in %s: %w", name, s.name, err)
 		}
@@ -86,7 +92,7 @@ func (s *space) forwards(device netlink.Link) (map[forward]netlink.Neigh, error)
 	if device == nil {
 		return found, nil
 	}
-	list, err := s.kernel.NeighList(device.Attrs().Index, unix.AF_BRIDGE)
+	list, err := s.neighboursOn(device, unix.AF_BRIDGE)
 	if err != nil {
 		return nil, fmt.Errorf("listing forwarding entries of %s in %s: %w", vxlanName, s.name, err)
 	}

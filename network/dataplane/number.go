@@ -5,10 +5,13 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
 	"strconv"
+
+	"github.com/vishvananda/netlink"
 )
 
 // number is what this node calls another one by: in its next hops, mark and table. It
@@ -28,11 +31,15 @@ const (
 	numberRouted number = 0xc000
 )
 
+// numbers gives each other node a number.
+func (c Config) numbers() map[string]number { return numbers(namesOf(c.Others), c.own) }
+
 // numbers gives each name a number by its hash; of two with the same hash the one that
 // does not get it tries its next hash. So the others keep theirs when a name comes or
-// goes, but for the few that it had in its way.
-func numbers(names []string) map[string]number {
+// goes, but for the few that it had in its way. Nobody gets one of own.
+func numbers(names []string, own map[number]bool) map[string]number {
 	taken := map[number]bool{numberNames: true}
+	maps.Copy(taken, own)
 	type wish struct {
 		name string
 		n    number
@@ -63,9 +70,10 @@ func numbers(names []string) map[string]number {
 }
 
 // numbersBeside gives names, in their order, numbers that make addresses, none of them one of some
-// others'. No name changes the number of one of those, or of one before it.
-func numbersBeside(names []string, others map[string]number) map[string]number {
-	taken := make(map[number]bool, len(others)+len(names))
+// others' or of own. No name changes the number of one of those, or of one before it.
+func numbersBeside(names []string, others map[string]number, own map[number]bool) map[string]number {
+	taken := make(map[number]bool, len(others)+len(names)+len(own))
+	maps.Copy(taken, own)
 	for _, n := range others {
 		taken[n] = true
 	}
@@ -83,6 +91,33 @@ func numbersBeside(names []string, others map[string]number) map[string]number {
 func hashed(first number, name string, try int) number {
 	sum := sha256.Sum256([]byte(name + "\x00" + strconv.Itoa(try)))
 	return number(uint32(first) + binary.BigEndian.Uint32(sum[:])%(numberMax-uint32(first)+1))
+}
+
+// numberOf is the number whose next hop an address is, if there is one.
+func numberOf(a netip.Addr) (number, bool) {
+	if !a.Is4() {
+		return 0, false
+	}
+	b := a.As4()
+	n := number(b[2])<<8 | number(b[3])
+	return n, n.nextHop(true) == a && n >= numberMin && n <= numberMax
+}
+
+// learnOwn finds out which next hops the node has as its own addresses, as node-local DNS has it and
+// adapters of a server's management: the kernel takes no route by one. What it once had nobody gets
+// later, so that no other node's number moves to and fro with a daemon that is restarted. It says whether
+// there are more than before.
+func (k *Kernel) learnOwn() (more bool, err error) {
+	list, err := k.host.addressesOf(netlink.FAMILY_V4)
+	if err != nil {
+		return false, err
+	}
+	for _, a := range list {
+		if n, ok := numberOf(prefixOf(a.IPNet).Addr()); ok && !k.own[n] {
+			k.own[n], more = true, true
+		}
+	}
+	return more, nil
 }
 
 // nextHop is the address on our VXLAN that stands for a node.

@@ -8,6 +8,11 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/pelago-dev/pelago/network/netns"
+	"github.com/pelago-dev/pelago/network/netnstest"
 )
 
 // TestNumbers holds that each name has a number of its own, and that one that comes or goes
@@ -18,7 +23,7 @@ func TestNumbers(t *testing.T) {
 	for i := range count {
 		names = append(names, fmt.Sprintf("node-%d.example.org", i))
 	}
-	all := numbers(names)
+	all := numbers(names, nil)
 	seen := map[number]string{}
 	for name, n := range all {
 		if other, taken := seen[n]; taken || n < numberMin || n > numberMax {
@@ -28,7 +33,7 @@ func TestNumbers(t *testing.T) {
 	}
 	moved, worst := 0, 0
 	for gone := 0; gone < count; gone += 30 {
-		less := numbers(append(append([]string(nil), names[:gone]...), names[gone+1:]...))
+		less := numbers(append(append([]string(nil), names[:gone]...), names[gone+1:]...), nil)
 		now := 0
 		for name, n := range less {
 			if all[name] != n {
@@ -41,7 +46,7 @@ func TestNumbers(t *testing.T) {
 		t.Errorf("without one of 100 nodes, %d others changed their number, %d at worst", moved, worst)
 	}
 	shuffle(names)
-	for name, n := range numbers(names) {
+	for name, n := range numbers(names, nil) {
 		if all[name] != n {
 			t.Errorf("%s is %d or %d, as names are ordered", name, n, all[name])
 		}
@@ -59,12 +64,12 @@ func TestNumbersBeside(t *testing.T) {
 		lines = append(lines, fmt.Sprintf("tenant-%d", i))
 	}
 	lines = append(lines, nodes[:100]...) // a tenant chooses its name
-	others := numbers(nodes)
+	others := numbers(nodes, nil)
 	seen := map[number]string{}
 	for name, n := range others {
 		seen[n] = name
 	}
-	all := numbersBeside(lines, others)
+	all := numbersBeside(lines, others, nil)
 	if len(all) != len(lines) {
 		t.Errorf("%d of %d have a number", len(all), len(lines))
 	}
@@ -76,7 +81,7 @@ func TestNumbersBeside(t *testing.T) {
 	}
 	moved := 0
 	for gone := 0; gone < len(lines); gone += 10 {
-		less := numbersBeside(append(append([]string(nil), lines[:gone]...), lines[gone+1:]...), others)
+		less := numbersBeside(append(append([]string(nil), lines[:gone]...), lines[gone+1:]...), others, nil)
 		for i, name := range lines {
 			switch {
 			case i == gone || all[name] == less[name]:
@@ -150,8 +155,74 @@ func TestNumberOfNames(t *testing.T) {
 	for i := 0; hashed(numberMin, name, 0) != numberNames; i++ {
 		name = fmt.Sprintf("node-%d", i)
 	}
-	if got := numbers([]string{name})[name].nextHop(true).String(); got == "169.254.77.53" || numberNames.nextHop(true).String() != "169.254.77.53" {
+	if got := numbers([]string{name}, nil)[name].nextHop(true).String(); got == "169.254.77.53" || numberNames.nextHop(true).String() != "169.254.77.53" {
 		t.Errorf("%s has %s", name, got)
+	}
+}
+
+// TestNumberOfOwn holds that no next hop, and no line's end, is an address that the node itself has.
+func TestNumberOfOwn(t *testing.T) {
+	for _, own := range []string{"169.254.20.10/32", "169.254.200.1/32"} {
+		t.Run(own, func(t *testing.T) {
+			kernel, options, config := alone(t)
+			file, err := netns.Copy(options.Host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			host := netnstest.OpenPlace(t, "host", file)
+			has := netip.MustParsePrefix(own)
+			taken, ok := numberOf(has.Addr())
+			if !ok {
+				t.Fatalf("no number makes %s", has)
+			}
+			named := func(first number) (name string) { // the name that would get it
+				for i := 0; hashed(first, name, 0) != taken; i++ {
+					name = fmt.Sprintf("node-%d", i)
+				}
+				return name
+			}
+			node := named(numberMin)
+			config.Others = append(config.Others, Other{Name: node, Underlay: netip.MustParseAddr("192.0.2.9"), Owns: prefixes("10.42.9.0/24")})
+			config.Routes = []Route{{Prefix: viewRange(70, true), Node: node}}
+			peering := "p"
+			if taken >= numberRouted {
+				peering = named(numberRouted)
+			}
+			config.Gateways = []Gateway{{
+				Peering: peering, Tunnel: tunnelName, MTU: tunnelMTU, Views: []View{{View: viewRange(71, true), Real: podRange(true)}},
+				ProbeAt: addrs("169.254.0.5")[0], ProbePeer: addrs("169.254.0.4")[0],
+				Line: &Line{Doors: []LineDoor{{Port: 443, To: port("192.0.2.1:443")}}},
+			}}
+			before := numbers(namesOf(config.Others), nil)
+			if before[node] != taken {
+				t.Fatalf("%s has %s even so", node, before[node].nextHop(true))
+			}
+			host.Address("lo", own)
+			for range 2 {
+				if err := kernel.Set(t.Context(), config); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for name, n := range numbers(namesOf(config.Others), kernel.own) {
+				if n == taken || name != node && n != before[name] {
+					t.Errorf("%s has %s, and had %s", name, n.nextHop(true), before[name].nextHop(true))
+				}
+			}
+			list, err := host.Kernel.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: viewTable}, netlink.RT_FILTER_TABLE)
+			host.Must(err)
+			for _, r := range list {
+				if prefixOf(r.Dst) == single(has.Addr()) {
+					t.Errorf("there is a route to %s, which is the node's", has)
+				}
+			}
+
+			// One that goes is nobody's later, as it may come again.
+			writes := kernel.writes.Load()
+			host.Must(host.Kernel.AddrDel(host.Link("lo"), &netlink.Addr{IPNet: network(has)}))
+			if err := kernel.Set(t.Context(), config); err != nil || kernel.writes.Load() != writes {
+				t.Errorf("when the address is gone: %v, %d writes", err, kernel.writes.Load()-writes)
+			}
+		})
 	}
 }
 

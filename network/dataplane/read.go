@@ -22,8 +22,9 @@ type tableRead struct {
 	foreign bool
 	// lines are as those of table.structure.
 	lines []string
-	// handles of rules, in their order.
+	// handles of rules, in their order, and what stands for them, by chain.
 	handles []uint64
+	rules   map[string][]string
 	parts   []part
 	sets    []setRead
 }
@@ -175,16 +176,16 @@ func (f *filter) readRules(r *tableRead) error {
 	if err != nil {
 		return fmt.Errorf("reading rules: %w", err)
 	}
-	count := map[string]int{}
+	r.rules = map[string][]string{}
 	for _, a := range answers {
 		if a.text(unix.NFTA_RULE_TABLE) != tableName {
 			continue
 		}
 		chain := a.text(unix.NFTA_RULE_CHAIN)
 		comment, _ := userdata.GetString(a.by[unix.NFTA_RULE_USERDATA], userdata.TypeComment)
-		r.lines = append(r.lines, fmt.Sprintf("rule %s %d %s", chain, count[chain], comment))
+		r.lines = append(r.lines, fmt.Sprintf("rule %s %d %s", chain, len(r.rules[chain]), comment))
 		r.handles = append(r.handles, a.u64(unix.NFTA_RULE_HANDLE))
-		count[chain]++
+		r.rules[chain] = append(r.rules[chain], comment)
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func TestRepair(t *testing.T) {
 			})
 		}},
 		{"the way to a node", func() error {
-			return dropRoute(rome.Place, numbers([]string{"rome-2"})["rome-2"].table(), true)
+			return dropRoute(rome.Place, numbers([]string{"rome-2"}, nil)["rome-2"].table(), true)
 		}},
 		{"all rules", func() error { return dropRules(rome.Place) }},
 		{"the rule of the gateway", func() error { return dropRules(gateway) }},
@@ -139,7 +139,7 @@ func empty(gateway *place, c Config) error {
 	}
 	return gateway.Nftables(func(conn *nftables.Conn) {
 		b := &batch{conn: conn, table: &nftables.Table{Name: tableName, Family: nftables.TableFamilyINet}}
-		b.rewrite(&knownTable{read: read}, wanted)
+		b.rewrite(&knownTable{read: read}, wanted, true)
 	})
 }
 

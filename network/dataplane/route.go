@@ -6,6 +6,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/pelago-dev/pelago/network/netns"
 )
 
 const ipv6Metric = 1024 // what the kernel makes of 0
@@ -15,7 +17,9 @@ func (s *space) ourRoutes(names map[int]string) (map[route]netlink.Route, error)
 	found := map[route]netlink.Route{}
 	for _, v4 := range families {
 		filter := &netlink.Route{Table: unix.RT_TABLE_UNSPEC, Protocol: protocol}
-		list, err := s.kernel.RouteListFiltered(familyOf(v4), filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
+		list, err := netns.Whole(func() ([]netlink.Route, error) {
+			return s.kernel.RouteListFiltered(familyOf(v4), filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
+		})
 		if err != nil {
 			return nil, fmt.Errorf("listing routes of %s: %w", s.name, err)
 		}

@@ -5,6 +5,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
+
+	"github.com/pelago-dev/pelago/network/netns"
 )
 
 // ourRules returns the rules that have our protocol. One that somebody has added a
@@ -13,7 +15,7 @@ func (s *space) ourRules() (map[rule]netlink.Rule, []netlink.Rule, error) {
 	found := map[rule]netlink.Rule{}
 	var odd []netlink.Rule
 	for _, v4 := range families {
-		list, err := s.kernel.RuleList(familyOf(v4))
+		list, err := netns.Whole(func() ([]netlink.Rule, error) { return s.kernel.RuleList(familyOf(v4)) })
 		if err != nil {
 			return nil, nil, fmt.Errorf("listing rules of %s: %w", s.name, err)
 		}

@@ -66,7 +66,7 @@ func (s *space) wrote(what fmt.Stringer, verb string, err error) error {
 
 // links returns all devices by name.
 func (s *space) links() (map[string]netlink.Link, error) {
-	list, err := s.kernel.LinkList()
+	list, err := netns.Whole(s.kernel.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("listing devices of %s: %w", s.name, err)
 	}

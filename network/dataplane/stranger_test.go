@@ -143,16 +143,22 @@ func TestStrangersPass(t *testing.T) {
 	}
 }
 
-// TestBeginnings has a peer begin more connections than it may, and any while the gateway is full.
+// TestBeginnings has a peer begin more connections than it may, and any while the gateway is full. It gets no
+// more by having rules become others.
 func TestBeginnings(t *testing.T) {
 	w := newWorld(t)
 	const begin = 3
-	limit, full := uint32(begin), false
+	limit, full, turn := uint32(begin), false, 0
 	w.milan.change = func(c *Config) {
 		for i := range c.Gateways {
 			c.Gateways[i].Begin, c.Gateways[i].Full = limit, full
+			c.Gateways[i].Guard = &Guard{Entries: []Entry{{Name: fmt.Sprint(turn), Pods: addrs("10.42.9.9")}}}
+			if turn%2 == 1 {
+				c.Gateways[i].ShutHere = addrs("10.42.9.9")
+			}
 		}
 	}
+	other := func() { turn++; w.set(w.milan, 0) }
 	w.start()
 	node, rome := w.milan.nodes[0], w.rome.nodes[0].Pod
 	to := podAt(w.rome.view, 1, 5, true)
@@ -175,6 +181,7 @@ func TestBeginnings(t *testing.T) {
 			if dial() {
 				made++
 			}
+			other()
 		}
 		if most := begin*beginningsAtOnce + begin*(int(time.Since(began).Seconds())+1); made > most {
 			t.Errorf("%d connections were made, and may be %d", made, most)
@@ -183,7 +190,10 @@ func TestBeginnings(t *testing.T) {
 	})
 	t.Run("UDP", func(t *testing.T) {
 		before := node.droppedOf(t, "other", DropFull)
-		for range 5 * begin * beginningsAtOnce { // each from a port of its own
+		for i := range 5 * begin * beginningsAtOnce { // each from a port of its own
+			if i%(begin*beginningsAtOnce/2) == 0 {
+				other()
+			}
 			knocks(t, rome, podAt(42, 1, 5, true), to, 9, 1, 1)
 		}
 		netnstest.Await(t, "some of them are dropped", patience, func() bool { return node.droppedOf(t, "other", DropFull) > before })

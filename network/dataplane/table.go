@@ -184,6 +184,23 @@ func (r filterRule) print() string {
 	return "pelago " + hex.EncodeToString(sum[:8])
 }
 
+// prints stand for the rules of a chain.
+func (c chain) prints() (all []string) {
+	for _, r := range c.rules {
+		all = append(all, r.print())
+	}
+	return all
+}
+
+// limit makes a chain with a limit alone, which keeps what it has counted when other rules become others,
+// and returns what leads there.
+func (t *table) limit(name string, beyond statement, reason Reason) statement {
+	c := chain{name: name}
+	c.add(beyond, countedDrop(reason))
+	t.chains = append(t.chains, c)
+	return jump(name)
+}
+
 func (c chain) text() string {
 	if c.hook == "" {
 		return ""

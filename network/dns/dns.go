@@ -18,6 +18,8 @@
 //	server, err := dns.New(dns.Options{Upstream: servers, Domain: domain, Clients: index.Client, …})
 //	err = server.Run(ctx) // goes on until ctx ends
 //	err = dns.Remove(host) // when this node is left for good
+//
+// For one that begins while nobody tells it of pods there are Index.Note and ReadIndex.
 package dns
 
 import (
@@ -39,6 +41,9 @@ const (
 	questionsEach, questionsAll = 128, 1024
 	// connectionsEach and connectionsAll are open at once.
 	connectionsEach, connectionsAll = 32, 256
+	// strangerMost is how many questions of one address are answered, and how many of its connections are open, at once
+	// while it is not known whose it is: it may be a pod's that has just begun, for which others leave room.
+	strangerMost = 8
 	// maxQuestion is the longest packet that is looked at.
 	maxQuestion = 4096
 	// maxDatagram is the longest answer over UDP, whatever the client would take.

@@ -17,6 +17,7 @@ import (
 // namespace says. It is safe for use by many goroutines.
 type Index struct {
 	node string
+	news chan struct{} // has room for one
 
 	mu         sync.RWMutex
 	pods       map[podKey]pod
@@ -68,7 +69,7 @@ func (n namespace) called(by whose) string {
 
 // NewIndex makes an empty one for a node.
 func NewIndex(node string) *Index {
-	return &Index{node: node, pods: map[podKey]pod{}, addresses: map[netip.Addr][]podKey{}, namespaces: map[string]namespace{}, tenants: map[string]map[string]bool{}, clients: map[whose]Client{}}
+	return &Index{node: node, news: make(chan struct{}, 1), pods: map[podKey]pod{}, addresses: map[netip.Addr][]podKey{}, namespaces: map[string]namespace{}, tenants: map[string]map[string]bool{}, clients: map[whose]Client{}}
 }
 
 // Client says who has an address.
@@ -124,13 +125,18 @@ func (x *Index) SetPod(p *corev1.Pod) {
 			next.addresses = append(next.addresses, a.Unmap())
 		}
 	}
-	if len(next.addresses) == 0 {
-		return
+	if len(next.addresses) > 0 {
+		x.put(key, next)
 	}
-	x.pods[key] = next
-	for _, a := range next.addresses {
+}
+
+// put takes in a pod that is not there.
+func (x *Index) put(key podKey, p pod) {
+	x.pods[key] = p
+	for _, a := range p.addresses {
 		x.addresses[a] = append(x.addresses[a], key)
 	}
+	x.stirred()
 }
 
 // DeletePod forgets a pod that is gone.
@@ -141,6 +147,9 @@ func (x *Index) DeletePod(namespace, name string) {
 }
 
 func (x *Index) remove(key podKey) {
+	if _, known := x.pods[key]; !known {
+		return
+	}
 	for _, a := range x.pods[key].addresses {
 		left := slices.DeleteFunc(x.addresses[a], func(k podKey) bool { return k == key })
 		if x.addresses[a] = left; len(left) == 0 {
@@ -148,6 +157,7 @@ func (x *Index) remove(key podKey) {
 		}
 	}
 	delete(x.pods, key)
+	x.stirred()
 }
 
 // SetNamespace takes in a namespace as it is now. One that says wrongly where its pods were made
@@ -165,12 +175,17 @@ func (x *Index) SetNamespace(n *corev1.Namespace) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.forget(n.Name)
-	x.namespaces[n.Name] = next
-	if x.tenants[next.tenant] == nil {
-		x.tenants[next.tenant] = map[string]bool{}
+	x.space(n.Name, next)
+}
+
+// space takes in a namespace that is not there.
+func (x *Index) space(name string, n namespace) {
+	x.namespaces[name] = n
+	if x.tenants[n.tenant] == nil {
+		x.tenants[n.tenant] = map[string]bool{}
 	}
-	x.tenants[next.tenant][n.Name] = true
-	x.changed(next.whose)
+	x.tenants[n.tenant][name] = true
+	x.changed(n.whose)
 }
 
 // DeleteNamespace forgets a namespace that is gone.
@@ -196,6 +211,7 @@ func (x *Index) forget(name string) {
 func (x *Index) changed(of whose) {
 	delete(x.clients, of)
 	delete(x.clients, whose{tenant: of.tenant})
+	x.stirred()
 }
 
 // client is those who know namespaces by the same names.

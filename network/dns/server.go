@@ -29,6 +29,7 @@ type Server struct {
 	connections *slots
 	port        uint16
 	anew        time.Duration
+	newcomer    time.Duration
 }
 
 // New makes a Server that Run starts.
@@ -44,8 +45,8 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	return &Server{
-		options: o, upstream: u, port: port, anew: anew,
-		questions: newSlots(questionsEach, questionsAll), connections: newSlots(connectionsEach, connectionsAll),
+		options: o, upstream: u, port: port, anew: anew, newcomer: newcomerMost,
+		questions: newSlots(questionsEach, strangerMost, questionsAll), connections: newSlots(connectionsEach, strangerMost, connectionsAll),
 	}, nil
 }
 
@@ -170,17 +171,17 @@ func (s *Server) hold(ctx context.Context) error {
 	}
 }
 
-// tenant is whose an address is, "" if nobody's: they have a share of their own.
-func (s *Server) tenant(from netip.Addr) string {
+// asker is who asks from an address.
+func (s *Server) asker(from netip.Addr) asker {
 	client, _ := s.options.Clients(from)
-	return client.Tenant
+	return asker{tenant: client.Tenant, at: from}
 }
 
 // responder answers one address.
 func (s *Server) responder(from netip.Addr) responder {
 	return responder{
 		provider: s.options.Domain,
-		newcomer: newcomerMost,
+		newcomer: s.newcomer,
 		clients:  func() (Client, bool) { return s.options.Clients(from) },
 		exchange: func(ctx context.Context, question *wire.Msg) (*wire.Msg, error) {
 			begin := time.Now()
@@ -202,14 +203,14 @@ func (s *Server) datagrams(ctx context.Context, conn *net.UDPConn, running *sync
 			continue
 		}
 		who := from.Addr().Unmap()
-		tenant := s.tenant(who)
-		if !s.questions.take(tenant) {
+		asks := s.asker(who)
+		if !s.questions.take(asks) {
 			s.options.Metrics.count(limited)
 			continue // its resolver asks again
 		}
 		packet := append([]byte(nil), buffer[:n]...)
 		running.Go(func() {
-			defer s.questions.give(tenant)
+			defer s.questions.give(asks)
 			answer, what := s.responder(who).respond(ctx, packet, true)
 			s.options.Metrics.count(what)
 			if answer != nil {
@@ -233,35 +234,35 @@ func (s *Server) streams(ctx context.Context, listener *net.TCPListener, running
 			continue
 		}
 		who := from.AddrPort().Addr().Unmap()
-		tenant := s.tenant(who)
-		if !s.connections.take(tenant) {
+		asks := s.asker(who)
+		if !s.connections.take(asks) {
 			s.options.Metrics.count(limited)
 			_ = conn.Close()
 			continue
 		}
 		running.Go(func() {
-			defer s.connections.give(tenant)
+			defer s.connections.give(asks)
 			defer func() { _ = conn.Close() }()
 			defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-			for s.one(ctx, conn, who, tenant) {
+			for s.one(ctx, conn, asks) {
 			}
 		})
 	}
 }
 
 // one answers the next question of a connection, and says whether there may be another.
-func (s *Server) one(ctx context.Context, conn net.Conn, who netip.Addr, tenant string) bool {
+func (s *Server) one(ctx context.Context, conn net.Conn, asks asker) bool {
 	_ = conn.SetReadDeadline(time.Now().Add(idle))
 	packet, err := unframed(conn, maxQuestion)
 	if err != nil {
 		return false
 	}
-	if !s.questions.take(tenant) {
+	if !s.questions.take(asks) {
 		s.options.Metrics.count(limited)
 		return false
 	}
-	defer s.questions.give(tenant)
-	answer, what := s.responder(who).respond(ctx, packet, false)
+	defer s.questions.give(asks)
+	answer, what := s.responder(asks.at).respond(ctx, packet, false)
 	s.options.Metrics.count(what)
 	if answer == nil {
 		return false

@@ -127,19 +127,28 @@ func TestExchange(t *testing.T) {
 	}
 }
 
-// TestExchangeEnds holds that servers that say nothing are waited for no longer than the context.
+// TestExchangeEnds holds that servers that say nothing are waited for no longer than the context. A busy machine may
+// be late once or twice.
 func TestExchangeEnds(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	silent := serveDNS(t, nil, "127.0.0.1:0", func(string, *wire.Msg) *wire.Msg {
-		cancel()
-		return nil
-	})
-	begun := time.Now()
-	if m, err := newTestUpstream(t, silent.at).exchange(ctx, ask("a.", wire.TypeA)); err == nil || time.Since(begun) >= patience {
-		t.Errorf("%v, after %s", m, time.Since(begun))
+	ends := func() time.Duration {
+		ctx, cancel := context.WithCancel(context.Background())
+		silent := serveDNS(t, nil, "127.0.0.1:0", func(string, *wire.Msg) *wire.Msg {
+			cancel()
+			return nil
+		})
+		begun := time.Now()
+		m, err := newTestUpstream(t, silent.at).exchange(ctx, ask("a.", wire.TypeA))
+		took := time.Since(begun)
+		if asked := silent.asked.Load(); err == nil || took < patience && asked != 1 {
+			t.Errorf("%v, asked %d times", m, asked)
+		}
+		return took
 	}
-	if silent.asked.Load() != 1 {
-		t.Errorf("asked %d times", silent.asked.Load())
+	const most = 3
+	for try := 1; ends() >= patience; try++ {
+		if try == most {
+			t.Fatalf("it did not end with the context, %d times", most)
+		}
 	}
 }
 

@@ -23,7 +23,7 @@ type side struct {
 	at      netip.Addr
 	prober  *Prober
 	changes chan Report
-	kicks   chan time.Time
+	kicks   chan struct{}
 	late    func(since time.Time) time.Duration
 }
 
@@ -31,7 +31,7 @@ const device = "tunnel"
 
 func newSide(t *testing.T, at netip.Addr) *side {
 	t.Helper()
-	return &side{t: t, ns: netnstest.New(t), at: at, changes: make(chan Report, 100), kicks: make(chan time.Time, 100), late: lateness(t)}
+	return &side{t: t, ns: netnstest.New(t), at: at, changes: make(chan Report, 100), kicks: make(chan struct{}, 100), late: lateness(t)}
 }
 
 // lateness measures for how long in all, since a time, this process was not woken when
@@ -110,16 +110,21 @@ func (s *side) start(other *side) (stop func()) {
 	}).Run)
 	s.prober = NewProber(ProberOptions{
 		Peering: "other", Conn: s.listen(0), Peer: netip.AddrPortFrom(other.at, healthPort),
-		Kick:    func(context.Context) { s.kicks <- time.Now() },
+		Kick:    func(context.Context) { s.kicks <- struct{}{} },
 		Changed: func(_ context.Context, r Report) { s.changes <- r },
 	})
 	probe := run(s.t, s.prober.Run)
 	return func() { probe(); respond() }
 }
 
+// spare is for what lateness does not see, as it is not this process that is late: the kernel, or the processor of
+// one of its threads.
+const spare = 5 * time.Second
+
 // expect waits for the next change, which must come within a time after another.
-func (s *side) expect(what string, alive bool, from time.Time, within time.Duration) Report {
+func (s *side) expect(what string, alive bool, from time.Time, within time.Duration) {
 	s.t.Helper()
+	within += spare
 	for {
 		select {
 		case r := <-s.changes:
@@ -128,7 +133,7 @@ func (s *side) expect(what string, alive bool, from time.Time, within time.Durat
 			if r.Alive != alive || !r.Known || took > within+late {
 				s.t.Fatalf("%s: %v says %+v after %v, want %v within %v", what, s.at, r, took, alive, within)
 			}
-			return r
+			return
 		case <-time.After(20 * ms):
 			if took := time.Since(from); took > within+s.late(from) {
 				s.t.Fatalf("%s: %v still says %+v after %v", what, s.at, s.prober.Report(), took)
@@ -137,8 +142,8 @@ func (s *side) expect(what string, alive bool, from time.Time, within time.Durat
 	}
 }
 
-// TestKernel cuts and heals a real link between two sides that both probe. It holds the
-// times that Services count on.
+// TestKernel cuts and heals a real link between two sides that both probe. The times that Services count on are held
+// exactly on a clock of their own, as by TestProber.
 func TestKernel(t *testing.T) {
 	rome, milan := newSide(t, netip.MustParseAddr("10.99.0.1")), newSide(t, netip.MustParseAddr("10.99.0.2"))
 	rome.join(milan)
@@ -157,11 +162,11 @@ func TestKernel(t *testing.T) {
 		cutter.up(false)
 		cut := time.Now()
 		for _, s := range both {
-			r := s.expect("after the cut", false, cut, 3*time.Second)
-			if len(s.kicks) == 0 { // a busy machine may have seen the next ones as well
+			s.expect("after the cut", false, cut, 3*time.Second)
+			select {
+			case <-s.kicks: // a busy machine may have seen the next ones as well
+			case <-time.After(spare):
 				t.Errorf("after the cut: %v did not kick", s.at)
-			} else if at := <-s.kicks; r.Since.Sub(at) < time.Second-s.late(cut) {
-				t.Errorf("after the cut: %v kicked only %v before the end", s.at, r.Since.Sub(at))
 			}
 		}
 		cutter.up(true)

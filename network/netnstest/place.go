@@ -19,7 +19,7 @@ import (
 // Times of tests.
 const (
 	// Patience is the deadline of what happens at once when there is a processor for it.
-	Patience = 10 * time.Second
+	Patience = 30 * time.Second
 	// Silence is how long nothing has to come through before it counts as dropped.
 	Silence = 300 * time.Millisecond
 )

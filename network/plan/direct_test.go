@@ -187,17 +187,36 @@ func (k *talk) speaks(t *testing.T, why string) {
 	})
 }
 
-// answers asks over UDP, by the sockets that there were from the first, and each question once.
+// answers asks over UDP, by the sockets that there were from the first. A busy machine may lose a datagram or
+// two; one that goes a wrong way loses all.
 func (k *talk) answers(t *testing.T, why string) {
 	t.Helper()
+	const questions = 3
 	for _, c := range k.echoes {
-		_ = c.SetDeadline(time.Now().Add(netnstest.Patience))
-		if _, err := c.Write([]byte(why)); err != nil {
-			t.Errorf("%s: %v", why, err)
+		var err error
+		for i := range questions {
+			question := fmt.Sprintf("%s (%d)", why, i)
+			if err = asked(c, question, netnstest.Patience/questions); err == nil {
+				break
+			}
+			t.Logf("%s: no answer: %v", question, err)
 		}
-		b := make([]byte, 100)
-		if n, err := c.Read(b); err != nil || string(b[:n]) != why {
-			t.Errorf("%s: the answer to a datagram is %q (%v)", why, b[:n], err)
+		if err != nil {
+			t.Errorf("%s: no answer to %d datagrams: %v", why, questions, err)
+		}
+	}
+}
+
+// asked sends one datagram and waits for the same.
+func asked(c net.Conn, question string, limit time.Duration) error {
+	_ = c.SetDeadline(time.Now().Add(limit))
+	if _, err := c.Write([]byte(question)); err != nil {
+		return err
+	}
+	for b := make([]byte, 100); ; {
+		n, err := c.Read(b)
+		if err != nil || string(b[:n]) == question { // and not one to an earlier question
+			return err
 		}
 	}
 }
@@ -289,7 +308,11 @@ func TestDirectPath(t *testing.T) {
 	})
 	t.Run("how long a round trip takes", w.compare)
 	t.Run("it goes on without rome", func(t *testing.T) {
-		gone := time.Now()
+		for _, p := range k.pulses {
+			p.mu.Lock()
+			p.behind = 0
+			p.mu.Unlock()
+		}
 		for i, a := range w.rome.agents {
 			for key := range a.running {
 				a.stop(key)
@@ -303,10 +326,15 @@ func TestDirectPath(t *testing.T) {
 		}
 		w.by(t, k, "without rome", true)
 		w.denied(t)
+		// Two seconds of numbers, of which a process without a processor says none; what waits for the death of
+		// rome is further behind.
+		const most = 100
 		for _, p := range k.pulses {
-			if worst := p.worst(gone); worst > time.Second {
-				t.Errorf("%s without a byte", worst)
+			p.mu.Lock()
+			if t.Logf("at most %d numbers behind", p.behind); p.behind > most {
+				t.Errorf("%d numbers behind, more than %d", p.behind, most)
 			}
+			p.mu.Unlock()
 		}
 	})
 	for _, p := range k.pulses {

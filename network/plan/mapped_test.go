@@ -42,15 +42,15 @@ func testMapped(t *testing.T, w *world) {
 		w.denied(t, other, called)
 		if c.v4 {
 			from := dialUDP(t, client, called)
-			if err := askUDP(from); err != nil {
+			if err := askUDP(from, netnstest.Patience); err != nil {
 				t.Errorf("a listed port of UDP: %v", err)
 			}
-			if err := askUDP(dialUDP(t, other, called)); err == nil {
+			if err := askUDP(dialUDP(t, other, called), netnstest.Silence); err == nil {
 				t.Error("a pod that may not gets an answer by UDP")
 			}
 			rome.Doors = rome.Doors[:1]
 			w.rome.apply(t)
-			if err := askUDP(from); err == nil {
+			if err := askUDP(from, netnstest.Silence); err == nil {
 				t.Error("a client of UDP gets answers by a door that has gone")
 			}
 		}
@@ -203,6 +203,23 @@ func (w *world) refused(t *testing.T, from *netnstest.Place, to netip.Addr) {
 	}
 }
 
+// others has other rules follow at all gateways of rome's, of which none is about what they are asked.
+func (w *world) others(t *testing.T) {
+	t.Helper()
+	for i := range w.rome.in.Peerings {
+		p := &w.rome.in.Peerings[i]
+		name := "a"
+		if p.Guard != nil {
+			name += p.Guard.Entries[0].Name
+		}
+		p.Guard, p.ShutThere = &dataplane.Guard{Entries: []dataplane.Entry{{Name: name}}}, nil
+		if len(name)%2 == 1 {
+			p.ShutThere = []netip.Addr{netnstest.PodAddr(42, 0, 9, true)}
+		}
+	}
+	w.rome.apply(t)
+}
+
 // few wants a door to take no more connections than it may have, and to take others when
 // these are over.
 func (w *world) few(t *testing.T, from *netnstest.Place, to netip.Addr) {
@@ -214,6 +231,7 @@ func (w *world) few(t *testing.T, from *netnstest.Place, to netip.Addr) {
 			t.Fatalf("connection %d: %v", i, err)
 		}
 		all = append(all, c)
+		w.others(t) // which gives nobody more
 	}
 	w.denied(t, from, to)
 	for _, c := range all {
@@ -276,8 +294,8 @@ func dialUDP(t *testing.T, from *netnstest.Place, to netip.Addr) (c net.Conn) {
 	return c
 }
 
-func askUDP(c net.Conn) error {
-	if err := c.SetDeadline(time.Now().Add(netnstest.Silence)); err != nil {
+func askUDP(c net.Conn, limit time.Duration) error {
+	if err := c.SetDeadline(time.Now().Add(limit)); err != nil {
 		return err
 	}
 	if _, err := c.Write([]byte("ping")); err != nil {

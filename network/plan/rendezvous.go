@@ -46,6 +46,34 @@ func Gateway(peering string, nodes, told []string) (gateway string) {
 	return gateway
 }
 
+// Before is how many nodes, of those that may be a peering's gateway, would be before one of them, at
+// most so many: 0 if it is gateway itself.
+func Before(peering, node string, nodes map[string]bool, told []string, most int) (before int) {
+	first := map[string]bool{}
+	for _, n := range told {
+		switch {
+		case n == node || before >= most:
+			return before
+		case nodes[n] && !first[n]:
+			first[n] = true
+			before++
+		}
+	}
+	own := weight(peering, node)
+	for n := range nodes {
+		if before >= most {
+			return before
+		}
+		if !nodes[n] || n == node || first[n] {
+			continue
+		}
+		if w := weight(peering, n); w > own || w == own && n < node {
+			before++
+		}
+	}
+	return before
+}
+
 // Told are the nodes that have the addresses of endpoints, in that order. Endpoints elsewhere, as
 // those of load balancers, are of none.
 func Told(endpoints []string, nodes map[netip.Addr]string) (told []string) {

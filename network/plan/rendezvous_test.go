@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -80,6 +81,46 @@ func TestTold(t *testing.T) {
 	}
 	if g := Gateway("peer", all, []string{"gone"}); g != first {
 		t.Errorf("%s is gateway, want %s, as the peer knows of none that lives", g, first)
+	}
+}
+
+// TestBefore holds that who is gateway has nobody before it, that the one that is second becomes gateway when the
+// first is gone, and so on, and that nobody counts further than was asked for.
+func TestBefore(t *testing.T) {
+	for _, told := range [][]string{nil, {"node-7"}, {"gone", "node-7", "node-7", "node-3", "gone"}, {"node-1", "node-2", "node-3", "node-4", "node-5"}} {
+		left := map[string]bool{"node-9": false}
+		for _, n := range names(9) {
+			left[n] = true
+		}
+		for len(left) > 1 {
+			alive := slices.DeleteFunc(slices.Sorted(maps.Keys(left)), func(n string) bool { return !left[n] })
+			first := Gateway("peer", alive, told)
+			if n := Before("peer", first, left, told, 4); n != 0 {
+				t.Errorf("told %q: %d are before %s, the gateway of %q", told, n, first, alive)
+			}
+			places := map[int]int{}
+			for _, n := range alive {
+				places[Before("peer", n, left, told, 4)]++
+			}
+			for i := range min(4, len(alive)) {
+				if places[i] != 1 {
+					t.Errorf("told %q: of %q there are by how many are before them %v", told, alive, places)
+				}
+			}
+			if places[4] != max(0, len(alive)-4) {
+				t.Errorf("told %q: of %q there are by how many are before them %v", told, alive, places)
+			}
+			second := ""
+			for _, n := range alive {
+				if Before("peer", n, left, told, 4) == 1 {
+					second = n
+				}
+			}
+			delete(left, first)
+			if after := Gateway("peer", slices.DeleteFunc(alive, func(n string) bool { return n == first }), told); after != second {
+				t.Errorf("told %q: %q is gateway after %s, and was not the second one: %q", told, after, first, second)
+			}
+		}
 	}
 }
 

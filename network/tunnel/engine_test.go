@@ -101,6 +101,34 @@ func TestKernelChange(t *testing.T) {
 	}
 }
 
+// TestKernelWatch holds that the kernel is asked quickly whether a key is used that was just announced, and slowly one
+// that is not used for long, whatever else is set meanwhile.
+func TestKernelWatch(t *testing.T) {
+	peer, next, now := newKey(t).Public(), newKey(t).Public(), time.Now()
+	is := func(next PublicKey, mtu int) Config { return Config{Peer: peer, NextPeer: next, MTU: mtu} }
+	k := &kernel{active: peer}
+	for _, c := range []struct {
+		reason string
+		config Config
+		ago    time.Duration
+		want   time.Duration
+	}{
+		{"no key is announced", is(PublicKey{}, 1420), time.Hour, 0},
+		{"one is", is(next, 1420), 0, watchEvery},
+		{"another one", is(newKey(t).Public(), 1420), watchQuick, watchSlow},
+		{"none again", is(PublicKey{}, 1420), 0, 0},
+		{"one that was announced for long", is(next, 1400), watchQuick, watchSlow},
+		{"something else is set", is(next, 1420), 0, watchSlow},
+	} {
+		if k.is(c.config, now.Add(-c.ago)); k.watch() != c.want {
+			t.Errorf("%s: it is asked every %s, want %s", c.reason, k.watch(), c.want)
+		}
+	}
+	if k.active = next; k.watch() != 0 {
+		t.Errorf("one that is used is asked for every %s", k.watch())
+	}
+}
+
 func TestParsePeers(t *testing.T) {
 	own := newKey(t)
 	key := newKey(t).Public()

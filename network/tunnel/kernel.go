@@ -20,8 +20,13 @@ import (
 // probeName is a device that exists for a moment, to see whether it can.
 const probeName = "pelago-probe"
 
-// watchEvery is how often the kernel is asked whether the peer uses its next key.
-const watchEvery = 5 * time.Millisecond
+const (
+	// watchEvery is how often the kernel is asked whether the peer uses its next key, for watchQuick after it has
+	// announced one: that is when it does. After that it is watchSlow, as it may never.
+	watchEvery = 5 * time.Millisecond
+	watchQuick = 30 * time.Second
+	watchSlow  = 250 * time.Millisecond
+)
 
 // kernel is the kernel's WireGuard. The device is made in the host's namespace, where its
 // socket then stays, and moved.
@@ -31,6 +36,8 @@ type kernel struct {
 	config  Config
 	active  PublicKey
 	port    uint16 // that the device was told to take, 0 for any
+	// announced is when the peer's next key came.
+	announced time.Time
 }
 
 // kernelHas reports whether the kernel has WireGuard, or a module of it to load.
@@ -81,7 +88,18 @@ func (k *kernel) watch() time.Duration {
 	if k.config.NextPeer.IsZero() || k.active == k.config.NextPeer {
 		return 0
 	}
+	if time.Since(k.announced) >= watchQuick {
+		return watchSlow
+	}
 	return watchEvery
+}
+
+// is takes what the device was made.
+func (k *kernel) is(c Config, now time.Time) {
+	if k.config.NextPeer != c.NextPeer {
+		k.announced = now
+	}
+	k.config = c
 }
 
 func (k *kernel) file() *os.File { return nil }
@@ -112,7 +130,7 @@ func (k *kernel) set(c Config) error {
 			return fmt.Errorf("setting device %s: %w", c.Name, err)
 		}
 	}
-	k.config = c
+	k.is(c, time.Now())
 	_, err = ready(k.options.Namespace, c.Name, c.MTU) // last: up is when the port is taken
 	return err
 }
@@ -224,7 +242,7 @@ func (k *kernel) stats() (Stats, error) {
 
 // try takes the peer away and adds it anew at an address: the kernel has no other way to
 // be made to ask. With a keepalive it asks at once, else with the next packet.
-func (k *kernel) try(at []netip.AddrPort) error {
+func (k *kernel) try(at []netip.AddrPort, _ int) error {
 	if err := k.client.ConfigureDevice(k.config.Name, kernelQuestion(k.config, k.active, at[0])); err != nil {
 		return fmt.Errorf("asking at %s for a handshake: %w", at[0], err)
 	}

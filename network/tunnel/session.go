@@ -31,6 +31,8 @@ type sessions struct {
 	// limits are for questions. Answers to our own have none: there are few of these, and no
 	// stranger knows their numbers.
 	limits limits
+	// asked is how many questions were passed on, and answered how many answers have left.
+	asked, answered atomic.Uint64
 	// heard is where packets of a session went last: the library has them follow the peer.
 	heard atomic.Pointer[netip.Addr]
 }
@@ -61,6 +63,9 @@ func (s *sessions) note(packet []byte) {
 	kind := binary.LittleEndian.Uint32(packet)
 	if kind != device.MessageInitiationType && kind != device.MessageResponseType {
 		return
+	}
+	if kind == device.MessageResponseType {
+		s.answered.Add(1)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +140,11 @@ func (s *sessions) question(packet []byte, from conn.Endpoint) bool {
 	if from != nil {
 		at = from.DstIP()
 	}
-	return s.limits.take(sealOf(packet), at, time.Now())
+	if !s.limits.take(sealOf(packet), at, time.Now()) {
+		return false
+	}
+	s.asked.Add(1)
+	return true
 }
 
 // sealed says whether something about a handshake is from somebody who knows our key, which is the peer.

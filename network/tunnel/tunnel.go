@@ -82,8 +82,9 @@ type engine interface {
 	// stats also finishes the change to another key of the peer that was seen to be in use.
 	stats() (Stats, error)
 	// try asks for a handshake at each of some addresses, at most width, and has to
-	// leave what the device believes of the peer's place as it is while it can.
-	try([]netip.AddrPort) error
+	// leave what the device believes of the peer's place as it is while it can. Rounds
+	// are counted from 1, since the last handshake or since one is wanted.
+	try(at []netip.AddrPort, round int) error
 	width() int
 	// expect says where the peer may be, whose handshakes come before strangers'. The
 	// kernel has means of its own against these.
@@ -333,7 +334,7 @@ func (d *Device) step(ctx context.Context, asking *sync.WaitGroup) time.Duration
 		asking.Go(func() { d.ask(ctx, wanted) })
 	}
 	if len(a.Try) > 0 {
-		if err := d.engine.try(a.Try); err != nil {
+		if err := d.engine.try(a.Try, d.state.Rounds); err != nil {
 			d.options.Log.V(1).Info("a peer cannot be asked for a handshake", "tunnel", d.config.Name, "error", err.Error())
 		}
 	}

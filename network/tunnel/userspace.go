@@ -21,6 +21,9 @@ import (
 // first answer counts.
 const triedAtOnce = 8
 
+// anewAfter is how many rounds are asked in vain, while the peer asks too, before it is made anew.
+const anewAfter = 4
+
 // userspace is WireGuard in this process: the library's device between a TUN device in
 // the gateway's namespace and a socket in the host's.
 type userspace struct {
@@ -39,6 +42,9 @@ type userspace struct {
 	idle uint64
 	// since is when that key had last shaken hands.
 	since time.Time
+	// asked is how many questions for a handshake had come when a row of rounds began, and answered how many
+	// of them were.
+	asked, answered uint64
 }
 
 func newUserspace(o Options) (engine, error) { return &userspace{options: o}, nil }
@@ -366,7 +372,7 @@ func (u *userspace) watchNext() {
 // is. The library would ask only at the place it has, and not within 5 seconds of
 // its last question; it could be made to by expiring its keys, but then packets would have
 // to wait where the old keys still serve.
-func (u *userspace) try(at []netip.AddrPort) error {
+func (u *userspace) try(at []netip.AddrPort, round int) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.device == nil || !u.running() {
@@ -377,10 +383,45 @@ func (u *userspace) try(at []netip.AddrPort) error {
 		return err
 	}
 	var errs []error
+	switch asked, answered := u.socket.sessions.asked.Load(), u.socket.sessions.answered.Load(); {
+	case round%anewAfter == 1:
+		u.asked, u.answered = asked, answered
+	case round%anewAfter == 0 && asked != u.asked && answered == u.answered: // who is answered is not taken for a copy
+		if err := u.anew(peers); err != nil {
+			return err
+		}
+	}
 	for _, k := range u.config.peers() {
 		errs = append(errs, u.ask(k, peers[k].Endpoint, at))
 	}
 	return errors.Join(errs...)
+}
+
+// anew makes the peers anew, who ask and get no answer. The library remembers when by its clock a peer asked last, and
+// takes what is earlier for a copy: a gateway that has moved to a node whose clock is behind would not be heard for as
+// long as the clocks differ. Who has copied a question of before may send it then, as to a device that has just been
+// made: he cannot go on with what he is answered, the peer is sought at all addresses after as before, and what limits
+// remember is not taken again. Where nobody asks, as while a link is cut, or who asks is answered, as where answers
+// take longer than a round, the keys stay: they may serve again or still do.
+func (u *userspace) anew(were map[PublicKey]Stats) error {
+	var b strings.Builder
+	for _, k := range u.config.peers() {
+		fmt.Fprintf(&b, "public_key=%s\nremove=true\n", hex.EncodeToString(k[:]))
+	}
+	none := u.config
+	none.Name = "" // it has no peers yet
+	b.WriteString(difference(none, u.config, u.active))
+	for k, p := range were { // last, so that the library does not ask too, which would void what we ask
+		if p.Endpoint.IsValid() && u.config.accepts(k) {
+			fmt.Fprintf(&b, "public_key=%s\nupdate_only=true\nendpoint=%s\n", hex.EncodeToString(k[:]), p.Endpoint)
+		}
+	}
+	if err := u.device.IpcSet(b.String()); err != nil {
+		u.stop()
+		return fmt.Errorf("making peers anew: %w", err)
+	}
+	u.idle, u.since = 0, time.Time{}
+	return nil
 }
 
 // ask sends one question to all addresses. It fails when it could not leave to any.

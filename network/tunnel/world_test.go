@@ -194,8 +194,23 @@ type pings struct {
 // ping sends an echo request every gap from a side's gateway to another's.
 func (s *side) ping(to *side, gap time.Duration) *pings {
 	s.t.Helper()
-	p := &pings{t: s.t, to: &net.IPAddr{IP: to.inside.AsSlice()}, stop: make(chan struct{}), back: map[uint16]time.Time{}}
-	err := netns.In(s.gateway, func() (err error) {
+	return s.pingFrom(s.gateway, to.inside, gap)
+}
+
+// carries waits until an echo request from a side's host is answered by an address on the cable, and returns when it was:
+// a kernel that has much to do takes its time with what it was told of the cable and of addresses.
+func (s *side) carries(to string) time.Time {
+	s.t.Helper()
+	since, p := time.Now(), s.pingFrom(s.host, netip.MustParseAddr(to), 10*time.Millisecond)
+	defer p.end()
+	await(s.t, "the cable carries to "+to, patience, func() bool { return p.answeredAfter(since) })
+	return time.Now()
+}
+
+func (s *side) pingFrom(ns *os.File, to netip.Addr, gap time.Duration) *pings {
+	s.t.Helper()
+	p := &pings{t: s.t, to: &net.IPAddr{IP: to.AsSlice()}, stop: make(chan struct{}), back: map[uint16]time.Time{}}
+	err := netns.In(ns, func() (err error) {
 		p.socket, err = net.ListenPacket("ip4:icmp", "0.0.0.0")
 		return err
 	})

@@ -34,10 +34,17 @@ var errDenied = errors.New("the provider refuses this cluster")
 // learns of a kind half a minute after it was defined, and refuses it until then.
 var errUncounted = errors.New("the provider does not count shadow pods yet")
 
-// apply does what was decided, and says when to look again.
+// errBusy says that as many pods wait for the provider as may: this one is called when it has its turn.
+var errBusy = errors.New("others wait for this provider")
+
+// apply does what was decided, and says when to look again. What home is told comes before what waits for
+// the provider, as far as that can be.
 func (r *reconciler) apply(ctx context.Context, f *facts, peer Peer, p plan) (time.Duration, error) {
 	if p.gone {
-		if there, err := r.there(ctx, f, peer); err != nil || there {
+		switch there, err := r.there(ctx, f, peer); {
+		case errors.Is(err, errBusy):
+			return 0, nil
+		case err != nil || there:
 			return behind, err // the mirror will know
 		}
 	}
@@ -50,6 +57,8 @@ func (r *reconciler) apply(ctx context.Context, f *facts, peer Peer, p plan) (ti
 	p.again = soonest(p.again, r.attend(f, p))
 	absent, err := r.remote(ctx, f, peer, &p)
 	switch {
+	case errors.Is(err, errBusy):
+		return p.again, nil
 	case errors.Is(err, errDenied) && f.shadow == nil:
 		return spread(deniedRetry(f.now, f.pod.CreationTimestamp.Time)), nil
 	case errors.Is(err, errDenied):
@@ -68,6 +77,10 @@ func (r *reconciler) apply(ctx context.Context, f *facts, peer Peer, p plan) (ti
 		p.bury, p.again = last.bury, last.again
 	}
 	if p.bury {
+		if p.left { // of the namespace: in one that ends no event is made
+			r.events.Eventf(f.closing, f.pod, corev1.EventTypeWarning, "OffloadingLeft", "Offload",
+				"pod %s is removed though %s has not ended it, and may run there on: see whether the manager of Pelago runs there", f.pod.Name, f.peering)
+		}
 		if err := r.bury(ctx, f); err != nil {
 			return 0, err
 		}
@@ -101,6 +114,10 @@ func (r *reconciler) welcome(ctx context.Context, f *facts, p *plan) error {
 
 // there asks the provider itself whether it has the ShadowPod.
 func (r *reconciler) there(ctx context.Context, f *facts, peer Peer) (bool, error) {
+	if !r.turns.Take(f.peering, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(f.pod)}) {
+		return false, errBusy
+	}
+	defer r.turns.Give(f.peering)
 	ctx, cancel := context.WithTimeout(ctx, remoteLimit)
 	defer cancel()
 	list := &v1alpha1.ShadowPodList{}
@@ -183,6 +200,10 @@ func (r *reconciler) remote(ctx context.Context, f *facts, peer Peer, p *plan) (
 	if p.create == nil && p.change == nil && p.grace == nil && !p.end {
 		return false, nil
 	}
+	if !r.turns.Take(f.peering, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(f.pod)}) {
+		return false, errBusy
+	}
+	defer r.turns.Give(f.peering)
 	remote, cancel := context.WithTimeout(ctx, remoteLimit)
 	defer cancel()
 	if p.create != nil {

@@ -3,6 +3,7 @@ package consumer
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/fleet"
 	"github.com/pelago-dev/pelago/internal/kubetest"
+	"github.com/pelago-dev/pelago/offloading/shadow"
 )
 
 // TestAway holds that a partition shows at once, that nothing is done over it, and that
@@ -134,6 +136,75 @@ func TestEndsWhileAway(t *testing.T) {
 				t.Error("the provider is back, and what is left there stays")
 			}
 		})
+	}
+}
+
+// TestEndsWhileNobodyLooks holds what becomes of a pod whose provider answers and does not end it: as its namespace ends it
+// is let go in time, and else it waits, and says for what.
+func TestEndsWhileNobodyLooks(t *testing.T) {
+	for _, c := range []struct {
+		reason string
+		change func(*world)
+		gone   bool
+	}{
+		{"only the pod is deleted", func(*world) {}, false},
+		{"the offloading is deleted", func(w *world) {
+			w.drop(&v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: w.home, Name: v1alpha1.OffloadingName}})
+		}, false},
+		{"the namespace is deleted, of a tenant's", func(w *world) {
+			w.tenants()
+			w.drop(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.home}})
+		}, false},
+		{"the namespace is deleted", func(w *world) { w.drop(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.home}}) }, true},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			w := newWorld(t)
+			p := w.runs("web", owned("StatefulSet"))
+			s := w.shadow(p)
+			s.Finalizers = []string{v1alpha1.FinalizerShadowPod}
+			if err := w.admin.Update(ctx, s); err != nil {
+				t.Fatal(err)
+			}
+			w.delete(p)
+			c.change(w)
+			w.peer.state.Since = w.clock.Now().Add(-time.Hour)
+			w.restart()
+			w.reconcile(p)
+			if w.shadow(p).DeletionTimestamp == nil {
+				t.Fatal("the provider is not told")
+			}
+			grace := time.Duration(*w.now(p).DeletionGracePeriodSeconds) * time.Second
+			if again := w.reconcile(p).RequeueAfter; again <= 0 || again > grace+patience {
+				t.Errorf("looked at again in %s", again)
+			}
+			w.clock.Step(grace + patience + 2*time.Second)
+			w.reconcile(p)
+			if got := w.now(p); got == nil || got.Status.Reason != v1alpha1.ReasonTerminating || !strings.Contains(got.Status.Message, w.peering) {
+				t.Fatalf("it does not say for what it waits: %v", got)
+			}
+			w.clock.Step(shadow.LongestGrace)
+			w.reconcile(p)
+			if gone := w.now(p) == nil; gone != c.gone {
+				t.Errorf("gone: %v, want %v", gone, c.gone)
+			}
+			if told := w.happened("OffloadingLeft"); told != c.gone {
+				t.Errorf("told in an event: %v", told)
+			}
+		})
+	}
+}
+
+// happened says whether there was an event of a reason.
+func (w *world) happened(reason string) bool {
+	for {
+		select {
+		case text := <-w.recorded.Events:
+			if strings.Contains(text, " "+reason+" ") {
+				return true
+			}
+		default:
+			return false
+		}
 	}
 }
 

@@ -26,14 +26,22 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/fleet"
+	"github.com/pelago-dev/pelago/internal/throttle"
 	"github.com/pelago-dev/pelago/offloading/admission"
 )
 
 // component is the reporter of events.
 const component = "pelago-manager"
 
-// workers is how many pods are looked at at once: each may wait for a provider.
-const workers = 32
+const (
+	// workers is how many pods are looked at at once: each may wait for a provider.
+	workers = 32
+	// share is how many of the workers may wait for one provider.
+	share = 20
+	// orphanWorkers and orphanShare are the same of ShadowPods without a home pod.
+	orphanWorkers = 8
+	orphanShare   = 5
+)
 
 // Options is what Register needs beside a manager.
 type Options struct {
@@ -100,7 +108,7 @@ func registerPods(mgr ctrl.Manager, o Options, w wakers, m *meter, choices choos
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), fleet: o.Fleet, views: o.Views, tunnels: o.Tunnels, needs: o.Needs, clock: o.Clock, meter: m,
 		events: mgr.GetEventRecorder(component), ledger: newLedger(m.pods),
 		refusals: &refusals{client: mgr.GetClient(), live: mgr.GetAPIReader()},
-		choices:  choices, budget: fleet.NewBudget(),
+		choices:  choices, budget: fleet.NewBudget(), turns: throttle.NewTurns(share),
 	}
 	state := func(peering string) []reconcile.Request {
 		r.linked(peering)
@@ -115,7 +123,8 @@ func registerPods(mgr ctrl.Manager, o Options, w wakers, m *meter, choices choos
 		Watches(&v1alpha1.NamespaceMap{}, w.mappings(homePod)).
 		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowPod{}, homeOf)).
 		WatchesRawSource(o.Fleet.StateSourceAt(statePace, state)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: newLimiter()})
+		WatchesRawSource(r.turns.Source()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: throttle.NewLimiter()})
 	there := func(peering string) []reconcile.Request { return w.ofPeer(context.Background(), peering) }
 	if o.Views != nil {
 		b = b.WatchesRawSource(o.Views.ViewSource(there))
@@ -130,7 +139,7 @@ func registerPods(mgr ctrl.Manager, o Options, w wakers, m *meter, choices choos
 func registerOutdated(mgr ctrl.Manager, w wakers, r *outdated) error {
 	b := ctrl.NewControllerManagedBy(mgr).Named("outdated-pods").
 		Watches(&corev1.Pod{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(unscheduledOnly())).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 2, RateLimiter: newLimiter()})
+		WithOptions(controller.Options{MaxConcurrentReconciles: 2, RateLimiter: throttle.NewLimiter()})
 	return watchChoices(b, w, hopingUnbound).Complete(r)
 }
 
@@ -143,7 +152,7 @@ func watchChoices(b *builder.Builder, w wakers, which string) *builder.Builder {
 }
 
 func registerOrphans(mgr ctrl.Manager, o Options, w wakers, m *meter) error {
-	r := &orphans{client: mgr.GetClient(), live: mgr.GetAPIReader(), fleet: o.Fleet, meter: m}
+	r := &orphans{client: mgr.GetClient(), live: mgr.GetAPIReader(), fleet: o.Fleet, meter: m, turns: throttle.NewTurns(orphanShare)}
 	one := func(peering string, obj client.Object) []reconcile.Request {
 		return []reconcile.Request{shadowAt(peering, obj.GetName())}
 	}
@@ -154,6 +163,7 @@ func registerOrphans(mgr ctrl.Manager, o Options, w wakers, m *meter) error {
 		Watches(&v1alpha1.NamespaceMap{}, w.mappings(shadowOf)).
 		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowPod{}, one)).
 		WatchesRawSource(o.Fleet.StateSourceAt(statePace, r.of)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: newLimiter()}).
+		WatchesRawSource(r.turns.Source()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: orphanWorkers, RateLimiter: throttle.NewLimiter()}).
 		Complete(r)
 }

@@ -49,6 +49,8 @@ type plan struct {
 	rejected *rejection
 	// warnings are what the provider warns of that no event says yet.
 	warnings []warning
+	// left: it is removed though the provider has not ended it, which is told.
+	left bool
 	// begins: the pod begins to run. welcome, once it has run for a while, forgets that pods of
 	// this owner were sent home.
 	begins, welcome bool
@@ -71,7 +73,7 @@ func decide(f facts) plan {
 	case !f.pod.DeletionTimestamp.IsZero():
 		return ending(f)
 	case terminal(f.pod.Status.Phase):
-		return plan{home: stillSent(f.pod)} // the ShadowPod goes when the pod does
+		return plan{home: stillSent(f)} // the ShadowPod goes when the pod does
 	case f.link == away && f.pod.Status.Phase == corev1.PodRunning:
 		return plan{status: changed(f, shadow.Unreachable(f.pod))}
 	case f.link != up && f.link != refusing: // one that refuses may do so for another kind
@@ -275,13 +277,26 @@ func replaceable(pod *corev1.Pod, tenant string) bool {
 }
 
 // stillSent is for a pod that was marked as removed by the provider, and whose eviction
-// is due. What the provider removed is as good as refused; what ended here is not.
-func stillSent(pod *corev1.Pod) *sending {
-	owner := metav1.GetControllerOf(pod)
-	if pod.Status.Reason != reasonRemoved && pod.Status.Reason != reasonUnmapped || owner == nil || owner.Kind == "Job" || owner.Kind == "DaemonSet" {
+// is due. What the provider removed is as good as refused; what ended here is not. Refused is also
+// what cannot end by itself and has: its owner makes the next one at once, without end.
+func stillSent(f facts) *sending {
+	owner, reason := metav1.GetControllerOf(f.pod), f.pod.Status.Reason
+	switch {
+	case owner == nil || owner.Kind == "Job" || owner.Kind == "DaemonSet":
 		return nil
+	case reason == reasonRemoved, reason == reasonUnmapped:
+		return &sending{reason: reason, message: f.pod.Status.Message, remember: reason == reasonRemoved}
+	case f.shadow != nil && terminal(corev1.PodPhase(f.shadow.Status.Phase)) && kube.Endless(f.pod) && !disrupted(f.pod):
+		return &sending{reason: reasonEnded, remember: true}
 	}
-	return &sending{reason: pod.Status.Reason, message: pod.Status.Message, remember: pod.Status.Reason == reasonRemoved}
+	return nil
+}
+
+// disrupted says that a pod's provider has taken it away: an earlier build tells so of one that kept crashing, too.
+func disrupted(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue
+	})
 }
 
 // ending is a pod that is being deleted: the provider's goes first.
@@ -315,8 +330,44 @@ func ending(f facts) plan {
 		}
 	}
 	p.grace = grace(f)
-	p.end = f.shadow.DeletionTimestamp.IsZero()
-	return p
+	if p.end = f.shadow.DeletionTimestamp.IsZero(); p.end {
+		return p
+	}
+	return held(f, p)
+}
+
+// held is a pod that its provider was told to end and has not ended, though it answers: nothing may look after
+// ShadowPods there. Where nobody makes the pod again, as its namespace goes as well, it is not waited for for
+// ever; elsewhere there could be two of it.
+func held(f facts, p plan) plan {
+	since, patience := latest(f.memory.told, f.since), patience
+	if g := f.pod.DeletionGracePeriodSeconds; g != nil {
+		patience += min(time.Duration(*g)*time.Second, shadow.LongestGrace)
+	}
+	left := since.Add(patience).Sub(f.now)
+	if left > 0 {
+		p.again = soonest(p.again, min(left, patience))
+		return p
+	}
+	if p.status == nil {
+		p.status = changed(f, explained(f, f.pod.Status, v1alpha1.ReasonTerminating,
+			fmt.Sprintf("%s was told to end this pod and has not; see whether the manager of Pelago runs there", f.peering)))
+	}
+	if f.closing == nil {
+		return p
+	}
+	if left += shadow.LongestGrace; left > 0 {
+		p.again = soonest(p.again, left)
+		return p
+	}
+	return bury(f, plan{left: true})
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // never says that there cannot have been a ShadowPod: nothing like the pod is forged.

@@ -105,6 +105,14 @@ func unplaced(f *facts)               { f.mapped = false }
 func unfollowed(f *facts)             { f.shadow.Status.Conditions[0].Message = "resources: no" }
 func intolerant(f *facts)             { f.pod.Spec.Tolerations = nil }
 func everything(f *facts)             { tolerant(f.pod) }
+func closes(f *facts)                 { f.closing = &corev1.Namespace{} }
+func told1(d time.Duration) func(*facts) {
+	return func(f *facts) { f.shadow.DeletionTimestamp, f.memory.told = f.pod.DeletionTimestamp, noon.Add(-d) }
+}
+func deadlined(f *facts) { f.pod.Spec.ActiveDeadlineSeconds = new(int64) }
+func ends(f *facts) {
+	f.pod.Spec.Containers[0].RestartPolicy = new(corev1.ContainerRestartPolicy)
+}
 func finished(p corev1.PodPhase) func(*facts) {
 	return func(f *facts) { f.pod.Status = *ended(p, 0) }
 }
@@ -228,11 +236,24 @@ func TestDecide(t *testing.T) {
 		{"began by a clock that was ahead", given(carried, alive, said(running()), tried(-time.Hour)), "status=Running again 1m0s"},
 		{"removed, and written", given(finished(corev1.PodFailed), of("ReplicaSet"), func(f *facts) { f.pod.Status.Reason = reasonRemoved }), "evict"},
 		{"removed, and written, of a Job", given(finished(corev1.PodFailed), of("Job"), func(f *facts) { f.pod.Status.Reason = reasonRemoved }), ""},
+		{"always restarted, and ended there", given(finished(corev1.PodFailed), of("ReplicaSet"), carried, said(ended(corev1.PodFailed, 1))), "evict"},
+		{"always restarted, and ended there, of a StatefulSet", given(finished(corev1.PodSucceeded), of("StatefulSet"), carried, said(ended(corev1.PodSucceeded, 0))), "evict"},
+		{"always restarted, and ended there, of nobody", given(finished(corev1.PodFailed), carried, said(ended(corev1.PodFailed, 1))), ""},
+		{"always restarted, and ended there, of a Job", given(finished(corev1.PodFailed), of("Job"), carried, said(ended(corev1.PodFailed, 1))), ""},
+		{"runs once, and ended there", given(finished(corev1.PodFailed), of("ReplicaSet"), once, carried, said(ended(corev1.PodFailed, 1))), ""},
+		{"with a deadline, and ended there", given(finished(corev1.PodFailed), of("ReplicaSet"), deadlined, carried, said(ended(corev1.PodFailed, 1))), ""},
+		{"with a container that ends, and ended there", given(finished(corev1.PodFailed), of("ReplicaSet"), ends, carried, said(ended(corev1.PodFailed, 1))), ""},
+		{"always restarted, and ended here", given(finished(corev1.PodFailed), of("ReplicaSet"), carried, said(running())), ""},
 		{"finished", given(finished(corev1.PodSucceeded), carried, said(running())), ""},
 		{"finished, away", given(finished(corev1.PodFailed), carried, linked(away)), ""},
 
 		{"deleted", given(alive, carried, deleted), "end"},
-		{"deleted, ending there", given(alive, carried, deleted, func(f *facts) { f.shadow.DeletionTimestamp = f.pod.DeletionTimestamp }), ""},
+		{"deleted, ending there", given(alive, carried, deleted, told1(0)), "again 1m30s"},
+		{"deleted, not ended there in time", given(alive, carried, deleted, told1(90*time.Second)), "status=Running/Terminating"},
+		{"deleted with its namespace, not ended there in time", given(alive, carried, deleted, closes, told1(2*time.Minute)), "status=Running/Terminating again 9m30s"},
+		{"deleted with its namespace, not ended there for long", given(alive, carried, deleted, closes, told1(12*time.Minute)), "bury"},
+		{"deleted with its namespace, not ended there, just back", given(alive, carried, deleted, closes, told1(12*time.Minute), at(time.Second)), "again 1m29s"},
+		{"deleted, not ended there for long", given(alive, carried, deleted, told1(time.Hour)), "status=Running/Terminating"},
 		{"deleted, with another grace", given(alive, carried, deleted, func(f *facts) { *f.pod.DeletionGracePeriodSeconds = 1 }), "grace end"},
 		{"deleted, gone there", given(alive, seen, deleted), "bury"},
 		{"deleted, nothing known", given(deleted), "end again 10s"},

@@ -51,7 +51,9 @@ type facts struct {
 	// unsettled is what has to be there before the pod is, and is not yet; ask again then.
 	unsettled string
 	askAgain  time.Duration
-	leaving   bool // nobody waits for the provider for long: something ends here
+	// closing is the pod's namespace, if it is being deleted and is home's own: a tenant's pods may be made anew elsewhere.
+	closing *corev1.Namespace
+	leaving bool // nobody waits for the provider for long: something ends here
 	// elsewhere: the pod's owner's next one could go to another place than this node, or
 	// perhaps at until, if that is set. Known of pods only that may be sent home.
 	elsewhere bool
@@ -85,6 +87,9 @@ func (r *reconciler) gather(ctx context.Context, pod *corev1.Pod) (*facts, Peer,
 		viewed:   r.views == nil || r.views.Known(), // before any is asked for
 		sizeless: r.sizeless.Load(),
 	}
+	if !namespace.DeletionTimestamp.IsZero() && f.tenant == "" {
+		f.closing = namespace
+	}
 	if kube.Idle(pod, f.offloaded) {
 		return nil, nil, nil // the room of virtual nodes answers for these, and nobody else
 	}
@@ -110,6 +115,10 @@ func (r *reconciler) gather(ctx context.Context, pod *corev1.Pod) (*facts, Peer,
 	if f.shadow != nil {
 		r.ledger.saw(key, pod.UID, peering)
 		f.memory.seen = true
+		if f.memory.told.IsZero() && !pod.DeletionTimestamp.IsZero() && !f.shadow.DeletionTimestamp.IsZero() {
+			f.memory.told = f.now
+			r.ledger.change(key, pod.UID, func(e *entry) { e.told = f.now })
+		}
 	}
 	if !pod.DeletionTimestamp.IsZero() && f.link != up {
 		if f.leaving, err = r.leaving(ctx, node, namespace, peering); err != nil {

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/throttle"
 )
 
 const (
@@ -49,7 +50,7 @@ func registerKeeper(mgr ctrl.Manager, w wakers) error {
 		Watches(&corev1.Node{}, w.nodes(changesSides)).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(w.ofNamespace), builder.WithPredicates(offloadedOrEnding())).
 		Watches(&v1alpha1.NamespaceOffloading{}, handler.EnqueueRequestsFromMapFunc(w.ofNamespace), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: keepers, RateLimiter: newLimiter()}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: keepers, RateLimiter: throttle.NewLimiter()}).
 		Complete(&keeper{client: mgr.GetClient()})
 }
 

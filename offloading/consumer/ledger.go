@@ -23,6 +23,8 @@ type entry struct {
 	seen bool
 	// ended: a terminal phase was written, which the cache may not show yet.
 	ended bool
+	// told is when the provider was first seen to have been told to end it, by this clock.
+	told time.Time
 	// buried is when its removal was asked for last, which the cache may not show yet.
 	buried time.Time
 	// addresses are those that the home pod has, and addressed is a version in which it had them.
@@ -203,7 +205,7 @@ func (l *ledger) put(key types.NamespacedName, e entry) {
 			e.buried = old.buried
 		}
 		e.warned, e.refused = old.warned, old.refused
-		e.tried = old.tried
+		e.tried, e.told = old.tried, old.told
 		e.addresses, e.addressed = old.addresses, old.addressed
 		e.written, e.wrote = old.written, old.wrote
 	}

@@ -52,7 +52,7 @@ const otherReason = "Other"
 // sentReasons are why pods are sent home. A provider chooses the reason, but not new values of a label.
 var sentReasons = []string{
 	v1alpha1.ReasonRefused, v1alpha1.ReasonNotAdmitted, v1alpha1.ReasonUnschedulable, v1alpha1.ReasonLimitExceeded,
-	v1alpha1.ReasonDrained, v1alpha1.ReasonCordoned, v1alpha1.ReasonNameForbidden, reasonRemoved, reasonUnmapped, v1alpha1.ReasonNamespaceMissing, otherReason,
+	v1alpha1.ReasonDrained, v1alpha1.ReasonCordoned, v1alpha1.ReasonNameForbidden, reasonRemoved, reasonEnded, reasonUnmapped, v1alpha1.ReasonNamespaceMissing, otherReason,
 }
 
 // sentHome counts a pod.

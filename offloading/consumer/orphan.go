@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/throttle"
 )
 
 // orphans ends ShadowPods whose home pod is gone, deleted by force or while this program
@@ -24,10 +25,12 @@ type orphans struct {
 	live   client.Reader
 	fleet  Fleet
 	meter  *meter
+	turns  *throttle.Turns // at providers, by peering
 }
 
 // Reconcile looks at one ShadowPod.
 func (o *orphans) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Result, error) {
+	defer o.turns.Pass(key)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	peer, ok := o.fleet.Peer(key.Namespace)
@@ -52,6 +55,10 @@ func (o *orphans) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Result,
 			return ctrl.Result{}, err
 		}
 	}
+	if !o.turns.Take(key.Namespace, key) {
+		return ctrl.Result{}, nil // it is called when there is a turn
+	}
+	defer o.turns.Give(key.Namespace)
 	o.meter.calls.WithLabelValues("delete").Inc()
 	remote, cancel := context.WithTimeout(ctx, remoteLimit)
 	defer cancel()

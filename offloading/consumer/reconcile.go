@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/internal/fleet"
+	"github.com/pelago-dev/pelago/internal/throttle"
 	"github.com/pelago-dev/pelago/offloading/admission"
 )
 
@@ -37,6 +38,7 @@ type reconciler struct {
 	meter    *meter
 	budget   *fleet.Budget // of events that providers cause
 	waiters  waiters
+	turns    *throttle.Turns // at providers, by peering
 	// sizeless: the last status with resources of a pod as a whole was kept without them.
 	sizeless atomic.Bool
 
@@ -55,6 +57,7 @@ type reconciler struct {
 
 // Reconcile looks at one home pod.
 func (r *reconciler) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Result, error) {
+	defer r.turns.Pass(key)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	pod := &corev1.Pod{}

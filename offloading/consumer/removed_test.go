@@ -56,6 +56,30 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
+// TestEndedThere holds that a provider which ends a pod that cannot end by itself is avoided by its owner's next ones,
+// and not one which says that it has taken it away, as earlier builds do of one that kept crashing.
+func TestEndedThere(t *testing.T) {
+	for kind, evicted := range map[string]bool{"": false, "ReplicaSet": true, "Job": false, "StatefulSet": false} {
+		w := newWorld(t)
+		p := w.runs("web", func(p *corev1.Pod) {
+			if kind != "" {
+				owned(kind)(p)
+			}
+		})
+		s := ended(corev1.PodFailed, 1)
+		if kind == "StatefulSet" {
+			s.Conditions = append(s.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: began})
+		}
+		w.tell(p, s, accepted(metav1.ConditionTrue, v1alpha1.ReasonRunning, ""))
+		for range 3 {
+			w.reconcile(p)
+		}
+		if list := w.refused(); (w.now(p) == nil || w.now(p).DeletionTimestamp != nil) != evicted || (len(list) == 1) != evicted || evicted && list[0].Reason != reasonEnded {
+			t.Errorf("%q: remembered %+v, there is %v", kind, list, w.now(p))
+		}
+	}
+}
+
 // TestRemovedAgain holds that a provider that takes pods and removes them at once does not end their
 // owner's record by that: the next ones come to it less and less often.
 func TestRemovedAgain(t *testing.T) {

@@ -3,7 +3,6 @@ package consumer
 import (
 	"cmp"
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -241,19 +240,4 @@ func offloadedOrEnding() predicate.Predicate {
 			return e.ObjectOld.GetLabels()[v1alpha1.LabelOffloaded] != e.ObjectNew.GetLabels()[v1alpha1.LabelOffloaded]
 		},
 	}))
-}
-
-// limiter spaces out what failed. Nothing else is held back.
-type limiter struct {
-	workqueue.TypedRateLimiter[reconcile.Request]
-}
-
-func newLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
-	return limiter{workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, 30*time.Second)}
-}
-
-// When says how long to wait before the next attempt.
-func (l limiter) When(r reconcile.Request) time.Duration {
-	d := l.TypedRateLimiter.When(r)
-	return d/2 + rand.N(d/2)
 }

@@ -20,7 +20,9 @@ import (
 
 // What the status of a pod says whose ShadowPod is gone, deleted by the provider or here.
 const (
-	reasonRemoved  = "RemovedByProvider"
+	reasonRemoved = "RemovedByProvider"
+	// reasonEnded, of a refusal: the provider has ended a pod that cannot end by itself.
+	reasonEnded    = "EndedAtProvider"
 	messageRemoved = "the provider has removed this pod for good"
 	reasonUnmapped = "NotOffloaded"
 )

@@ -26,6 +26,7 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/fleet"
 	"github.com/pelago-dev/pelago/internal/kubetest"
+	"github.com/pelago-dev/pelago/internal/throttle"
 	"github.com/pelago-dev/pelago/offloading/admission"
 	"github.com/pelago-dev/pelago/offloading/shadow"
 )
@@ -174,10 +175,10 @@ func (w *world) restart() {
 	w.pods = &reconciler{
 		client: home, live: w.admin, fleet: w.peer, views: w.views, tunnels: w.tunnels, clock: w.clock, events: w.recorded, meter: m,
 		ledger: newLedger(m.pods), refusals: &refusals{client: home, live: w.admin},
-		choices: admission.NewChoices(w.admin, w.admin, w.clock), budget: fleet.NewBudget(),
+		choices: admission.NewChoices(w.admin, w.admin, w.clock), budget: fleet.NewBudget(), turns: throttle.NewTurns(share),
 	}
 	w.outdated = newOutdated(home, w.admin, w.pods.choices, w.clock, w.recorded, m)
-	w.orphans = &orphans{client: home, live: w.admin, fleet: w.peer, meter: m}
+	w.orphans = &orphans{client: home, live: w.admin, fleet: w.peer, meter: m, turns: throttle.NewTurns(orphanShare)}
 }
 
 // counted counts what is written by a side, and lets it fail.

@@ -25,6 +25,7 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/access"
+	"github.com/pelago-dev/pelago/internal/throttle"
 	"github.com/pelago-dev/pelago/internal/trust"
 	"github.com/pelago-dev/pelago/offloading/stats"
 )
@@ -104,7 +105,7 @@ func Register(mgr ctrl.Manager, o Options) (*Kubelets, error) {
 	err = ctrl.NewControllerManagedBy(mgr).Named("kubelet").
 		For(&corev1.Node{}, builder.WithPredicates(predicate.Or(predicate.NewPredicateFuncs(isVirtual), unlabelled()))).
 		WatchesRawSource(o.Fleet.StateSource(r.nodesOf)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 8}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: throttle.NewLimiter()}).
 		Complete(r)
 	if err != nil {
 		return nil, fmt.Errorf("adding the virtual nodes' ports: %w", err)

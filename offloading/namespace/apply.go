@@ -74,9 +74,13 @@ func (r *offloader) apply(ctx context.Context, f *facts, p *plan) (map[string]ve
 func (r *offloader) evict(ctx context.Context, pod *corev1.Pod) error {
 	ctx, cancel := context.WithTimeout(ctx, evictLimit)
 	defer cancel()
+	as := &metav1.Preconditions{UID: &pod.UID}
+	if pod.Spec.NodeName == "" {
+		as.ResourceVersion = &pod.ResourceVersion // it may be bound by now
+	}
 	err := r.client.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
-		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: as},
 	})
 	switch {
 	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):

@@ -80,6 +80,9 @@ func decide(f *facts) *plan {
 			p.leave(f, c)
 		}
 	}
+	if f.ending != nil && f.now.Sub(f.ending.Time) < podsLimit {
+		p.endUnbound(f.unbound)
+	}
 	if label := f.wantedLabel(marked, p.done); f.present && label != f.label {
 		p.mark = &label
 	}
@@ -93,7 +96,7 @@ func (f *facts) wantedLabel(marked, done bool) string {
 	switch {
 	case marked:
 		return "true"
-	case f.label != "" && !done && slices.ContainsFunc(f.clusters, leaves):
+	case f.label != "" && !done && (len(f.unbound) > 0 || slices.ContainsFunc(f.clusters, leaves)):
 		return v1alpha1.OffloadedLeaving
 	}
 	return ""
@@ -154,6 +157,17 @@ func (p *plan) bringHome(pods []*corev1.Pod, elapsed time.Duration) {
 			p.remove = append(p.remove, pod)
 		}
 	}
+}
+
+// endUnbound ends pods that were to go to virtual nodes, and have not run anywhere.
+func (p *plan) endUnbound(pods []*corev1.Pod) {
+	if len(pods) == 0 {
+		return
+	}
+	p.done = false
+	p.in(pollEvery)
+	room := max(0, evictions-len(p.evict)-len(p.remove))
+	p.evict = append(p.evict, pods[:min(room, len(pods))]...)
 }
 
 // elapsed is for how long a cluster has been being left.

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/kube"
 )
 
 // facts are what is known of one NamespaceOffloading.
@@ -32,6 +33,7 @@ type facts struct {
 	wrong    error         // what is wrong with the selector
 	nodes    []corev1.Node // virtual ones
 	clusters []*cluster    // by name
+	unbound  []*corev1.Pod // made under terms that end with the offloading, and on no node
 }
 
 // right is one that the manager gives itself in the namespace.
@@ -194,7 +196,7 @@ func (r *offloader) gatherPods(ctx context.Context, f *facts) error {
 			by[c.name] = c
 		}
 	}
-	if len(by) == 0 {
+	if len(by) == 0 && (f.ending == nil || f.label == "") {
 		return nil
 	}
 	of := map[string]*cluster{}
@@ -215,8 +217,20 @@ func (r *offloader) gatherPods(ctx context.Context, f *facts) error {
 		if c := of[pod.Spec.NodeName]; c != nil {
 			c.pods = append(c.pods, pod)
 		}
+		if f.outlived(pod) {
+			f.unbound = append(f.unbound, pod)
+		}
 	}
 	return nil
+}
+
+// outlived says whether a pod was let through to virtual nodes, is on no node, and may wait for one for ever when the
+// offloading has ended: its owner makes another one, as any pod here is. That of a Job would count it as failed.
+func (f *facts) outlived(pod *corev1.Pod) bool {
+	owner := metav1.GetControllerOf(pod)
+	return f.ending != nil && f.label != "" && pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil && kube.Tolerates(pod) &&
+		owner != nil && owner.Kind != "Job" && owner.Kind != "DaemonSet" &&
+		!pod.CreationTimestamp.After(f.ending.Add(pollEvery)) // later ones tolerate it by themselves
 }
 
 // maps reads the NamespaceMaps of all peerings. They must not be changed.

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/throttle"
 )
 
 // component is the value of LabelManagedBy on what this package makes, and the
@@ -65,7 +66,7 @@ func registerLabel(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("offload-label").
 		For(&corev1.Namespace{}, builder.WithPredicates(predicate.Or(predicate.LabelChangedPredicate{}, predicate.GenerationChangedPredicate{}))).
 		Watches(&v1alpha1.NamespaceOffloading{}, toNamespace(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 4, RateLimiter: throttle.NewLimiter()}).
 		Complete(r)
 }
 
@@ -81,7 +82,7 @@ func registerOffloading(mgr ctrl.Manager, o Options) error {
 		Watches(&v1alpha1.Peering{}, toAll(mgr.GetClient()), builder.WithPredicates(specOrFeatures())).
 		Watches(&rbacv1.RoleBinding{}, ofHomeBinding()).
 		Watches(&v1alpha1.NamespaceMap{}, entriesChanged(), builder.WithPredicates(predicate.NewPredicateFuncs(inPeeringNamespace))).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 8}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: throttle.NewLimiter()}).
 		Complete(r)
 }
 
@@ -94,7 +95,7 @@ func registerCarrier(mgr ctrl.Manager, o Options) error {
 		For(&v1alpha1.NamespaceMap{}, builder.WithPredicates(predicate.NewPredicateFuncs(inPeeringNamespace), predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(o.Fleet.StateSource(mapOfPeer)).
 		WatchesRawSource(o.Fleet.Source(remoteMap(""), mapOfPeerObject)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 8}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: throttle.NewLimiter()}).
 		Complete(r)
 }
 
@@ -109,6 +110,6 @@ func registerProvider(mgr ctrl.Manager, o Options) error {
 		Watches(&corev1.Namespace{}, mapsOfNamespace(mgr.GetClient())).
 		Watches(&v1alpha1.NamespaceMap{}, tenantsOfEntries(mgr.GetClient()), builder.WithPredicates(predicate.NewPredicateFuncs(inPeeringNamespace))).
 		Watches(&rbacv1.RoleBinding{}, ofBinding()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 4, RateLimiter: throttle.NewLimiter()}).
 		Complete(r)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -73,7 +74,7 @@ func (r *reconciler) create(ctx context.Context, f facts, p plan, n *note) (plan
 		pod.Spec.EphemeralContainers = nil
 		delete(pod.Annotations, v1alpha1.AnnotationApplied)
 	}
-	err := r.client.Create(ctx, pod)
+	err := r.make(ctx, pod)
 	if err == nil {
 		n.made(pod.UID, f.now)
 		r.metrics.created.Inc()
@@ -87,11 +88,25 @@ func (r *reconciler) create(ctx context.Context, f facts, p plan, n *note) (plan
 		n.whole = pod.UID
 		return p, nil
 	}
-	if !answered(err) { // it may be there: the place is held for a while
+	conflict := apierrors.IsConflict(err) && !denies(err)
+	if !answered(err) && !conflict { // it may be there: the place is held for a while
+		p.refuse(f, v1alpha1.ReasonWaiting, outage(err))
 		return p, fmt.Errorf("making the pod: %w", err)
 	}
 	r.ledger.cancel(f.tenant, key)
+	if conflict { // of the API server with itself: many pods count in one quota
+		p.refuse(f, v1alpha1.ReasonWaiting, outage(err))
+		p.in(r.spread(busyAgain))
+		return p, nil
+	}
 	return r.notCreated(ctx, f, p, n, err)
+}
+
+// make makes a pod, with its own limit.
+func (r *reconciler) make(ctx context.Context, pod *corev1.Pod) error {
+	ctx, cancel := context.WithTimeout(ctx, makeLimit)
+	defer cancel()
+	return r.client.Create(ctx, pod)
 }
 
 // lostMessage says why a pod is not run of which fields were dropped.
@@ -122,12 +137,33 @@ func (r *reconciler) homeAPI(f facts, n *note) (at netip.AddrPort, coming bool) 
 // answered says that an error is the API server's decision not to make a pod.
 func answered(err error) bool {
 	return apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
-		apierrors.IsNotFound(err) || apierrors.IsRequestEntityTooLargeError(err)
+		apierrors.IsNotFound(err) || apierrors.IsRequestEntityTooLargeError(err) || denies(err)
+}
+
+// denies says whether an error is the word of an admission webhook or policy, or of a quota. They choose
+// its code: one that says Conflict, or that something has failed, has decided as well.
+func denies(err error) bool { return kube.DenialIn(err.Error()) != nil }
+
+// failedWebhook is how an API server names a webhook that it cannot ask.
+var failedWebhook = regexp.MustCompile(`failed calling webhook "([A-Za-z0-9][A-Za-z0-9._/-]{0,252})"`)
+
+// outage is what is told of a pod that the API server has not made and not denied: steady, as it is tried
+// again and again, and without addresses of this cluster's.
+func outage(err error) string {
+	if by := failedWebhook.FindStringSubmatch(err.Error()); by != nil {
+		return "the provider's API server makes no pod while its admission webhook " + by[1] + " fails; its owner has to mend or remove that"
+	}
+	message := "the provider's API server has not made the pod, which is tried again"
+	if reason := apierrors.ReasonForError(err); reason != metav1.StatusReasonUnknown {
+		message += ": " + string(reason)
+	}
+	return message
 }
 
 // notCreated turns the API server's answer into a reason.
 func (r *reconciler) notCreated(ctx context.Context, f facts, p plan, n *note, err error) (plan, error) {
 	switch {
+	case denies(err):
 	case apierrors.IsAlreadyExists(err):
 		return r.taken(ctx, f, p, n)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), apierrors.IsNotFound(err):

@@ -195,8 +195,8 @@ func taken(f facts, p *plan) bool {
 	if !refused || !always(&f.pod.Spec) {
 		return true
 	}
-	if left := since.Add(f.patience).Sub(f.now); left > 0 {
-		p.in(left)
+	if left := f.since(since).Add(f.patience).Sub(f.now); left > 0 {
+		p.in(min(left, f.patience))
 		return true
 	}
 	p.tell(f, &f.pod.Status)

@@ -228,8 +228,8 @@ func schedulable(f facts, p *plan) bool {
 		if c.Type != corev1.PodScheduled || c.Status != corev1.ConditionFalse || c.Reason != corev1.PodReasonUnschedulable {
 			continue
 		}
-		if left := c.LastTransitionTime.Add(f.patience).Sub(f.now); left > 0 {
-			p.in(left)
+		if left := f.since(c.LastTransitionTime.Time).Add(f.patience).Sub(f.now); left > 0 {
+			p.in(min(left, f.patience))
 			return true
 		}
 		p.tell(f, &f.pod.Status)
@@ -239,6 +239,15 @@ func schedulable(f facts, p *plan) bool {
 		return false
 	}
 	return true
+}
+
+// since is since when something is so of the pod, by a clock that may be ahead of this one: then since
+// the pod was made here, if that is known.
+func (f facts) since(at time.Time) time.Time {
+	if at.After(f.now) && !f.note.born.IsZero() {
+		return f.note.born
+	}
+	return at
 }
 
 // gaveUp says that the pod in status.ref, which never ran, was given up.
@@ -324,7 +333,9 @@ func (p *plan) tooEarly(f facts) bool {
 		since := c.LastTransitionTime.Time
 		switch {
 		case c.Reason == v1alpha1.ReasonUnschedulable:
-			wait = max(wait, since.Add(unscheduledAgain).Sub(f.now))
+			if left := since.Add(unscheduledAgain).Sub(f.now); left <= unscheduledAgain { // else by a clock that was ahead
+				wait = max(wait, left)
+			}
 		case c.Reason == v1alpha1.ReasonNotAdmitted && f.note.triedOf == f.shadow.Generation:
 			wait = max(wait, f.note.tried.Add(between(refusedAgain, f.note.tried.Sub(since), refusedLatest)).Sub(f.now))
 		}
@@ -332,7 +343,7 @@ func (p *plan) tooEarly(f facts) bool {
 	if wait <= 0 {
 		return false
 	}
-	p.in(wait)
+	p.in(min(wait, unscheduledAgain))
 	return true
 }
 

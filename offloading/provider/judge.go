@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pelago-dev/pelago/internal/kube"
 )
 
 // verdict is what a pod's state means for its ShadowPod.
@@ -26,6 +28,16 @@ const (
 var clusterReasons = []string{
 	"Evicted", "Preempting", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "UnexpectedAdmissionError",
 	"NodeAffinity", "NodePorts", "TopologyAffinityError", "InvalidNodeInfo",
+	"EmptyPodSharedPoolError", "NodeName", "NodeUnschedulable", "SMTAlignmentError", "TaintToleration", "UnexpectedPredicateFailureType",
+	"UnknownReason", "VolumeAttachmentLimitExceeded",
+}
+
+// rejections are reasons of pods that a kubelet does not run as they are. One that is always restarted is made again,
+// ever later, as another node may run it: if it ended, its owner at home would make the next one at once. Others have
+// failed, as in any cluster: it is for their owner to count that.
+var rejections = []string{
+	"AppArmor", "InitContainerRestartPolicyForbidden", "PodFeatureUnsupported", "PodLevelResourcesNotSupported", "PodOSNotSupported",
+	"PodOSSelectorNodeLabelDoesNotMatch", "SupplementalGroupsPolicyNotSupported", "SysctlForbidden",
 }
 
 // judge says what a pod's state means. A pod that is being deleted or disrupted is
@@ -40,7 +52,7 @@ func judge(pod *corev1.Pod) verdict {
 		return going
 	case !terminal || takenAway(pod):
 		return lost
-	case disrupted && always(&pod.Spec) && pod.Status.Phase == corev1.PodSucceeded:
+	case disrupted && always(&pod.Spec) && (pod.Status.Phase == corev1.PodSucceeded || kube.Endless(pod)):
 		return lost // by itself it would have started again
 	case !disrupted || finishedBefore(pod, moment):
 		return ended
@@ -61,7 +73,7 @@ func takenAway(pod *corev1.Pod) bool {
 	if pod.Status.Phase != corev1.PodFailed {
 		return false
 	}
-	return slices.Contains(clusterReasons, pod.Status.Reason) || strings.HasPrefix(pod.Status.Reason, "OutOf")
+	return slices.Contains(clusterReasons, pod.Status.Reason) || always(&pod.Spec) && slices.Contains(rejections, pod.Status.Reason) || strings.HasPrefix(pod.Status.Reason, "OutOf")
 }
 
 // disruption is when this cluster first asked a pod to end, and whether it did.

@@ -38,6 +38,7 @@ func TestJudge(t *testing.T) {
 	policy := func(r corev1.RestartPolicy) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.Spec.RestartPolicy = r }
 	}
+	deadline := func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = new(int64(60)) }
 	type changes []func(*corev1.Pod)
 	cases := map[string]struct {
 		reason string
@@ -50,7 +51,10 @@ func TestJudge(t *testing.T) {
 		"Succeeded":           {"it ended by itself", changes{phase(corev1.PodSucceeded, ""), finishedAt(asked)}, ended},
 		"Failed":              {"it failed by itself", changes{phase(corev1.PodFailed, ""), finishedAt(asked)}, ended},
 		"Deadline":            {"its own activeDeadlineSeconds is no loss", changes{phase(corev1.PodFailed, "DeadlineExceeded")}, ended},
-		"Sysctl":              {"a kubelet that does not run such pods is no loss: another try would end the same", changes{phase(corev1.PodFailed, "SysctlForbidden")}, ended},
+		"Sysctl":              {"a kubelet that does not run such pods is no loss: another try would end the same", changes{phase(corev1.PodFailed, "SysctlForbidden"), policy(corev1.RestartPolicyNever)}, ended},
+		"SysctlAlways":        {"one that is always restarted is not ended by that: it is tried again, ever later", changes{phase(corev1.PodFailed, "SysctlForbidden"), policy(corev1.RestartPolicyAlways)}, lost},
+		"AppArmor":            {"the same of another rejection", changes{phase(corev1.PodFailed, "AppArmor"), policy(corev1.RestartPolicyAlways)}, lost},
+		"AttachLimit":         {"the node had no room for its volumes after all", changes{phase(corev1.PodFailed, "VolumeAttachmentLimitExceeded"), policy(corev1.RestartPolicyNever)}, lost},
 		"Evicted":             {"the kubelet evicted it", changes{phase(corev1.PodFailed, "Evicted"), finishedAt(asked.Add(-time.Hour))}, lost},
 		"Preempting":          {"the kubelet preempted it", changes{phase(corev1.PodFailed, "Preempting")}, lost},
 		"NodeLost":            {"its node was lost", changes{phase(corev1.PodFailed, "NodeLost")}, lost},
@@ -72,7 +76,8 @@ func TestJudge(t *testing.T) {
 		"DoneThenDeletedZero": {"the kubelet's own last deletion shortens the grace and moves the time with it", changes{phase(corev1.PodSucceeded, ""), deleting(0), finishedAt(asked.Add(-3 * time.Second))}, ended},
 		"KilledThenZero":      {"the API server counts the kubelet's last deletion from another fraction of the second: in doubt it was killed", changes{phase(corev1.PodSucceeded, ""), deleting(0), finishedAt(asked.Add(-time.Second))}, lost},
 		"AlwaysKilled":        {"what is restarted for ever succeeds only when it is taken away", changes{policy(corev1.RestartPolicyAlways), phase(corev1.PodSucceeded, ""), deleting(30), finishedAt(asked.Add(-time.Minute))}, lost},
-		"AlwaysDeadline":      {"its own activeDeadlineSeconds ends it for good", changes{policy(corev1.RestartPolicyAlways), phase(corev1.PodFailed, "DeadlineExceeded"), deleting(30), finishedAt(asked.Add(-time.Minute))}, ended},
+		"AlwaysCrashed":       {"it would have been started again, though it had crashed when it was asked to end", changes{policy(corev1.RestartPolicyAlways), phase(corev1.PodFailed, ""), target(asked), finishedAt(asked.Add(-time.Minute))}, lost},
+		"AlwaysDeadline":      {"its own activeDeadlineSeconds ends it for good", changes{policy(corev1.RestartPolicyAlways), deadline, phase(corev1.PodFailed, "DeadlineExceeded"), deleting(30), finishedAt(asked.Add(-time.Minute))}, ended},
 		"HalfDone":            {"one of two containers was killed", changes{phase(corev1.PodFailed, ""), deleting(30), finishedAt(asked.Add(-time.Minute), asked.Add(time.Second))}, lost},
 		"DeletedUnknown":      {"nothing tells that its containers had ended", changes{phase(corev1.PodFailed, ""), deleting(0)}, lost},
 	}

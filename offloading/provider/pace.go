@@ -1,14 +1,11 @@
 package provider
 
 import (
-	"context"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
 // A consumer decides when its ShadowPods change, but not how often this cluster works
@@ -103,63 +100,4 @@ func (p pace) delay(tenant string) time.Duration {
 		return tenantLag
 	}
 	return wait
-}
-
-// turns bounds how many workers one tenant keeps busy. What finds none free stands in a
-// line, and its head is called when one is: nobody asks again and again.
-type turns struct {
-	most int
-	mu   sync.Mutex
-	busy map[string]int
-	line map[string][]ctrl.Request
-	in   map[ctrl.Request]bool
-	// call asks for another look.
-	call func(ctrl.Request)
-}
-
-func newTurns(most int) *turns {
-	return &turns{most: most, busy: map[string]int{}, line: map[string][]ctrl.Request{}, in: map[ctrl.Request]bool{}, call: func(ctrl.Request) {}}
-}
-
-// source gives the turns the queue of the controller.
-func (t *turns) source() source.Source {
-	return source.Func(func(_ context.Context, q queue) error {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.call = q.Add
-		return nil
-	})
-}
-
-// take reports whether a worker may work for a tenant now; if so, give ends it. If not,
-// the request is called later.
-func (t *turns) take(tenant string, key ctrl.Request) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.busy[tenant] < t.most {
-		t.busy[tenant]++
-		return true
-	}
-	if !t.in[key] {
-		t.in[key] = true
-		t.line[tenant] = append(t.line[tenant], key)
-	}
-	return false
-}
-
-func (t *turns) give(tenant string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.busy[tenant]--; t.busy[tenant] <= 0 {
-		delete(t.busy, tenant)
-	}
-	line := t.line[tenant]
-	if len(line) == 0 {
-		return
-	}
-	if t.line[tenant] = line[1:]; len(line) == 1 {
-		delete(t.line, tenant)
-	}
-	delete(t.in, line[0])
-	t.call(line[0])
 }

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/throttle"
 )
 
 // component is the value of LabelManagedBy on pods, and the reporter of events.
@@ -100,14 +101,14 @@ func Register(mgr ctrl.Manager, o Options) error {
 		return err
 	}
 	b := ctrl.NewControllerManagedBy(mgr).Named("shadowpod").
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: throttle.NewLimiter()}).
 		Watches(&v1alpha1.ShadowPod{}, w.shadowPods()).
 		Watches(&corev1.Pod{}, w.pods()).
 		Watches(&v1alpha1.NamespaceMap{}, w.maps()).
 		Watches(&corev1.Namespace{}, w.namespaces()).
 		Watches(&v1alpha1.Tenant{}, w.tenants()).
 		WatchesRawSource(ear.source()).
-		WatchesRawSource(r.turns.source())
+		WatchesRawSource(r.turns.Source())
 	if o.Homes != nil {
 		b = b.WatchesRawSource(o.Homes.TenantViewSource(r.memory.awaiting))
 	}
@@ -126,7 +127,7 @@ func newReconciler(c client.Client, live client.Reader, o Options) *reconciler {
 	r := &reconciler{
 		client: c, live: live, addresses: o.Addresses, clock: o.Clock, pods: labelledPods(c),
 		events: discard{}, metrics: newMeasures(), memory: newMemory(), book: newBook(),
-		jitter: rand.Float64, turns: newTurns(share), nameServers: o.NameServers, homes: o.Homes,
+		jitter: rand.Float64, turns: throttle.NewTurns(share), nameServers: o.NameServers, homes: o.Homes,
 	}
 	if r.clock == nil {
 		r.clock = clock.RealClock{}

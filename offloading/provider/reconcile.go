@@ -15,11 +15,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/throttle"
 )
 
 const (
 	// limit bounds one look at a ShadowPod.
 	limit = 20 * time.Second
+	// makeLimit is how much of that the API server may take to make a pod: the rest is for saying that it did not.
+	makeLimit = 15 * time.Second
 	// turnAgain is when a ShadowPod is looked at again that somebody else has just written.
 	turnAgain = 20 * time.Millisecond
 	// warmUp is how long after its start this program does not trust its cache to know
@@ -41,7 +44,7 @@ type reconciler struct {
 	memory  *memory
 	book    *book
 	ledger  *ledger
-	turns   *turns
+	turns   *throttle.Turns
 	jitter  func() float64
 	// nameServers of the pods that are made; nil while there are none.
 	nameServers func() []netip.Addr
@@ -69,10 +72,10 @@ func (r *reconciler) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	r.begin()
-	if !r.turns.take(tenant, key) {
+	if !r.turns.Take(tenant, key) {
 		return ctrl.Result{}, nil // it is called when there is a turn
 	}
-	defer r.turns.give(tenant)
+	defer r.turns.Give(tenant)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 
@@ -193,7 +196,9 @@ func (r *reconciler) apply(ctx context.Context, f facts, p plan, n *note) (plan,
 	var err error
 	switch {
 	case p.create:
-		p, err = r.create(ctx, f, p, n)
+		if p, err = r.create(ctx, f, p, n); err != nil { // which is returned, whatever becomes of the status: it has to be tried again, later each time
+			_, _ = r.write(ctx, f, s, p, n)
+		}
 	case p.update:
 		p, err = r.change(ctx, f, p, n)
 	case f.pod == nil:

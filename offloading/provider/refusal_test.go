@@ -163,6 +163,32 @@ func TestUnschedulable(t *testing.T) {
 	b.pod()
 }
 
+// TestUnschedulableAhead holds that a clock which is an hour ahead delays neither the end of a pod's time nor the next try.
+func TestUnschedulableAhead(t *testing.T) {
+	b := newBench(t)
+	b.shadowPod(corev1.RestartPolicyAlways)
+	b.settle()
+	b.status(func(s *corev1.PodStatus) {
+		s.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
+			LastTransitionTime: metav1.NewTime(b.clock.Now().Add(time.Hour))}}
+	})
+	b.settle()
+	if again, err := b.once(b.uid); err != nil || again > usualPatience {
+		t.Errorf("looked at again in %s, %v", again, err)
+	}
+	b.want("before its time", b.reason(), "True Running")
+	b.clock.SetTime(b.clock.Now().Add(usualPatience))
+	b.settle()
+	b.want("after its time", b.reason(), "False Unschedulable")
+	b.noPod()
+	s := b.get(b.uid)
+	condition(s.Status.Conditions).LastTransitionTime = metav1.NewTime(b.clock.Now().Add(time.Hour))
+	b.must(b.c.Status().Update(t.Context(), s))
+	b.clock.SetTime(b.clock.Now().Add(triedEvery))
+	b.settle()
+	b.want("the next try", b.reason(), "True Running")
+}
+
 // A namespace of the right name that is not the tenant's, or not home's, is no place.
 func TestPlaceOfOthers(t *testing.T) {
 	b := newBench(t)

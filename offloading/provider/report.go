@@ -204,7 +204,7 @@ func urgent(before *v1alpha1.ShadowPod, p plan) bool {
 
 // waiting says that a reason changes nothing at home.
 func waiting(reason string) bool {
-	return reason == v1alpha1.ReasonNamespaceMissing || reason == v1alpha1.ReasonNameTaken
+	return reason == v1alpha1.ReasonNamespaceMissing || reason == v1alpha1.ReasonNameTaken || reason == v1alpha1.ReasonWaiting
 }
 
 // phase is what a phase means: a pod that is not told of yet is pending.

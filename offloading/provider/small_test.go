@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
@@ -147,35 +145,6 @@ type nowhere struct{ client.Reader }
 
 func (nowhere) List(context.Context, client.ObjectList, ...client.ListOption) error {
 	return errors.New("it has not begun")
-}
-
-func TestTurns(t *testing.T) {
-	turns := newTurns(2)
-	var called []string
-	turns.call = func(r ctrl.Request) { called = append(called, r.Name) }
-	of := func(name string) ctrl.Request { return ctrl.Request{NamespacedName: types.NamespacedName{Name: name}} }
-	for i, name := range []string{"0", "1", "2", "3", "2"} { // the last asks again
-		if got := turns.take("a", of(name)); got != (i < 2) {
-			t.Errorf("turn %d of a tenant: %v", i, got)
-		}
-	}
-	if !turns.take("b", of("b")) {
-		t.Error("another tenant has no turn")
-	}
-	turns.give("a")
-	if !turns.take("a", of("2")) {
-		t.Error("what was given back cannot be taken")
-	}
-	for range 2 {
-		turns.give("a")
-	}
-	turns.give("b")
-	if len(turns.busy)+len(turns.line)+len(turns.in) != 0 {
-		t.Errorf("something is left: %v %v %v", turns.busy, turns.line, turns.in)
-	}
-	if want := []string{"2", "3"}; !slices.Equal(called, want) {
-		t.Errorf("called: %v, want %v", called, want)
-	}
 }
 
 func TestStates(t *testing.T) {

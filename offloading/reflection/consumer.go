@@ -22,6 +22,7 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/fleet"
+	"github.com/pelago-dev/pelago/internal/throttle"
 	"github.com/pelago-dev/pelago/offloading/content"
 	"github.com/pelago-dev/pelago/offloading/shadow"
 )
@@ -54,6 +55,8 @@ type consumer struct {
 	meter  *meter
 	notes  *notes[note]
 	waits  *waits
+	// retries are those of its requests.
+	retries throttle.Rests
 	// domain is what this cluster is called in its own DNS; cluster.local if empty.
 	domain string
 	// show asks for what a peering's NamespaceMap says of objects.
@@ -123,7 +126,7 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		every, n.known = awaitedEvery, known{} // a pod has come since
 	}
 	if wait := every - now.Sub(n.read); wait > 0 && wait <= every {
-		return ctrl.Result{RequeueAfter: wait}, nil
+		return r.retries.Rest(req, wait), nil
 	}
 	want, err := r.wanted(ctx, peering, home, &n)
 	if err != nil {
@@ -138,7 +141,7 @@ func (r *consumer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	}
 	if f.early > 0 {
 		r.notes.set(req.NamespacedName, n)
-		return ctrl.Result{RequeueAfter: f.early}, nil
+		return r.retries.Rest(req, f.early), nil
 	}
 	p := decide(*f)
 	if f.wanted && !kind.Referred && !f.counted && p.again == rereadEvery {

@@ -20,6 +20,7 @@ import (
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/kube"
 	"github.com/pelago-dev/pelago/internal/status"
+	"github.com/pelago-dev/pelago/internal/throttle"
 	"github.com/pelago-dev/pelago/offloading/content"
 )
 
@@ -40,6 +41,8 @@ type provider struct {
 	pace   *pacer // of the watcher
 	// heavy is held while one in parts is looked at: a whole one takes much memory.
 	heavy sync.Mutex
+	// retries are those of its requests.
+	retries throttle.Rests
 }
 
 // made is what is remembered of one ShadowObject.
@@ -102,7 +105,7 @@ func (r *provider) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Re
 	defer cancel()
 	n, now := r.notes.get(req.NamespacedName), r.clock.Now()
 	if wait := readEvery - now.Sub(n.looked); wait > 0 && wait <= readEvery {
-		return ctrl.Result{RequeueAfter: wait}, nil
+		return r.retries.Rest(req, wait), nil
 	}
 	defer func() { err = plain("looking at the shadow object", err) }()
 	m, err := r.shown(bounded, req.NamespacedName)
@@ -146,7 +149,7 @@ func (r *provider) look(ctx, bounded context.Context, req ctrl.Request, tenant, 
 	done, wait := r.turn(tenant, s, &n)
 	if wait > 0 {
 		r.notes.set(req.NamespacedName, n)
-		return ctrl.Result{RequeueAfter: wait}, nil
+		return r.retries.Rest(req, wait), nil
 	}
 	defer done()
 	before := status.IsTrue(s.Status.Conditions, v1alpha1.ConditionAccepted)

@@ -44,6 +44,7 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/fleet"
+	"github.com/pelago-dev/pelago/internal/throttle"
 )
 
 const (
@@ -143,7 +144,7 @@ func registerConsumer(mgr ctrl.Manager, o Options, m *meter) error {
 		WatchesRawSource(o.Fleet.Source(&v1alpha1.ShadowPod{}, ofShadowPod)).
 		WatchesRawSource(o.Fleet.StateSourceAt(pace, state)).
 		WatchesRawSource(source.TypedChannel(chosen, passOn)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: newLimiter()})
+		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: &r.retries})
 	if w.addresses {
 		b = b.WatchesMetadata(&discoveryv1.EndpointSlice{}, w.ofHome(kindSlice))
 		b = b.WatchesRawSource(o.Addresses.ViewSource(w.seen))
@@ -195,7 +196,7 @@ func registerProvider(mgr ctrl.Manager, o Options, m *meter) error {
 		Watches(&v1alpha1.ShadowPod{}, w.pods()).
 		Watches(&v1alpha1.NamespaceMap{}, w.maps()).
 		Watches(&v1alpha1.Tenant{}, w.tenants()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: newLimiter()})
+		WithOptions(controller.Options{MaxConcurrentReconciles: 8, RateLimiter: &r.retries})
 	if o.Allowed != nil {
 		b = b.WatchesRawSource(o.Allowed.TenantViewSource(ofTenant(r.notes, kindSlice, kindPolicy)))
 	}
@@ -215,7 +216,7 @@ func registerProvider(mgr ctrl.Manager, o Options, m *meter) error {
 
 // newLimiter spaces out what failed, each for itself.
 func newLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, time.Minute)
+	return &throttle.Rests{}
 }
 
 func objectMeta(namespace, name string) metav1.ObjectMeta {

@@ -7,7 +7,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 )
@@ -79,5 +81,59 @@ func TestTries(t *testing.T) {
 				t.Error("it is not there when the provider takes it")
 			}
 		})
+	}
+}
+
+// TestRetries: what an API server answers with an error is tried ever less often on both sides, though both rest
+// between looks; and as if it had never failed once it went well.
+func TestRetries(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.create(pullSecret(w.home, "registry", "s3cret"))
+	w.pod("web", "registry")
+	down, tries := true, 0
+	w.fail = func(string, client.Object) error {
+		tries++
+		if down {
+			return apierrors.NewInternalError(errors.New("the store does not answer"))
+		}
+		return nil
+	}
+	// as a controller has it, by its clock
+	work := func(r reconcile.Reconciler, l workqueue.TypedRateLimiter[reconcile.Request], req reconcile.Request) (tried int) {
+		before := tries
+		for end := w.clock.Now().Add(10 * time.Minute); w.clock.Now().Before(end); {
+			res, err := r.Reconcile(ctx, req)
+			if err != nil {
+				w.clock.Step(l.When(req))
+				continue
+			}
+			if l.Forget(req); res.RequeueAfter <= 0 {
+				t.Fatal("it does not look again")
+			}
+			w.clock.Step(res.RequeueAfter)
+		}
+		return tries - before
+	}
+	for _, side := range []struct {
+		name    string
+		is      reconcile.Reconciler
+		retries workqueue.TypedRateLimiter[reconcile.Request]
+		req     reconcile.Request
+	}{
+		{"home", w.consumer, &w.consumer.retries, at(w.name, w.of("registry"))},
+		{"the provider", w.provider, &w.provider.retries, reconcile.Request{NamespacedName: w.key("registry")}},
+	} {
+		down = true
+		const most = 90 // after 0.05, 0.1, 0.2 … 6.4 s, and then about each 9 s
+		if n := work(side.is, side.retries, side.req); n == 0 || n > most {
+			t.Errorf("%s tries %d times in 10 minutes, want %d at most", side.name, n, most)
+		}
+		if down = false; work(side.is, side.retries, side.req) == 0 || side.retries.NumRequeues(side.req) > 0 {
+			t.Errorf("%s has not forgotten its failures when all is well", side.name)
+		}
+	}
+	if w.password("registry") != "s3cret" {
+		t.Error("it is not there when all is well")
 	}
 }

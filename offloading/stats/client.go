@@ -21,6 +21,8 @@ const (
 	freshAtHome = 10 * time.Second
 	// askLimit bounds one question to a provider, which asks its kubelets meanwhile.
 	askLimit = 15 * time.Second
+	// waitLimit bounds a reader's wait for that: a metrics-server waits for ten seconds.
+	waitLimit = 8 * time.Second
 	// failedFor is how long a provider or a kubelet that gave no answer is not asked again.
 	failedFor = 5 * time.Second
 )
@@ -41,14 +43,7 @@ type Client struct {
 	group singleflight.Group
 
 	mu   sync.Mutex
-	kept map[string]kept
-}
-
-// kept is the last answer of a provider, good or not.
-type kept struct {
-	pods  []Pod
-	err   error
-	until time.Time
+	kept map[string]seen[[]Pod]
 }
 
 // NewClient makes a client of the providers that peer finds. The clock is the real
@@ -57,47 +52,44 @@ func NewClient(peer func(peering string) (Peer, bool), clk clock.PassiveClock) *
 	if clk == nil {
 		clk = clock.RealClock{}
 	}
-	return &Client{peer: peer, clock: clk, kept: map[string]kept{}}
+	return &Client{peer: peer, clock: clk, kept: map[string]seen[[]Pod]{}}
 }
 
 // errGone says that there is no connection.
 var errGone = errors.New("there is no connection to the provider")
 
-// Pods returns what this cluster's pods use at the provider of a peering. Neither the
-// answer nor what it points to may be changed.
+// Pods returns what this cluster's pods use at the provider of a peering: if it fails or
+// is late, what it said within the last half minute. Neither the answer nor what it points
+// to may be changed.
 func (c *Client) Pods(ctx context.Context, peering string) ([]Pod, error) {
 	now := c.clock.Now()
 	c.mu.Lock()
-	for name, k := range c.kept { // what nobody asks for is not kept
-		if !now.Before(k.until) {
-			delete(c.kept, name)
-		}
-	}
-	k, found := c.kept[peering]
+	forget(c.kept, now, 0) // what nobody asks for is not kept
+	last := c.kept[peering]
 	c.mu.Unlock()
-	if found {
-		return k.pods, k.err
+	if now.Before(last.until) {
+		return last.given(now, last.err)
 	}
 	done := c.group.DoChan(peering, func() (any, error) {
 		// The question outlives the one who asked first: others wait for it too.
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), askLimit)
 		defer cancel()
 		pods, err := c.ask(limited, peering)
-		life := freshAtHome
-		if err != nil {
-			life = failedFor
-		}
 		c.mu.Lock()
-		c.kept[peering] = kept{pods: pods, err: err, until: c.clock.Now().Add(life)}
+		c.kept[peering] = c.kept[peering].ended(c.clock.Now(), pods, err, freshAtHome)
 		c.mu.Unlock()
 		return pods, err
 	})
+	waiting, cancel := context.WithTimeout(ctx, waitLimit)
+	defer cancel()
 	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	case <-waiting.Done():
+		return last.given(c.clock.Now(), waiting.Err())
 	case r := <-done:
-		pods, _ := r.Val.([]Pod)
-		return pods, r.Err
+		if r.Err != nil {
+			return last.given(c.clock.Now(), r.Err)
+		}
+		return r.Val.([]Pod), nil
 	}
 }
 

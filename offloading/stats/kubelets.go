@@ -30,8 +30,9 @@ const AccountName = "pelago-stats"
 // Bounds of reading kubelets.
 const (
 	freshHere    = 5 * time.Second
-	recallFor    = 90 * time.Second // for so long nobody waits for one that has failed, until it answers
-	nodeLimit    = 5 * time.Second
+	recallFor    = 90 * time.Second // for so long nobody waits for one that was waited for in vain, until it answers
+	nodeLimit    = 5 * time.Second  // of a reader's wait for one
+	answerLimit  = 20 * time.Second // of an ask, for those who come next: a busy node takes long
 	readLimit    = 6 * time.Second
 	nodesAtOnce  = 128
 	maxSummary   = 8 << 20
@@ -68,8 +69,9 @@ type podSummary struct {
 	} `json:"containers"`
 }
 
-// kubelets reads the nodes' kubelets, each at most every five seconds. One that fails is
-// waited for once: after that it is asked beside the lists, until it answers again.
+// kubelets reads the nodes' kubelets, each at most every five seconds. One that fails, or
+// answers late, is waited for once: after that it is asked beside the lists, until it
+// answers again.
 type kubelets struct {
 	options Options
 	limits  limits
@@ -78,24 +80,18 @@ type kubelets struct {
 	group   singleflight.Group
 
 	mu    sync.Mutex
-	kept  map[string]seen
+	kept  map[string]seen[map[string]used]
 	token string
 	aged  time.Time
 }
 
-// limits are how long one kubelet may take, and a read of many.
-type limits struct{ node, read time.Duration }
-
-// seen is what a kubelet said, or how it failed, and until when it is not asked again.
-type seen struct {
-	pods  map[string]used
-	err   error
-	until time.Time
-}
+// limits are how long one kubelet is waited for, how long it may take nevertheless, and
+// how long a read of many takes.
+type limits struct{ node, answer, read time.Duration }
 
 var (
-	// errSilent stands for a failure that was found before.
-	errSilent = errors.New("it has failed, and was not waited for")
+	// errSilent is of one that failed or was late before.
+	errSilent = errors.New("it has failed or is late, and was not waited for")
 	// errToken is no failure of a kubelet: there is no token, or it is no longer good.
 	errToken = errors.New("there is no good token")
 )
@@ -105,12 +101,15 @@ func newKubelets(o Options) (*kubelets, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &kubelets{options: o, kept: map[string]seen{}, limits: limits{nodeLimit, readLimit}, dial: (&net.Dialer{Timeout: nodeLimit}).DialContext}
+	k := &kubelets{
+		options: o, kept: map[string]seen[map[string]used]{}, limits: limits{nodeLimit, answerLimit, readLimit},
+		dial: (&net.Dialer{Timeout: nodeLimit}).DialContext,
+	}
 	k.client = &http.Client{
-		Timeout:       nodeLimit,
+		Timeout:       answerLimit,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
-			ResponseHeaderTimeout: nodeLimit, MaxIdleConns: idleConns, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10,
+			ResponseHeaderTimeout: answerLimit, MaxIdleConns: idleConns, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10,
 			DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 				return k.connect(ctx, network, address, roots)
 			},
@@ -187,20 +186,19 @@ func trusting(roots *x509.CertPool, host string, now func() time.Time) func(tls.
 	}
 }
 
-// read asks the kubelets of nodes in parallel. Those that have not answered when the time
-// is over are left out.
+// read asks the kubelets of nodes in parallel. Of those that have not answered when the
+// time is over, what they said lately is taken.
 func (k *kubelets) read(ctx context.Context, nodes []*corev1.Node) figures {
 	ctx, cancel := context.WithTimeout(ctx, k.limits.read)
 	defer cancel()
-	k.forget()
+	k.mu.Lock()
+	forget(k.kept, k.options.Clock.Now(), recallFor)
+	k.mu.Unlock()
 	all := figures{}
 	var mu sync.Mutex
 	var group errgroup.Group
 	group.SetLimit(nodesAtOnce)
 	for _, node := range nodes {
-		if ctx.Err() != nil {
-			break
-		}
 		group.Go(func() error {
 			pods, err := k.node(ctx, node)
 			if err != nil {
@@ -217,61 +215,64 @@ func (k *kubelets) read(ctx context.Context, nodes []*corev1.Node) figures {
 	return all
 }
 
-// node is what one kubelet says, now or a moment ago. An ask that nobody waits for goes on,
-// for those who come next.
+// node is what one kubelet says, now or lately. An ask that nobody waits for goes on, for
+// those who come next.
 func (k *kubelets) node(ctx context.Context, node *corev1.Node) (map[string]used, error) {
+	now := k.options.Clock.Now()
 	k.mu.Lock()
-	last, known := k.kept[node.Name]
+	last := k.kept[node.Name]
 	k.mu.Unlock()
-	if known && k.options.Clock.Now().Before(last.until) {
-		return last.pods, last.err
+	ask, wait := last.turn(now, k.limits.node)
+	if !ask {
+		return last.given(now, last.err)
+	}
+	if ctx.Err() != nil {
+		return last.given(now, ctx.Err())
 	}
 	asked := k.group.DoChan(node.Name, func() (any, error) {
-		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.limits.node)
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.limits.answer)
 		defer cancel()
+		k.began(node.Name)
 		pods, err := k.ask(limited, node)
-		if !errors.Is(err, errToken) {
-			k.remember(node.Name, pods, err)
-		}
+		k.ended(node.Name, pods, err)
 		return pods, err
 	})
-	if last.err != nil {
-		return nil, errSilent
+	if wait == 0 {
+		return last.given(now, errSilent)
 	}
+	waiting, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
 	select {
 	case answer := <-asked:
-		pods, _ := answer.Val.(map[string]used)
-		return pods, answer.Err
-	case <-ctx.Done():
-		return nil, ctx.Err()
+		if answer.Err != nil {
+			return last.given(k.options.Clock.Now(), answer.Err)
+		}
+		return answer.Val.(map[string]used), nil
+	case <-waiting.Done():
+		return last.given(k.options.Clock.Now(), waiting.Err())
 	}
 }
 
-// remember keeps what a kubelet has said, or how it has failed.
-func (k *kubelets) remember(name string, pods map[string]used, err error) {
-	s := seen{pods: pods, err: err, until: k.options.Clock.Now().Add(freshHere)}
-	if err != nil {
-		s.until = k.options.Clock.Now().Add(failedFor)
-	}
+// began notes that a kubelet is being asked.
+func (k *kubelets) began(name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	s := k.kept[name]
+	s.asked = k.options.Clock.Now()
 	k.kept[name] = s
 }
 
-// forget drops what is too old.
-func (k *kubelets) forget() {
-	now := k.options.Clock.Now()
+// ended keeps what a kubelet has said, or how it has failed.
+func (k *kubelets) ended(name string, pods map[string]used, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for name, s := range k.kept {
-		until := s.until
-		if s.err != nil {
-			until = until.Add(recallFor)
-		}
-		if !now.Before(until) {
-			delete(k.kept, name)
-		}
+	s := k.kept[name]
+	if errors.Is(err, errToken) {
+		s.asked = time.Time{}
+		k.kept[name] = s
+		return
 	}
+	k.kept[name] = s.ended(k.options.Clock.Now(), pods, err, freshHere)
 }
 
 // ask reads one kubelet.

@@ -362,7 +362,7 @@ func TestClient(t *testing.T) {
 	if count.Load() != 1 {
 		t.Errorf("asked %d times within ten seconds", count.Load())
 	}
-	now.SetTime(now.Now().Add(freshAtHome))
+	now.SetTime(now.Now().Add(usableFor))
 	text.Store("nonsense")
 	for range 2 {
 		if _, err := c.Pods(t.Context(), "milan"); err == nil {

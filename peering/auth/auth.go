@@ -38,6 +38,12 @@ const (
 	failuresAtOnce    = 20
 )
 
+// Attempts with one invitation beyond this rate wait.
+const (
+	attemptsPerSecond = 1
+	attemptsAtOnce    = 10
+)
+
 // Home is this cluster as others see it.
 type Home interface {
 	// ID of this cluster.
@@ -50,7 +56,7 @@ type Home interface {
 	// its owner has to set.
 	APIServer() (url, ca, proxy string, err error)
 	// RootCA is the authority in PEM of the API server as this cluster's own pods know it.
-	RootCA() string
+	RootCA() (string, error)
 	// Source tells a controller of every change of the above.
 	Source(to handler.EventHandler) source.Source
 }

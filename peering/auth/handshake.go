@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,6 +25,8 @@ type handshake struct {
 	issuers     map[v1alpha1.CredentialType]issuer
 	clock       clock.Clock
 	failures    *rate.Limiter
+	attempts    attempts
+	pauses      pauses // between two credentials of one Identity
 	recorder    events.EventRecorder
 	metrics     *metrics
 }
@@ -39,6 +42,9 @@ func (h *handshake) run(ctx context.Context, a *applicant) (*reply, error) {
 	i, err := h.invited(ctx, a)
 	if err != nil {
 		return nil, err
+	}
+	if !h.attempts.allow(i.UID, h.clock.Now()) {
+		return nil, later(tooManyPause, "too many attempts with this invitation at the moment; try again later")
 	}
 	got, err := h.enter(ctx, i, a)
 	if err != nil {
@@ -133,8 +139,14 @@ func (h *handshake) credential(ctx context.Context, t *v1alpha1.Tenant, id *v1al
 	if err != nil || asked.keyHash != a.request.keyHash {
 		return nil, refused()
 	}
+	// One that is lost is made anew: a token is not stored. Another Identity of the same name need not wait.
+	key := types.NamespacedName{Namespace: id.Namespace, Name: string(id.UID)}
+	if wait := h.pauses.take(key, h.clock.Now()); wait > 0 {
+		return nil, later(wait, "the credential before is only seconds old")
+	}
 	got, err := h.issuers[kind].issue(ctx, order{tenant: t, request: asked, lifetime: lifetimeOf(h.home)})
 	if err != nil {
+		h.pauses.forget(key) // nothing was made
 		return nil, h.unsigned(ctx, id, err)
 	}
 	h.metrics.issued.WithLabelValues(string(kind), causeInvitation).Inc()
@@ -142,6 +154,7 @@ func (h *handshake) credential(ctx context.Context, t *v1alpha1.Tenant, id *v1al
 		store(s, generation, kind, asked, got)
 	})
 	if err != nil {
+		h.pauses.forget(key) // nobody has it: who asks again need not wait
 		return nil, err
 	}
 	answer.Token = got.token

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -101,9 +102,37 @@ func TestTokens(t *testing.T) {
 	if life := got.Status.NotAfter.Sub(got.Status.NotBefore.Time); life < 59*time.Minute || life > 61*time.Minute {
 		t.Errorf("the token lives %s", life)
 	}
-	again, err := w.shake.run(w.ctx, rome.applicant(t, token))
-	if err != nil || again.Token == "" {
-		t.Errorf("the same request again: %v", err)
+	// The same again, whatever became of the answer: as often as it likes, one token in each pause.
+	made, looked := 1, 0
+	clk := clocktesting.NewFakeClock(time.Now())
+	w.shake.clock = clk
+	w.shake.direct = interceptor.NewClient(w.client, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			if _, is := obj.(*v1alpha1.Identity); is {
+				looked++
+			}
+			return c.Get(ctx, key, obj, opts...)
+		},
+	})
+	for range 50 {
+		again, err := w.shake.run(w.ctx, rome.applicant(t, token))
+		var no *refusal
+		switch {
+		case err == nil && again.Token != "":
+			made++
+		case !errors.As(err, &no) || no.reason != v1alpha1.ReasonWaiting || no.retryAfter <= 0 || no.retryAfter > renewalPause:
+			t.Fatalf("the same request again: %v", err)
+		}
+	}
+	if made != 1 || looked > 2*attemptsAtOnce {
+		t.Errorf("%d tokens were made and the identity read %d times, want 1 and not more than %d", made, looked, 2*attemptsAtOnce)
+	}
+	clk.Step(renewalPause)
+	if again, err := w.shake.run(w.ctx, rome.applicant(t, token)); err != nil || again.Token == "" {
+		t.Errorf("after the pause: %v", err)
+	}
+	if w.shake.attempts.allow("another", clk.Now().Add(time.Hour)); len(w.shake.attempts.paces) != 1 {
+		t.Errorf("%d invitations are remembered, want 1", len(w.shake.attempts.paces))
 	}
 }
 

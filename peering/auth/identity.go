@@ -142,7 +142,8 @@ func (h *handshake) updateIdentity(ctx context.Context, id *v1alpha1.Identity, c
 // certificate has inside, and by this cluster's own authority.
 func apiServer(home Home, inBand bool) (url, ca, proxy string, err error) {
 	if inBand {
-		return v1alpha1.InBandServer, home.RootCA(), "", nil
+		ca, err = home.RootCA()
+		return v1alpha1.InBandServer, ca, "", err
 	}
 	return home.APIServer()
 }

@@ -66,7 +66,7 @@ func (f *fakeHome) Info() v1alpha1.ClusterInfo {
 	defer f.mu.Unlock()
 	return v1alpha1.ClusterInfo{ID: f.id, Name: "milan", Version: "v0.3.0", Features: f.known}
 }
-func (f *fakeHome) RootCA() string { return "inside" }
+func (f *fakeHome) RootCA() (string, error) { return "inside", nil }
 func (f *fakeHome) APIServer() (url, ca, proxy string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

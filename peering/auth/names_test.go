@@ -7,9 +7,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -37,12 +39,74 @@ func TestManyNames(t *testing.T) {
 	if err := w.client.Get(w.ctx, client.ObjectKeyFromObject(i), i); err != nil {
 		t.Fatal(err)
 	}
+	// Each of them asked with a request of its own, and one may have put its in place of another's that was just
+	// being answered: the next credential is not for at once.
+	w.shake.clock = clocktesting.NewFakeClock(time.Now().Add(renewalPause))
 	again := rome.with(t, func(s *v1alpha1.IdentitySpec) { s.Cluster.Name = i.Status.Tenant })
 	if _, err := w.shake.run(w.ctx, again.applicant(t, token)); err != nil {
 		t.Errorf("by the name that was first: %v", err)
 	}
 	if n, ids, _ := w.leftovers(rome); n != 1 || ids != 1 {
 		t.Errorf("%d tenants, %d identities; want 1, 1", n, ids)
+	}
+}
+
+// TestOtherRequestMeanwhile: one cluster asks with two requests at the same time. The one that was answered first
+// is, and the other after the pause between two credentials.
+func TestOtherRequestMeanwhile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	clk := clocktesting.NewFakeClock(time.Now())
+	w.shake.clock = clk
+	token, _ := w.invite()
+	rome := newConsumer(t, w.name("rome"))
+	second := rome.with(t, func(*v1alpha1.IdentitySpec) {})
+	var meanwhile error
+	began := false
+	w.shake.direct = interceptor.NewClient(w.client, interceptor.Funcs{
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			if _, is := obj.(*v1alpha1.Identity); is && !began {
+				began = true
+				_, meanwhile = w.shake.run(w.ctx, second.applicant(t, token))
+			}
+			return c.SubResource(sub).Patch(ctx, obj, p, opts...)
+		},
+	})
+	first, err := w.shake.run(w.ctx, rome.applicant(t, token))
+	if err != nil || first.Status.RequestSHA256 != hashOf(rome.spec.Request) {
+		t.Fatalf("the first request: %v", err)
+	}
+	var no *refusal
+	if !errors.As(meanwhile, &no) || no.reason != v1alpha1.ReasonWaiting || no.retryAfter <= 0 || no.retryAfter > renewalPause {
+		t.Errorf("the second one meanwhile: got %v, want to be told when to come again", meanwhile)
+	}
+	clk.Step(renewalPause)
+	if got, err := w.shake.run(w.ctx, second.applicant(t, token)); err != nil || got.Status.RequestSHA256 != hashOf(second.spec.Request) {
+		t.Errorf("the second one after the pause: %v", err)
+	}
+}
+
+// TestCredentialNotStored: a credential that could not be stored is nobody's, so the next try need not wait.
+func TestCredentialNotStored(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	token, _ := w.invite()
+	rome := newConsumer(t, w.name("rome"))
+	failed := false
+	w.shake.direct = interceptor.NewClient(w.client, interceptor.Funcs{
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			if _, is := obj.(*v1alpha1.Identity); is && !failed {
+				failed = true
+				return errKilled
+			}
+			return c.SubResource(sub).Patch(ctx, obj, p, opts...)
+		},
+	})
+	if _, err := w.shake.run(w.ctx, rome.applicant(t, token)); err == nil || !failed {
+		t.Fatalf("what was not stored is given: %v", err)
+	}
+	if _, err := w.shake.run(w.ctx, rome.applicant(t, token)); err != nil {
+		t.Errorf("at once again: %v", err)
 	}
 }
 

@@ -34,6 +34,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
+	"github.com/pelago-dev/pelago/internal/throttle"
 )
 
 const (
@@ -89,7 +90,7 @@ func registerNodes(mgr ctrl.Manager, o Options) error {
 	})
 	err := ctrl.NewControllerManagedBy(mgr).Named("node-certificates").
 		For(&certificatesv1.CertificateSigningRequest{}, builder.WithPredicates(ours)).
-		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false)}).
+		WithOptions(controller.Options{RateLimiter: throttle.NewLimiter(), NeedLeaderElection: ptr.To(false)}).
 		Complete(n)
 	if err != nil {
 		return fmt.Errorf("adding the approval of virtual nodes' certificates: %w", err)

@@ -33,8 +33,11 @@ func refused() *refusal {
 		message: "the invitation is wrong, used or expired; ask the provider for a new one"}
 }
 
+// tooManyPause is how long to wait after too many attempts.
+const tooManyPause = 2 * time.Second
+
 func tooMany() *refusal {
-	return &refusal{status: http.StatusTooManyRequests, reason: reasonTooManyFailures, retryAfter: 2 * time.Second,
+	return &refusal{status: http.StatusTooManyRequests, reason: reasonTooManyFailures, retryAfter: tooManyPause,
 		message: "too many refused attempts at the moment; try again later"}
 }
 
@@ -57,6 +60,11 @@ func unsupported(format string, args ...any) *refusal {
 func waiting(format string, args ...any) *refusal {
 	return &refusal{status: http.StatusServiceUnavailable, reason: v1alpha1.ReasonWaiting, retryAfter: time.Second,
 		message: fmt.Sprintf(format, args...)}
+}
+
+// later is a wait of which is known how long it is.
+func later(wait time.Duration, message string) *refusal {
+	return &refusal{status: http.StatusServiceUnavailable, reason: v1alpha1.ReasonWaiting, retryAfter: wait, message: message}
 }
 
 // plain is an error without what was in the objects it is about: the API server

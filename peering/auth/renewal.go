@@ -24,6 +24,7 @@ import (
 
 	"github.com/pelago-dev/pelago/api/v1alpha1"
 	"github.com/pelago-dev/pelago/internal/status"
+	"github.com/pelago-dev/pelago/internal/throttle"
 )
 
 const (
@@ -57,7 +58,7 @@ func registerRenewal(mgr ctrl.Manager, o Options, i issuer, recorder events.Even
 	err := ctrl.NewControllerManagedBy(mgr).Named("renewal").
 		For(&v1alpha1.Identity{}).
 		WatchesRawSource(o.Home.Source(handler.EnqueueRequestsFromMapFunc(r.all))).
-		WithOptions(controller.Options{MaxConcurrentReconciles: renewals, NeedLeaderElection: ptr.To(false)}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: renewals, RateLimiter: throttle.NewLimiter(), NeedLeaderElection: ptr.To(false)}).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("adding the renewal of credentials: %w", err)
@@ -132,7 +133,9 @@ func (r *renewal) renew(ctx context.Context, id *v1alpha1.Identity, t *v1alpha1.
 	var none ctrl.Result
 	conditions := &id.Status.Conditions
 	if id.Status.RequestSHA256 == hashOf(id.Spec.Request) {
-		status.True(conditions, id.Generation, v1alpha1.ConditionIssued, v1alpha1.ReasonIssued, "")
+		if !status.IsTrue(*conditions, v1alpha1.ConditionIssued) { // a newer generation alone is not worth a write
+			status.True(conditions, id.Generation, v1alpha1.ConditionIssued, v1alpha1.ReasonIssued, "")
+		}
 		return none, nil
 	}
 	before := meta.FindStatusCondition(*conditions, v1alpha1.ConditionIssued).DeepCopy()

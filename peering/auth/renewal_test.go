@@ -3,6 +3,7 @@ package auth
 import (
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -258,5 +259,20 @@ func TestPauses(t *testing.T) {
 	}
 	if p.take(a, now.Add(renewalPause)) != 0 || len(p.last) != 1 {
 		t.Errorf("after a pause the next one begins, and old ones are forgotten: %d", len(p.last))
+	}
+}
+
+// TestRenewalLeavesIssuedAlone holds that what a consumer says of itself alone makes no write of the answer.
+func TestRenewalLeavesIssuedAlone(t *testing.T) {
+	t.Parallel()
+	n := newTenancy(t)
+	n.reconcile()
+	for i := range 5 {
+		n.ask(func(s *v1alpha1.IdentitySpec) { s.Cluster.Version = fmt.Sprint("v0.9.", i) })
+		before := n.get()
+		n.reconcile()
+		if got := n.get(); got.ResourceVersion != before.ResourceVersion {
+			t.Fatalf("change %d was answered by a write: %+v", i, got.Status.Conditions)
+		}
 	}
 }

@@ -69,10 +69,10 @@ func (b *bench) slowLists() client.WithWatch {
 	})
 }
 
-// looks looks until the tenant is gone, so often at most.
-func (b *bench) looks(most int) {
+// looks looks until the tenant is gone, so often at most, and returns how often it did.
+func (b *bench) looks(most int) int {
 	b.t.Helper()
-	for range most {
+	for look := range most {
 		if _, err := b.Reconcile(b.t.Context(), request(b.name)); err != nil {
 			b.t.Log(err)
 		}
@@ -80,10 +80,27 @@ func (b *bench) looks(most int) {
 			if b.said("LeftBehind") {
 				b.t.Error("something is said to be left")
 			}
-			return
+			return look + 1
 		}
 	}
 	b.t.Fatal("the tenant does not end")
+	return most
+}
+
+// well lets time pass and looks, again where the look fails, five times at most: one with a limit may be over before it
+// began on a busy machine.
+func (b *bench) well(after time.Duration) {
+	b.t.Helper()
+	b.step(after)
+	for range 5 {
+		_, err := b.Reconcile(b.t.Context(), request(b.name))
+		if err == nil {
+			b.checkStatus()
+			return
+		}
+		b.t.Log(err)
+	}
+	b.t.Fatal("no look goes well")
 }
 
 // TestEndLarge: how many namespaces a tenant has holds its end up no longer than they take.
@@ -131,9 +148,11 @@ func TestEndLargeKept(t *testing.T) {
 		return nil
 	}
 	b.identityGoodbye()
-	b.reconcile()
+	b.well(0)
 	b.step(giveUpSlow)
-	b.looks(12)
+	if n := b.looks(60); n < 2 { // each takes 4 s at most, and on a busy machine there may be many
+		t.Error("one look was enough for all, which shows nothing")
+	}
 	for _, name := range names {
 		if n := get(b, "", name, &corev1.Namespace{}); n == nil || n.DeletionTimestamp != nil || n.Labels[v1alpha1.LabelTenant] != "" {
 			t.Errorf("%s is not handed over", name)

@@ -28,6 +28,9 @@ const (
 	settleFor = 5 * time.Minute
 	// usageEvery is how often the sums of a tenant are written at most.
 	usageEvery = 5 * time.Second
+	// hearEvery is how often, at most, is taken over what a consumer says of itself: each time is a
+	// write of its Tenant, and of what shows that.
+	hearEvery = 5 * time.Second
 	// maxUsed is how many resources a v1alpha1.ResourceList may hold.
 	maxUsed = 64
 )
@@ -35,7 +38,7 @@ const (
 // observe sets what is known of the consumer's life, and says whether it has been
 // silent for longer than the owner wants to wait.
 func (r *reconciler) observe(t *v1alpha1.Tenant, f *facts, next *timer) bool {
-	r.hear(t, f.identity)
+	r.hear(t, f.identity, next)
 	now := r.clock.Now()
 	seen := r.memory.look(t, f.lease, now)
 	if !seen.contact.IsZero() {
@@ -66,10 +69,17 @@ func (r *reconciler) observe(t *v1alpha1.Tenant, f *facts, next *timer) bool {
 }
 
 // hear takes over what the consumer says of itself, if it can be shown to people and
-// it is who it was. Otherwise the last that it said stays.
-func (r *reconciler) hear(t *v1alpha1.Tenant, i *v1alpha1.Identity) {
+// it is who it was. Otherwise the last that it said stays. The first change counts at once, others in a row
+// wait.
+func (r *reconciler) hear(t *v1alpha1.Tenant, i *v1alpha1.Identity, next *timer) {
 	if i == nil || (t.Status.Cluster != nil && equality.Semantic.DeepEqual(*t.Status.Cluster, i.Spec.Cluster)) {
 		return
+	}
+	if t.Status.Cluster != nil { // what it is to begin with is no change
+		if wait := r.memory.hear(t.Name, r.clock.Now()); wait > 0 {
+			next.in(wait)
+			return
+		}
 	}
 	err := claim.Cluster(&i.Spec.Cluster)
 	if err == nil && i.Spec.Cluster.ID != t.Spec.ClusterID {

@@ -23,7 +23,8 @@ type recollection struct {
 	renewed      time.Time // the renewTime seen last, by the consumer's clock
 	usageWritten time.Time
 	quotaRemoved time.Time
-	complained   int64 // the generation of the Identity that was complained of last
+	heard        time.Time // when a change of what it says of itself was last looked at
+	complained   int64     // the generation of the Identity that was complained of last
 	// failed is since when steps of the end of the tenant with the UID ending fail, by what they remove.
 	ending types.UID
 	failed map[string]time.Time
@@ -107,6 +108,18 @@ func (m *memory) setQuotaRemoved(name string, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.of(name).quotaRemoved = at
+}
+
+// hear is zero and begins a pause, or it is what is left of one.
+func (m *memory) hear(name string, now time.Time) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	seen := m.of(name)
+	if wait := seen.heard.Add(hearEvery).Sub(now); wait > 0 && wait <= hearEvery { // more is of a clock that was set back
+		return wait
+	}
+	seen.heard = now
+	return 0
 }
 
 // complain says whether a complaint about a generation of the tenant's Identity is new.

@@ -464,7 +464,8 @@ func TestWhatConsumersSay(t *testing.T) {
 		tenant.Status.Cluster = good.DeepCopy()
 		i := &v1alpha1.Identity{ObjectMeta: metav1.ObjectMeta{Generation: 1}, Spec: v1alpha1.IdentitySpec{Cluster: good}}
 		i.Spec.Cluster.Name = "roma"
-		b.hear(tenant, i)
+		b.restart(b.c) // what was heard before makes nothing wait
+		b.hear(tenant, i, newTimer())
 		if tenant.Status.Cluster.Name != "roma" {
 			t.Error("a new name is not taken over")
 		}
@@ -472,8 +473,8 @@ func TestWhatConsumersSay(t *testing.T) {
 		i.Spec.Cluster.Name = "bad"
 		i.Generation++
 		b.restart(b.c)
-		b.hear(tenant, i)
-		b.hear(tenant, i)
+		b.hear(tenant, i, newTimer())
+		b.hear(tenant, i, newTimer())
 		if tenant.Status.Cluster.Name != "roma" || len(b.heard.Events) != 1 {
 			t.Errorf("%+v taken over, or %d events", tenant.Status.Cluster, len(b.heard.Events))
 		}

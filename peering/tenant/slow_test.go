@@ -26,10 +26,10 @@ func TestEndTooSlow(t *testing.T) {
 			return c.List(ctx, list, o...)
 		},
 	}))
-	b.limit = 3 * time.Second
+	b.limit = 6 * time.Second
 	silent.Store(true)
 	b.identityGoodbye()
-	b.reconcile()
+	b.well(0)
 	b.step(giveUpAfter + time.Minute)
 	if _, err := b.Reconcile(t.Context(), request(b.name)); err == nil || b.tenant() == nil || b.said("LeftBehind") {
 		t.Fatalf("%v: the tenant is given up as the look was over", err)
@@ -38,8 +38,7 @@ func TestEndTooSlow(t *testing.T) {
 	if _, err := b.Reconcile(t.Context(), request(b.name)); err == nil || b.tenant() == nil || b.said("LeftBehind") {
 		t.Fatalf("%v: the tenant is given up as one look was over after a long time", err)
 	}
-	b.step(giveUpAfter)
-	b.reconcile()
+	b.well(giveUpAfter)
 	if !b.said("LeftBehind could not remove its namespaces") {
 		t.Error("no event says what was left behind")
 	}

@@ -97,10 +97,9 @@ func Register(mgr ctrl.Manager, o Options) error {
 	if err := metrics.Registry.Register(r.gauges); err != nil {
 		return fmt.Errorf("registering metrics of tenants: %w", err)
 	}
-	options := controller.Options{MaxConcurrentReconciles: 4}
 	child := toTenant()
 	err := ctrl.NewControllerManagedBy(mgr).For(&v1alpha1.Tenant{}).Named("tenant").
-		WithOptions(controller.Options{MaxConcurrentReconciles: options.MaxConcurrentReconciles, RateLimiter: retries()}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 4, RateLimiter: retries()}).
 		Watches(&corev1.Namespace{}, child).
 		Watches(&corev1.ResourceQuota{}, child, builder.WithPredicates(predicate.Or[client.Object](
 			predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, quotaObserved()))).
@@ -116,12 +115,12 @@ func Register(mgr ctrl.Manager, o Options) error {
 		return fmt.Errorf("setting up the controller of tenants: %w", err)
 	}
 	g := &goodbye{client: mgr.GetClient(), live: mgr.GetAPIReader()}
-	err = ctrl.NewControllerManagedBy(mgr).For(&v1alpha1.Identity{}).Named("goodbye").WithOptions(options).Complete(g)
+	err = ctrl.NewControllerManagedBy(mgr).For(&v1alpha1.Identity{}).Named("goodbye").WithOptions(controller.Options{MaxConcurrentReconciles: 4, RateLimiter: retries()}).Complete(g)
 	if err != nil {
 		return fmt.Errorf("setting up the controller of goodbyes: %w", err)
 	}
 	i := &invitations{client: mgr.GetClient(), live: mgr.GetAPIReader(), clock: r.clock, tunnels: o.Tunnels}
-	err = ctrl.NewControllerManagedBy(mgr).For(&v1alpha1.Invitation{}).Named("invitation").WithOptions(options).
+	err = ctrl.NewControllerManagedBy(mgr).For(&v1alpha1.Invitation{}).Named("invitation").WithOptions(controller.Options{MaxConcurrentReconciles: 4, RateLimiter: retries()}).
 		Watches(&v1alpha1.Tenant{}, toInvitations(mgr.GetClient())).
 		Complete(i)
 	if err != nil {

@@ -20,6 +20,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pelago-dev/pelago/sandbox"
 )
 
@@ -48,7 +50,8 @@ func DefaultDir() (string, error) {
 }
 
 // Entry runs make, once, to fill the folder of an entry, and returns the
-// folder. Whoever comes second waits. A failed attempt leaves nothing.
+// folder. Whoever comes second waits. A failed attempt leaves nothing, and neither
+// does one that a power cut ends.
 func (c Cache) Entry(ctx context.Context, name string, make func(ctx context.Context, dir string) error) (string, error) {
 	final := filepath.Join(c.Dir, name)
 	if _, err := os.Stat(final); err == nil {
@@ -69,11 +72,27 @@ func (c Cache) Entry(ctx context.Context, name string, make func(ctx context.Con
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
 		return "", fmt.Errorf("making the cache: %w", err)
 	}
-	if err := make(ctx, dir); err != nil {
+	err = make(ctx, dir)
+	if err == nil {
+		err = flush(dir)
+	}
+	if err != nil {
 		_ = os.RemoveAll(dir)
 		return "", err
 	}
 	return final, os.Rename(dir, final)
+}
+
+// flush has the file system of a folder write what it keeps in memory; tests replace it.
+var flush = func(dir string) error {
+	folder, err := os.Open(dir)
+	if err == nil {
+		err = errors.Join(unix.Syncfs(int(folder.Fd())), folder.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("writing the cache to disk: %w", err)
+	}
+	return nil
 }
 
 // lock takes an exclusive lock on a file, waiting for it as long as ctx lasts.

@@ -106,6 +106,34 @@ func TestFailedEntryLeavesNothing(t *testing.T) {
 	}
 }
 
+// TestEntryIsOnDiskBeforeItIsThere: after a power cut an entry that is there would be taken for whole.
+func TestEntryIsOnDiskBeforeItIsThere(t *testing.T) {
+	before := flush
+	t.Cleanup(func() { flush = before })
+	cache := Cache{Dir: t.TempDir()}
+	full := errors.New("the disk is full")
+	for _, fails := range []error{full, nil} {
+		var seen []map[string]string
+		flush = func(dir string) error {
+			seen = append(seen, content(t, cache))
+			return errors.Join(before(dir), fails)
+		}
+		var calls atomic.Int32
+		if _, err := cache.Entry(context.Background(), "name", filling(&calls, "text")); !errors.Is(err, fails) {
+			t.Errorf("the error is %v, want %v", err, fails)
+		}
+		if d := cmp.Diff([]map[string]string{{"name.new/": "", "name.new/file": "text"}}, seen); d != "" {
+			t.Errorf("the cache when it is written to disk (-want +got):\n%s", d)
+		}
+		if got := content(t, cache); fails != nil && len(got) != 0 {
+			t.Errorf("what could not be written has left %v", got)
+		}
+	}
+	if d := cmp.Diff(map[string]string{"name/": "", "name/file": "text"}, content(t, cache)); d != "" {
+		t.Errorf("the cache (-want +got):\n%s", d)
+	}
+}
+
 func TestLeftoversOfACrashAreCleared(t *testing.T) {
 	cache := Cache{Dir: t.TempDir()}
 	if err := os.MkdirAll(filepath.Join(cache.Dir, "name.new", "half"), 0o755); err != nil {

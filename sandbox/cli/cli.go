@@ -18,6 +18,7 @@ import (
 	"golang.org/x/term"
 	"k8s.io/klog/v2"
 
+	"github.com/pelago-dev/pelago/sandbox/address"
 	"github.com/pelago-dev/pelago/sandbox/build"
 	"github.com/pelago-dev/pelago/sandbox/cluster"
 	"github.com/pelago-dev/pelago/sandbox/machine"
@@ -50,6 +51,10 @@ func Main(version string, args []string, in io.Reader, out, stderr io.Writer) in
 	// their return.
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
+	if err := pastProxies(); err != nil {
+		fmt.Fprintln(stderr, "Error:", err)
+		return 1
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), endings()...)
 	defer stop()
 	root := New(version, in, out, stderr)
@@ -64,6 +69,20 @@ func Main(version string, args []string, in io.Reader, out, stderr io.Writer) in
 	}
 	fmt.Fprintln(stderr, "Error:", err)
 	return 1
+}
+
+// pastProxies has this program, and what it starts, reach sandboxes as they are: a proxy for
+// the world outside knows no way to them. What is fetched from there goes through it as before.
+func pastProxies() error {
+	own := cmp.Or(os.Getenv("NO_PROXY"), os.Getenv("no_proxy"))
+	if own == "*" {
+		return nil
+	}
+	all := address.Space4.String() + "," + address.Space6.String()
+	if own != "" {
+		all = own + "," + all
+	}
+	return errors.Join(os.Setenv("NO_PROXY", all), os.Setenv("no_proxy", all))
 }
 
 // endings are the signals after which the program tidies up and ends. The end of a terminal is

@@ -95,8 +95,8 @@ func (c *Cluster) apply(ctx context.Context, documents string) error {
 	return nil
 }
 
-// unreadyAddons lists the add-ons that do not serve yet.
-func (c *Cluster) unreadyAddons(ctx context.Context, client kubernetes.Interface) ([]string, error) {
+// unreadyAddons lists the add-ons that do not serve yet, given since when machines run.
+func (c *Cluster) unreadyAddons(ctx context.Context, client kubernetes.Interface, since map[string]time.Time) ([]string, error) {
 	addons, err := c.addons()
 	if err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (c *Cluster) unreadyAddons(ctx context.Context, client kubernetes.Interface
 	var waiting []string
 	for _, a := range addons {
 		for _, wait := range a.Waits {
-			ok, err := c.serves(ctx, client, wait)
+			ok, err := c.serves(ctx, client, wait, since)
 			if err != nil {
 				return nil, err
 			}
@@ -118,20 +118,26 @@ func (c *Cluster) unreadyAddons(ctx context.Context, client kubernetes.Interface
 }
 
 // serves tells whether one object of an add-on is as it should be.
-func (c *Cluster) serves(ctx context.Context, client kubernetes.Interface, wait addon.Wait) (bool, error) {
+func (c *Cluster) serves(ctx context.Context, client kubernetes.Interface, wait addon.Wait, since map[string]time.Time) (bool, error) {
 	switch wait.Kind {
 	case "Deployment":
 		d, err := client.AppsV1().Deployments(wait.Namespace).Get(ctx, wait.Name, metav1.GetOptions{})
 		if err != nil {
 			return false, nil
 		}
-		return d.Status.ObservedGeneration >= d.Generation && d.Status.ReadyReplicas >= *d.Spec.Replicas, nil
+		if d.Status.ObservedGeneration < d.Generation || d.Status.ReadyReplicas < *d.Spec.Replicas {
+			return false, nil
+		}
+		return runNow(ctx, client, wait.Namespace, d.Spec.Selector, since)
 	case "DaemonSet":
 		d, err := client.AppsV1().DaemonSets(wait.Namespace).Get(ctx, wait.Name, metav1.GetOptions{})
 		if err != nil {
 			return false, nil
 		}
-		return d.Status.ObservedGeneration >= d.Generation && int(d.Status.NumberReady) >= c.Nodes, nil
+		if d.Status.ObservedGeneration < d.Generation || int(d.Status.NumberReady) < c.Nodes {
+			return false, nil
+		}
+		return runNow(ctx, client, wait.Namespace, d.Spec.Selector, since)
 	case "StorageClass":
 		_, err := client.StorageV1().StorageClasses().Get(ctx, wait.Name, metav1.GetOptions{})
 		return err == nil, nil
@@ -141,6 +147,15 @@ func (c *Cluster) serves(ctx context.Context, client kubernetes.Interface, wait 
 		return err == nil, nil
 	}
 	return false, fmt.Errorf("add-ons cannot wait for a %s", wait.Kind)
+}
+
+// runNow tells whether the pods that are called ready run in this life of their nodes.
+func runNow(ctx context.Context, client kubernetes.Interface, namespace string, of *metav1.LabelSelector, since map[string]time.Time) (bool, error) {
+	pods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(of)})
+	if err != nil {
+		return false, err
+	}
+	return !ofLastLife(pods.Items, since), nil
 }
 
 // flannelConflist waits until flannel has leased a range to the node, and tells

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -62,14 +63,15 @@ type HollowStatus struct {
 	Ready int `json:"ready"`
 }
 
-// hollowStatus counts, given which nodes are ready; nothing if there are none.
-func (c *Cluster) hollowStatus(ready map[string]bool) *HollowStatus {
+// hollowStatus counts, given when nodes said that they are ready and since when the
+// control plane runs, which serves them; nothing if there are none.
+func (c *Cluster) hollowStatus(said map[string]time.Time, since time.Time) *HollowStatus {
 	if c.Hollow == 0 {
 		return nil
 	}
 	out := &HollowStatus{Nodes: c.Hollow}
 	for _, name := range c.hollowNames() {
-		if ready[name] {
+		if ofThisLife(said[name], since) {
 			out.Ready++
 		}
 	}

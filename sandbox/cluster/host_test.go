@@ -96,6 +96,20 @@ func TestLimitsAreRestored(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", reason, d)
 		}
 	}
+	if err := os.MkdirAll(Base, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, restore := range []bool{true, false} { // a power cut has left an empty file
+		if err := os.WriteFile(limitsFile(), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if !restore {
+			continue
+		}
+		if err := restoreLimits(); err != nil {
+			t.Errorf("without old values: %v", err)
+		}
+	}
 	set(map[string]string{"low": "128\n", "raised": "128\n", "lowered": "128\n", "again": "128\n", "high": "65536\n"})
 	for range 2 {
 		if err := raiseLimits(); err != nil {

@@ -60,11 +60,15 @@ func (c *Cluster) node(i int) *corev1.Node {
 
 // awaitReady waits until every node is ready and every add-on serves.
 func (c *Cluster) awaitReady(ctx context.Context, client kubernetes.Interface, say func(string)) error {
+	since, err := c.since()
+	if err != nil {
+		return err
+	}
 	said := ""
-	err := within(ctx, 4*time.Minute, "nodes and add-ons", func(ctx context.Context) error {
+	return within(ctx, 4*time.Minute, "nodes and add-ons", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		waiting, err := c.unready(ctx, client)
+		waiting, err := c.unready(ctx, client, since)
 		if err != nil {
 			return err
 		}
@@ -78,41 +82,31 @@ func (c *Cluster) awaitReady(ctx context.Context, client kubernetes.Interface, s
 		}
 		return fmt.Errorf("not ready: %s", text)
 	})
-	return err
 }
 
-// unready lists what of the cluster is not ready yet.
-func (c *Cluster) unready(ctx context.Context, client kubernetes.Interface) ([]string, error) {
+// unready lists what of the cluster is not ready yet, given since when its machines
+// run. Add-ons are nothing before their nodes.
+func (c *Cluster) unready(ctx context.Context, client kubernetes.Interface, since map[string]time.Time) ([]string, error) {
 	var waiting []string
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
-	ready := map[string]bool{}
-	for _, node := range nodes.Items {
-		ready[node.Name] = nodeReady(&node)
-	}
+	said := heard(nodes.Items)
 	for _, name := range c.NodeNames() {
-		if !ready[name] {
+		if !ofThisLife(said[name], since[name]) {
 			waiting = append(waiting, "node "+name)
 		}
 	}
-	if h := c.hollowStatus(ready); h != nil && h.Ready < h.Nodes {
+	if h := c.hollowStatus(said, since[c.ControlName()]); h != nil && h.Ready < h.Nodes {
 		waiting = append(waiting, fmt.Sprintf("%d of %d hollow nodes", h.Nodes-h.Ready, h.Nodes))
 	}
 	_, err = client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
 	if err != nil {
 		waiting = append(waiting, "service account default")
 	}
-	addons, err := c.unreadyAddons(ctx, client)
-	return append(waiting, addons...), err
-}
-
-func nodeReady(node *corev1.Node) bool {
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
-			return condition.Status == corev1.ConditionTrue
-		}
+	if len(waiting) > 0 {
+		return waiting, nil
 	}
-	return false
+	return c.unreadyAddons(ctx, client, since)
 }

@@ -84,7 +84,7 @@ func readLimits() (map[string]int, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return before, nil
 	}
-	if err == nil {
+	if err == nil && len(text) > 0 { // an empty one is of a power cut while it was written
 		err = json.Unmarshal(text, &before)
 	}
 	if err != nil {
@@ -98,9 +98,28 @@ func storeLimits(before map[string]int) error {
 	if err != nil {
 		return fmt.Errorf("storing old limits: %w", err)
 	}
-	file := limitsFile()
-	if err := os.WriteFile(file+".new", text, 0o644); err != nil {
+	if err := writeLasting(limitsFile(), text, 0o644); err != nil {
 		return fmt.Errorf("storing old limits: %w", err)
 	}
-	return os.Rename(file+".new", file)
+	return nil
+}
+
+// writeLasting writes a file that is there afterwards, and whole, also after a power cut.
+func writeLasting(path string, text []byte, mode fs.FileMode) error {
+	file, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return err
+	}
+	folder, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(folder.Sync(), folder.Close())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -212,6 +213,62 @@ func TestPortsThatOthersHave(t *testing.T) {
 	config, err := opened.Clusters[0].Config()
 	if err != nil || config.Host != "https://"+rome.local(portAPI) {
 		t.Errorf("the kubeconfig leads to %v, %v, want %s", config, err, rome.local(portAPI))
+	}
+}
+
+// TestUpResumesTheAPI: one that was paused would never be ready.
+func TestUpResumesTheAPI(t *testing.T) {
+	name := randomName(t)
+	s, err := Prepare(name, controlPlanes(t, 0, "rome"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.installProgram(); err != nil {
+		t.Fatal(err)
+	}
+	c := s.Clusters[0]
+	c.Kube = filepath.Join(t.TempDir(), "kube")
+	if err := os.WriteFile(c.Kube, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.credentials(); err != nil {
+		t.Fatal(err)
+	}
+	control, err := machine.Start(t.Context(), c.machineSpec(c.ControlName()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := control.Ensure(t.Context(), c.apiServerUnit()); err != nil {
+		t.Fatal(err)
+	}
+	units, err := control.Units(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	await := func(paused bool) {
+		t.Helper()
+		err := within(t.Context(), time.Minute, "the API server", func(context.Context) error {
+			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", units[0].PID))
+			if err == nil && strings.Contains(string(text), ") T ") != paused {
+				err = fmt.Errorf("it is paused: %t", !paused)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.PauseAPI(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	await(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- c.startUnits(ctx, control) }()
+	await(false)
+	cancel()
+	if err := <-done; err == nil {
+		t.Error("it is said to be ready, and answers nothing")
 	}
 }
 

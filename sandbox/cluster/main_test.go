@@ -5,9 +5,12 @@ import (
 	"encoding/hex"
 	"flag"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,6 +27,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 func TestMain(m *testing.M) {
 	roles := map[string]func([]string) error{
 		machine.InitCommand: machine.Init, InternetCommand: route, "test-listen": listenAs, "test-dial": dialFrom,
+		"test-guard": standGuard,
 	}
 	if len(os.Args) > 1 && roles[os.Args[1]] != nil {
 		if err := roles[os.Args[1]](os.Args[2:]); err != nil {
@@ -33,6 +37,38 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
+}
+
+// released is what a guard hears when its sandbox is down without it.
+const released = "released"
+
+// guarded has a sandbox taken down also when the test is killed: by a process in a session of its
+// own that learns of the end through a pipe.
+func guarded(t *testing.T, name string) {
+	t.Helper()
+	command := exec.Command("/proc/self/exe", "test-guard", name)
+	command.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	pipe, err := command.StdinPipe()
+	if err == nil {
+		err = command.Start()
+	}
+	if err != nil {
+		t.Fatalf("guarding sandbox %s: %v", name, err)
+	}
+	t.Cleanup(func() {
+		_, _ = io.WriteString(pipe, released)
+		_ = pipe.Close()
+		_ = command.Wait()
+	})
+}
+
+// standGuard is the guard: NAME.
+func standGuard(args []string) error {
+	if said, err := io.ReadAll(os.Stdin); err == nil && string(said) == released {
+		return nil
+	}
+	return Down(args[0])
 }
 
 // golden compares a text with testdata/NAME.
@@ -120,6 +156,7 @@ func randomName(t *testing.T) string {
 	raw := make([]byte, 4)
 	_, _ = rand.Read(raw)
 	name := "test-" + hex.EncodeToString(raw)
+	guarded(t, name)
 	t.Cleanup(func() {
 		if err := Down(name); err != nil {
 			t.Errorf("taking the test's sandbox down: %v", err)

@@ -154,11 +154,10 @@ func (s *Sandbox) save() error {
 	if err != nil {
 		return fmt.Errorf("writing sandbox %s: %w", s.Name, err)
 	}
-	file := s.stateFile()
-	if err := os.WriteFile(file+".new", text, 0o600); err != nil {
+	if err := writeLasting(s.stateFile(), text, 0o600); err != nil {
 		return fmt.Errorf("writing sandbox %s: %w", s.Name, err)
 	}
-	return os.Rename(file+".new", file)
+	return nil
 }
 
 // Prepare finds the sandbox called name or reserves a place for it. A sandbox

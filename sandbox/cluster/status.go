@@ -86,25 +86,27 @@ func (c *Cluster) status(ctx context.Context) ClusterStatus {
 	if !c.loopback() {
 		out.Network = c.Net.Prefix().Prefixes()
 	}
+	var since time.Time // when the control plane was started
 	for _, name := range []string{c.ControlName(), c.NATName()} {
 		if m, up, err := machine.Load(c.machineDir(name)); err == nil && up {
 			memory, _ := m.Memory()
 			out.MemoryPSS += memory
 			if name == c.ControlName() {
 				out.ControlPID, out.State = m.PID, Unreachable
+				since, _ = m.Started() // or it has just ended
 			}
 		}
 	}
-	ready := map[string]bool{}
+	var said map[string]time.Time
 	if out.ControlPID != 0 {
-		ready, out.State = c.nodeStates(ctx)
+		said, out.State = c.nodesHeard(ctx)
 	}
-	out.Hollow = c.hollowStatus(ready)
+	out.Hollow = c.hollowStatus(said, since)
 	if h := out.Hollow; h != nil && h.Ready < h.Nodes && out.State == Ready {
 		out.State = NotReady
 	}
 	for i := 1; i <= c.Nodes; i++ {
-		node := c.nodeStatus(i, ready)
+		node := c.nodeStatus(i, said[c.NodeName(i)])
 		out.MemoryPSS += node.MemoryPSS
 		if node.State != Ready && out.State == Ready {
 			out.State = NotReady
@@ -114,8 +116,8 @@ func (c *Cluster) status(ctx context.Context) ClusterStatus {
 	return out
 }
 
-// nodeStates asks the API server which nodes are ready.
-func (c *Cluster) nodeStates(ctx context.Context) (map[string]bool, string) {
+// nodesHeard asks the API server when the nodes that are ready have said so.
+func (c *Cluster) nodesHeard(ctx context.Context) (map[string]time.Time, string) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	client, err := c.Client()
@@ -126,14 +128,11 @@ func (c *Cluster) nodeStates(ctx context.Context) (map[string]bool, string) {
 	if err != nil {
 		return nil, Unreachable
 	}
-	ready := map[string]bool{}
-	for _, node := range nodes.Items {
-		ready[node.Name] = nodeReady(&node)
-	}
-	return ready, Ready
+	return heard(nodes.Items), Ready
 }
 
-func (c *Cluster) nodeStatus(i int, ready map[string]bool) NodeStatus {
+// nodeStatus is that of a node which has said, at a time, that it is ready.
+func (c *Cluster) nodeStatus(i int, said time.Time) NodeStatus {
 	out := NodeStatus{Name: c.NodeName(i), State: Stopped, Addresses: c.families(c.Net.Node(i))}
 	for _, prefix := range c.PodPrefixes(i) {
 		out.PodRanges = append(out.PodRanges, prefix.String())
@@ -144,7 +143,7 @@ func (c *Cluster) nodeStatus(i int, ready map[string]bool) NodeStatus {
 	}
 	out.PID, out.State = m.PID, NotReady
 	out.MemoryPSS, _ = m.Memory()
-	if ready[out.Name] {
+	if since, err := m.Started(); err == nil && ofThisLife(said, since) {
 		out.State = Ready
 	}
 	return out

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -93,7 +94,7 @@ func (s *Sandbox) installProgram() error {
 		return fmt.Errorf("copying this program: %w", err)
 	}
 	_, err = io.Copy(out, in)
-	if err := errors.Join(err, out.Close()); err != nil {
+	if err := errors.Join(err, out.Sync(), out.Close()); err != nil {
 		return fmt.Errorf("copying this program: %w", err)
 	}
 	return os.Rename(target+".new", target)
@@ -166,6 +167,8 @@ func (c *Cluster) startUnits(ctx context.Context, control *machine.Machine) erro
 			return err
 		}
 	}
+	// One that was paused goes on; to one that does not run at the moment this is nothing.
+	_ = control.Signal(ctx, c.apiServerUnit().Name, syscall.SIGCONT)
 	if err := c.awaitAPI(ctx); err != nil {
 		return fmt.Errorf("%w; see %s", err, filepath.Join(c.machineDir(c.ControlName()), "log"))
 	}

@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // bare starts a machine without namespaces, which needs no root.
@@ -14,6 +17,7 @@ func bare(t *testing.T) *Machine {
 	t.Helper()
 	sandbox := "test-" + random()
 	spec := Spec{Sandbox: sandbox, Name: "one", Dir: shortDir(t), Program: "/proc/self/exe", Bare: true}
+	guarded(t, sandbox, spec.Dir)
 	t.Cleanup(func() {
 		if err := KillSandbox(sandbox); err != nil {
 			t.Error(err)
@@ -71,6 +75,58 @@ func TestBareMachineComesBackAfterItsInit(t *testing.T) {
 	now, err := again.Processes()
 	if err != nil || len(now) != 1 || slices.Contains(orphans, now[0]) {
 		t.Errorf("started again it has the processes %v, %v, want a new init alone", now, err)
+	}
+}
+
+// TestMachineDeepDown: the folder of an ordinary user's machine is as deep as his home.
+func TestMachineDeepDown(t *testing.T) {
+	sandbox := "test-" + random()
+	spec := Spec{Sandbox: sandbox, Name: "one", Dir: filepath.Join(shortDir(t), strings.Repeat("deep/", 30)), Program: "/proc/self/exe", Bare: true}
+	t.Cleanup(func() {
+		if err := KillSandbox(sandbox); err != nil {
+			t.Error(err)
+		}
+	})
+	m, err := Start(context.Background(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, m, "echo here"); got != "here" {
+		t.Errorf("it says %q", got)
+	}
+}
+
+// TestStarted holds that no clock which was set makes a machine younger than what it has said.
+func TestStarted(t *testing.T) {
+	const tick = 10 * time.Millisecond
+	before := time.Now()
+	m := bare(t)
+	after := time.Now()
+	started := func() time.Time {
+		at, err := m.Started()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	if at := started(); at.Before(before.Add(-2*tick)) || at.After(after) {
+		t.Errorf("it was started at %s, want between %s and %s", at, before, after)
+	}
+	for _, written := range []time.Time{after.Add(-time.Hour), after.Add(time.Hour)} {
+		if err := os.Chtimes(m.file(), written, written); err != nil {
+			t.Fatal(err)
+		}
+		want := written
+		if written.After(after) { // the clock was set back since
+			want = before
+		}
+		if at := started(); at.Before(want.Add(-2*tick)) || at.After(want.Add(after.Sub(before))) {
+			t.Errorf("its clock said %s, and it was started at %s, want %s", written, at, want)
+		}
+	}
+	m.PID = 1 << 30
+	if _, err := m.Started(); err == nil {
+		t.Error("a machine that does not run has a start")
 	}
 }
 

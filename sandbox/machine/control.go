@@ -23,7 +23,11 @@ import (
 func supervise(spec Spec) error {
 	u := newUnits(spec.logs())
 	go u.reap()
-	listener, err := net.Listen("unix", spec.socket())
+	var listener net.Listener
+	err := shortly(spec.socket(), func(path string) (err error) {
+		listener, err = net.Listen("unix", path)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)
 	}
@@ -32,6 +36,17 @@ func supervise(spec Spec) error {
 	}
 	server := &http.Server{Handler: handler(u), ReadHeaderTimeout: 5 * time.Second}
 	return server.Serve(listener)
+}
+
+// shortly calls use with another path to a file, which is short however deep the file's folder
+// lies: the address of a Unix socket has 107 bytes at most.
+func shortly(path string, use func(short string) error) error {
+	folder, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	return use(fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), filepath.Base(path)))
 }
 
 func handler(u *units) http.Handler {
@@ -151,8 +166,12 @@ func (m *Machine) call(ctx context.Context, method, path string, in, out any) er
 	}
 	transport := &http.Transport{
 		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", m.socket())
+		DialContext: func(ctx context.Context, _, _ string) (conn net.Conn, err error) {
+			err = shortly(m.socket(), func(path string) (err error) {
+				conn, err = (&net.Dialer{}).DialContext(ctx, "unix", path)
+				return err
+			})
+			return conn, err
 		},
 	}
 	response, err := (&http.Client{Transport: transport}).Do(request)

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Load returns the machine whose folder is dir, and whether it runs.
@@ -21,6 +23,35 @@ func Load(dir string) (*Machine, bool, error) {
 	}
 	m := &Machine{Spec: spec, PID: findInit(spec)}
 	return m, m.PID != 0, nil
+}
+
+// Started is when the running machine was started. If the host's clock was set since, it is the
+// earlier of what the clock said then and what it says now of then: nothing that was written
+// in this life of the machine is older.
+func (m *Machine) Started() (time.Time, error) {
+	written, err := os.Stat(m.file()) // by Start
+	if err != nil {
+		return time.Time{}, fmt.Errorf("looking when machine %s was started: %w", m.Name, err)
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.PID))
+	if err != nil {
+		return time.Time{}, fmt.Errorf("looking when machine %s was started: %w", m.Name, err)
+	}
+	const place, each = 19, time.Second / 100 // of the start, in ticks since the host's, after the name
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(fields) <= place {
+		return time.Time{}, fmt.Errorf("looking when machine %s was started: %q", m.Name, text)
+	}
+	ticks, err := strconv.ParseInt(fields[place], 10, 64)
+	var running unix.Timespec
+	if err := errors.Join(err, unix.ClockGettime(unix.CLOCK_BOOTTIME, &running)); err != nil {
+		return time.Time{}, fmt.Errorf("looking when machine %s was started: %w", m.Name, err)
+	}
+	begun := time.Now().Add(time.Duration(ticks)*each - time.Duration(running.Nano()))
+	if written.ModTime().Before(begun) {
+		begun = written.ModTime()
+	}
+	return begun, nil
 }
 
 // Kill ends the machine as a power cut would, and returns when all its

@@ -19,7 +19,8 @@ import (
 
 // startOnSharedHost is a host such as most are: its mounts are shared, and
 // /srv is a file system of its own. It starts the machine that its argument
-// describes, has it write, and says what is left of that on the host.
+// describes, has it write, and says what is left of that on the host, and whether
+// it keeps what the host unmounts: a private root has a /srv of its own.
 func startOnSharedHost(args []string) error {
 	var spec Spec
 	if err := json.Unmarshal([]byte(args[0]), &spec); err != nil {
@@ -59,7 +60,12 @@ func startOnSharedHost(args []string) error {
 	fmt.Println("srv", entries)
 	after, readErr := os.ReadFile("/proc/self/mountinfo")
 	fmt.Println("mounts equal", string(before) == string(after))
-	return errors.Join(err, readErr, m.Kill())
+	if err := errors.Join(err, readErr, unix.Unmount("/srv", 0)); err != nil {
+		return errors.Join(err, m.Kill())
+	}
+	inside, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", m.PID))
+	fmt.Println("srv kept", strings.Contains(string(inside), " /srv ") && !spec.PrivateRoot)
+	return errors.Join(err, m.Kill())
 }
 
 // startOnOwnBase is a host on which what sandboxes have lies on file systems of its own: a base, in it
@@ -120,9 +126,9 @@ func TestMachineOnAHostWithSharedMounts(t *testing.T) {
 		command := exec.Command(w.program, "test-shared-host", string(text))
 		command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 		out, err := command.CombinedOutput()
-		want := "srv [- of-the-host]\nmounts equal true\n"
+		want := "srv [- of-the-host]\nmounts equal true\nsrv kept false\n"
 		if !private { // it sees the host's files
-			want = "srv [- of-the-machine]\nmounts equal true\n"
+			want = "srv [- of-the-machine]\nmounts equal true\nsrv kept false\n"
 		}
 		if d := cmp.Diff(want, string(out)); err != nil || d != "" {
 			t.Errorf("private root %t: %v (-want +got):\n%s", private, err, d)

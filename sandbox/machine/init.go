@@ -76,7 +76,13 @@ func surround(spec Spec) error {
 			return err
 		}
 	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+	// What the machine mounts is never seen on the host. What the host unmounts goes from a
+	// machine that sees the host's files, too, or it would keep the host's disks in use.
+	var detached uintptr = unix.MS_SLAVE
+	if spec.PrivateRoot {
+		detached = unix.MS_PRIVATE
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|detached, ""); err != nil {
 		return fmt.Errorf("detaching mounts: %w", err)
 	}
 	if spec.PrivateRoot {

@@ -24,6 +24,7 @@ func TestMain(m *testing.M) {
 	roles := map[string]func([]string) error{
 		InitCommand: Init, "test-supervise": superviseAlone, "test-listen": listenAs, "test-dial": dial,
 		"test-shared-host": startOnSharedHost, "test-own-base": startOnOwnBase,
+		"test-guard": standGuard, "test-guarded": startGuarded,
 	}
 	if len(os.Args) > 1 && roles[os.Args[1]] != nil {
 		if err := roles[os.Args[1]](os.Args[2:]); err != nil {
@@ -147,6 +148,7 @@ func newWorld(t *testing.T) world {
 	t.Helper()
 	requireRoot(t)
 	w := world{sandbox: "test-" + random(), dir: shortDir(t)}
+	guarded(t, w.sandbox, w.dir)
 	w.program = filepath.Join(w.dir, "bin", "machine.test")
 	self, err := os.ReadFile("/proc/self/exe")
 	if err == nil {

@@ -60,7 +60,7 @@ func checks() []check {
 	return []check{
 		{"a pod on every node", "web", ground, medium, need{}, podOnEveryNode},
 
-		{"CronJob runs every minute", "cron", background, medium, need{}, cronJob},
+		{"CronJob makes a Job in its minute", "cron", background, medium, need{}, cronJob},
 		{"HorizontalPodAutoscaler follows the load", "scale", background, long, need{addon: config.AddonMetrics}, autoscaler},
 
 		{"rolling update without a failed request", "rolling", independent, medium, need{}, rollingUpdate},

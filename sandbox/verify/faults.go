@@ -223,8 +223,12 @@ func apiPause(ctx context.Context, e *env) (err error) {
 func (e *env) silent(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	if _, err := e.client.CoreV1().Nodes().Get(ctx, e.Nodes[0], metav1.GetOptions{}); err == nil {
+	_, err := e.client.CoreV1().Nodes().Get(ctx, e.Nodes[0], metav1.GetOptions{})
+	switch {
+	case err == nil:
 		return errors.New("the API server answers although it is paused")
+	case !errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("the API server is not silent although it is paused: %w", err)
 	}
 	return nil
 }

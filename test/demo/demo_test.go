@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -70,6 +71,57 @@ func TestWords(t *testing.T) {
 	// What is shown can be typed: the shell reads the same words.
 	if got, _ := script(t, `set -- 'a b' "it's" '$HOME' '*' ''; eval "again=($(typed "$@"))"; [ "${again[*]@Q}" = "${*@Q}" ] && echo same`); got != "same\n" {
 		t.Errorf("what is typed again is %q", got)
+	}
+}
+
+// TestPastProxies holds that what the demo runs reaches the sandbox where there is a proxy, by the
+// ranges that the sandbox has.
+func TestPastProxies(t *testing.T) {
+	source, err := os.ReadFile("../../sandbox/address/address.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ranges []string
+	for _, found := range regexp.MustCompile(`Space[46] = netip.MustParsePrefix\("(.*)"\)`).FindAllStringSubmatch(string(source), -1) {
+		ranges = append(ranges, found[1])
+	}
+	if len(ranges) != 2 {
+		t.Fatalf("the ranges of sandboxes are %q", ranges)
+	}
+	all := strings.Join(ranges, ",")
+	for set, want := range map[string]string{
+		"": all, "NO_PROXY=a,b": "a,b," + all, "no_proxy=a": "a," + all, "NO_PROXY='*' no_proxy='*'": "*",
+	} {
+		got, _ := script(t, "unset NO_PROXY no_proxy; export "+set+"; past_proxies; sh -c 'echo \"$NO_PROXY $no_proxy\"'")
+		if !strings.HasSuffix(got, want+" "+want+"\n") {
+			t.Errorf("with %q the exceptions are %q, want %q twice", set, got, want)
+		}
+	}
+	text, err := os.ReadFile("../demo.sh")
+	if err != nil || !strings.Contains(string(text), "\npast_proxies\n") {
+		t.Errorf("the demo goes through proxies (%v)", err)
+	}
+}
+
+// TestUndo holds that the demo goes on from wherever it was interrupted: before it looks at anything
+// the link is whole, and the tenant, if there is one, may use milan.
+func TestUndo(t *testing.T) {
+	for tenant, want := range map[string]string{"true": "link heal rome milan\npelago uncordon tenant rome\n", "false": "link heal rome milan\n"} {
+		got, _ := script(t, `pelago-sandbox() { case $1 in link) echo "$@" >>$keys/told ;; *) `+tenant+` ;; esac; }
+pelago() { echo pelago "$@" >>$keys/told; }
+undo; cat $keys/told`)
+		if got != want {
+			t.Errorf("with a tenant %s it does\n%s, want\n%s", tenant, got, want)
+		}
+	}
+	text, err := os.ReadFile("../demo.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(text), "\nshow pelago-sandbox up ")
+	before, _, found := strings.Cut(after, "\nsay ")
+	if !found || !strings.HasSuffix(before, "\nundo\n") {
+		t.Errorf("between up and the first look the demo does\n%s", before)
 	}
 }
 

@@ -38,3 +38,20 @@ at() {
 
 # key CLUSTER stores its kubeconfig for this user's eyes only: it is an administrator's.
 key() { (umask 077 && pelago-sandbox kubeconfig "$1" >"$keys/$1"); }
+
+# past_proxies has programs reach the sandbox as it is: a proxy for the world outside knows no way to it.
+past_proxies() {
+  local own=${no_proxy:-${NO_PROXY:-}}
+  if [ "$own" != '*' ]; then
+    export NO_PROXY="${own:+$own,}198.18.0.0/15,fd5a:70e1:a90::/48"
+    export no_proxy=$NO_PROXY
+  fi
+}
+
+# undo ends what a run that was interrupted has left: a link that is cut, a tenant that is drained.
+undo() {
+  pelago-sandbox link heal rome milan >/dev/null
+  if pelago-sandbox kubectl milan -- get tenant rome >/dev/null 2>&1; then
+    KUBECONFIG=$keys/milan pelago uncordon tenant rome >/dev/null
+  fi
+}

@@ -17,7 +17,7 @@ const (
 func TestLaws(t *testing.T) {
 	laws := map[string]func(Tree) []string{
 		"imports": Imports, "modules": Modules, "names": Names, "lengths": Lengths,
-		"words": Words, "packagedocs": PackageDocs, "documented": Documented, "metrics": Metrics, "fuzzed": Fuzzed,
+		"words": Words, "packagedocs": PackageDocs, "documented": Documented, "metrics": Metrics, "fuzzed": Fuzzed, "limiters": Limiters,
 	}
 	cases := []struct {
 		law    string
@@ -86,6 +86,11 @@ func TestLaws(t *testing.T) {
 			"docs/metrics.md", "`pelago_things` counts things, `pelago_seconds` seconds",
 			"deploy/chart/monitoring/rules.yaml", "expr: rate(pelago_things[5m]) > sum(pelago_seconds_bucket) + pelago_thing",
 		), []string{"deploy/chart/monitoring/rules.yaml: there is no metric pelago_thing"}},
+		{"limiters", "a controller has a back-off of its own; a test's needs none", files(
+			"a/a.go", "package a\n\nvar _ = ctrl.NewControllerManagedBy(m).WithOptions(controller.Options{RateLimiter: x()})\n",
+			"a/b.go", "package a\n\nvar _ = ctrl.NewControllerManagedBy(m)\n",
+			"a/a_test.go", "package a\n\nvar _ = ctrl.NewControllerManagedBy(m)\n",
+		), []string{"a/b.go: 0 of 1"}},
 		{"modules", "plain requirements are fine, indirect ones are not counted", map[string]string{
 			"go.mod": rootModule + "require (\n\ta.org/x v1.0.0\n)\n" + many(40, "// indirect"),
 		}, nil},

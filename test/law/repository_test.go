@@ -26,7 +26,7 @@ func TestRepository(t *testing.T) {
 	}{
 		{"imports", Imports}, {"modules", Modules}, {"names", Names}, {"lengths", Lengths},
 		{"words", Words}, {"packagedocs", PackageDocs}, {"documented", Documented},
-		{"metrics", Metrics}, {"fuzzed", Fuzzed},
+		{"metrics", Metrics}, {"fuzzed", Fuzzed}, {"limiters", Limiters},
 	} {
 		t.Run(law.name, func(t *testing.T) {
 			for _, finding := range law.find(tree) {

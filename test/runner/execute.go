@@ -110,12 +110,14 @@ func execute(ctx context.Context, s step, logPath string, show *progress) (count
 		return counts{}, fmt.Errorf("making the log: %w", err)
 	}
 	defer log.Close()
+	ctx, cancel := context.WithTimeout(ctx, s.limit)
+	defer cancel()
 	command := s.command
 	if s.packages != nil {
-		found, err := s.packages()
+		found, err := s.packages(ctx)
 		if err != nil {
 			fmt.Fprintln(log, err)
-			return counts{}, err
+			return counts{}, cmp.Or(stopped(ctx, s), err)
 		}
 		command = append(command[:len(command):len(command)], found...)
 	}
@@ -123,17 +125,11 @@ func execute(ctx context.Context, s step, logPath string, show *progress) (count
 	if s.goTest {
 		reader.tally = &tally{}
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.limit)
-	defer cancel()
 	err = runGroup(ctx, command, s, reader)
 	reader.mu.Lock() // a process that left the group may still write
 	defer reader.mu.Unlock()
 	reader.flush()
-	if ctx.Err() == context.DeadlineExceeded {
-		err = fmt.Errorf("stopped at its limit of %s", short(s.limit))
-	} else if ctx.Err() != nil {
-		err = fmt.Errorf("interrupted")
-	}
+	err = cmp.Or(stopped(ctx, s), err)
 	if reader.tally == nil {
 		return counts{}, err
 	}
@@ -142,6 +138,17 @@ func execute(ctx context.Context, s step, logPath string, show *progress) (count
 		err = nil // the exit code says no more than the tests do
 	}
 	return n, err
+}
+
+// stopped says why a step did not end by itself; nil if it did.
+func stopped(ctx context.Context, s step) error {
+	switch {
+	case ctx.Err() == context.DeadlineExceeded:
+		return fmt.Errorf("stopped at its limit of %s", short(s.limit))
+	case ctx.Err() != nil:
+		return errors.New("interrupted")
+	}
+	return nil
 }
 
 // runGroup runs a command; when ctx ends its group is asked to end, then killed.

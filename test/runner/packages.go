@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,18 +45,19 @@ func withServer(p listed) bool    { return p.usesServer() && !p.usesClusters() }
 func withoutServer(p listed) bool { return !p.usesServer() && !p.usesClusters() }
 
 // rootPackages finds the packages of the product that keep accepts.
-func rootPackages(keep func(listed) bool) func() ([]string, error) {
-	return func() ([]string, error) { return listPackages(".", keep) }
+func rootPackages(keep func(listed) bool) func(context.Context) ([]string, error) {
+	return func(ctx context.Context) ([]string, error) { return listPackages(ctx, ".", keep) }
 }
 
 // sandboxPackages finds the packages of the sandbox but the one that holds Kubernetes.
-func sandboxPackages() ([]string, error) {
-	return listPackages("sandbox", func(p listed) bool { return p.ImportPath != kubePackage })
+func sandboxPackages(ctx context.Context) ([]string, error) {
+	return listPackages(ctx, "sandbox", func(p listed) bool { return p.ImportPath != kubePackage })
 }
 
-func listPackages(dir string, keep func(listed) bool) ([]string, error) {
-	list := exec.Command("go", "list", "-json=ImportPath,TestImports,XTestImports", "./...")
+func listPackages(ctx context.Context, dir string, keep func(listed) bool) ([]string, error) {
+	list := exec.CommandContext(ctx, "go", "list", "-json=ImportPath,TestImports,XTestImports", "./...")
 	list.Dir = dir
+	list.WaitDelay = graceTime // for what it has started
 	out, err := list.Output()
 	if err != nil {
 		var exit *exec.ExitError

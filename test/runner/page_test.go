@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +46,15 @@ func TestPage(t *testing.T) {
 	add(outcome{step: chosen[1], took: 10 * time.Second, counts: counts{passed: 1}, shown: []string{"limit: up 50s of 60s"}}, "def", 3600)
 	if diff := cmp.Diff(wantPage, page("check", chosen, known, m)); diff != "" {
 		t.Errorf("page (-want +got):\n%s", diff)
+	}
+}
+
+// TestPageOfSkips holds that a step of which every test was skipped has not passed.
+func TestPageOfSkips(t *testing.T) {
+	s := step{name: "unit", proves: "logic"}
+	r := recordOf(outcome{step: s, counts: counts{skipped: []string{"a TestRoot"}}}, "abc", time.Unix(0, 0))
+	if text := page("test", []step{s}, map[string]record{s.name: r}, machine{}); !strings.Contains(text, "Of 1 steps 0 passed, 1 failed,") {
+		t.Errorf("the page says\n%s", text)
 	}
 }
 

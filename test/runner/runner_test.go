@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -127,7 +128,7 @@ func TestExecute(t *testing.T) {
 		{"go test that fails without a failed test", goStep("go: no such package", 1), 0, []string{"step s"}, "exit status 1"},
 		{"go test that runs no test proves nothing", goStep(ended("skip", "a", ""), 0), 0, []string{"step s"}, "no test"},
 		{"and one whose only test is skipped says so", goStep(began("a", "TestX")+"\n"+ended("skip", "a", "TestX"), 0), 0, nil, ""},
-		{"packages that cannot be listed", step{name: "s", command: []string{"true"}, limit: time.Minute, packages: func() ([]string, error) { return nil, errors.New("no go.mod") }}, 0, []string{"step s"}, "no go.mod"},
+		{"packages that cannot be listed", step{name: "s", command: []string{"true"}, limit: time.Minute, packages: func(context.Context) ([]string, error) { return nil, errors.New("no go.mod") }}, 0, []string{"step s"}, "no go.mod"},
 	}
 	for _, c := range cases {
 		t.Run(c.reason, func(t *testing.T) {
@@ -150,6 +151,7 @@ func TestExecute(t *testing.T) {
 // TestInterruptEndsTheGroup holds that an interrupt lets every process of a step end by
 // itself, and leaves none behind that will not.
 func TestInterruptEndsTheGroup(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
 	pidFile := filepath.Join(dir, "pid")
@@ -166,7 +168,7 @@ func TestInterruptEndsTheGroup(t *testing.T) {
 		(trap '' TERM; exec sleep 600) & stubborn=$!
 		while [ ! -e ` + ready + ` ]; do sleep 0.01; done
 		echo $stubborn > ` + pidFile + `; wait`)
-	s.grace = time.Second
+	s.grace = 5 * time.Second
 	o := runStep(ctx, s, nil, dir, &out)
 	if text, err := os.ReadFile(asked); err != nil || string(text) != "yes\n" {
 		t.Errorf("a process of the step was not asked to end: %q, %v", text, err)
@@ -383,6 +385,27 @@ func TestPackages(t *testing.T) {
 	}
 	if _, err := keepPackages("", withServer); err == nil {
 		t.Error("a step without packages passes, and proves nothing")
+	}
+}
+
+// TestListingEnds holds that the listing of packages is ended with the step, and go list with that.
+func TestListingEnds(t *testing.T) {
+	ended := false
+	s := step{name: "s", command: []string{"true"}, limit: 50 * time.Millisecond, packages: func(ctx context.Context) ([]string, error) {
+		select {
+		case <-ctx.Done():
+			ended = true
+		case <-time.After(10 * time.Second):
+		}
+		return nil, errors.New("signal: killed")
+	}}
+	if o := runStep(t.Context(), s, nil, t.TempDir(), io.Discard); !ended || !strings.Contains(fmt.Sprint(o.err), "stopped at its limit") {
+		t.Errorf("the listing was ended: %t, and the step says %v", ended, o.err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := listPackages(ctx, ".", withoutServer); !errors.Is(err, context.Canceled) {
+		t.Errorf("it goes on: %v", err)
 	}
 }
 

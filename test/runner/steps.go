@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"path"
 	"regexp"
 	"slices"
@@ -37,7 +38,7 @@ type step struct {
 	command  []string
 	dir      string
 	env      []string
-	packages func() ([]string, error)
+	packages func(ctx context.Context) ([]string, error)
 	// show: lines of output that hold this text are shown at the end.
 	show string
 	// goTest: the output is that of go test -json, and each test counts.
@@ -64,6 +65,13 @@ const checkGenerated = `trap 'rm -rf out/gen' EXIT && rm -rf out/gen && make gen
 	diff -u deploy/chart/templates/rbac.yaml out/gen/deploy/chart/templates/rbac.yaml &&
 	diff -u api/v1alpha1/zz_generated.deepcopy.go out/gen/api/v1alpha1/zz_generated.deepcopy.go &&
 	for file in api/wire/*.pb.go; do diff -u "$file" "out/gen/$file" || exit 1; done`
+
+// checkFormat lists the Go files that gofmt would change, of those that are there. What gofmt cannot
+// read, and a gofmt that cannot be run, fail it, too.
+const checkFormat = `set -o pipefail
+	there() { while IFS= read -r -d '' file; do if [ -e "$file" ]; then printf '%s\0' "$file"; fi; done; }
+	unformatted=$(git ls-files -z --cached --others --exclude-standard '*.go' | there | xargs -0 -r gofmt -l) || exit 1
+	[ -z "$unformatted" ] || { echo "run gofmt -w on:"; echo "$unformatted"; exit 1; }`
 
 // Tools that only tests run, and the versions they are: Helm, with which the chart is compared, and a
 // network plugin that enforces NetworkPolicies.
@@ -113,7 +121,7 @@ var steps = []step{
 	}, {
 		name: "unit", kind: kindUnit, lists: everywhere, needs: []string{"tools"},
 		proves:  "the product's logic, and the laws of the repository",
-		command: goTest("-race", "-p", "3", "-parallel", "6"), packages: rootPackages(withoutServer), env: race, goTest: true, limit: 15 * time.Minute,
+		command: goTest("-race", "-p", "3", "-parallel", "6", "-timeout", "24m"), packages: rootPackages(withoutServer), env: race, goTest: true, limit: 25 * time.Minute,
 	}, {
 		name: "promtool", kind: kindUnit, lists: everywhere, needs: []string{"tools"},
 		proves:  "alerts fire when they should and only then, and Prometheus understands the dashboard",
@@ -121,15 +129,15 @@ var steps = []step{
 	}, {
 		name: "unit-sandbox", kind: kindUnit, lists: everywhere, needs: []string{"tools"},
 		proves:  "the sandbox's logic, and its network, machines and images with real parts",
-		command: goTest("-race", "-p", "3", "-timeout", "14m"), packages: sandboxPackages, dir: "sandbox", env: race, goTest: true, limit: 15 * time.Minute,
+		command: goTest("-race", "-p", "3", "-timeout", "24m"), packages: sandboxPackages, dir: "sandbox", env: race, goTest: true, limit: 25 * time.Minute,
 	}, {
 		name: "kubernetes", kind: kindPrepare, lists: []string{listTest, listTestAll, listBench, listTorture}, needs: []string{"build"},
 		proves:  "Kubernetes compiles from its Go modules into the cache",
-		command: []string{"bin/pelago-sandbox", "build"}, env: roomy, limit: 30 * time.Minute,
+		command: []string{"bin/pelago-sandbox", "build"}, env: roomy, limit: 45 * time.Minute,
 	}, {
 		name: "api", kind: kindAPI, lists: []string{listTest}, needs: []string{"tools", "kubernetes"},
 		proves:  "what speaks to an API server works with a real one",
-		command: goTest("-p", "4", "-timeout", "24m"), packages: rootPackages(withServer), env: append(roomy, plain...), goTest: true, limit: 25 * time.Minute,
+		command: goTest("-p", "4", "-timeout", "39m"), packages: rootPackages(withServer), env: append(roomy, plain...), goTest: true, limit: 40 * time.Minute,
 	}, {
 		name: "api-all", kind: kindAPI, lists: []string{listTestAll}, needs: []string{"tools", "kubernetes"},
 		proves:  "the same under the race detector, with a crash at every write",
@@ -185,7 +193,7 @@ var steps = []step{
 	}, {
 		name: "offloading-all", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
 		proves:  "several providers, a database outside of the pod network, a long partition, 500 deletions while the provider is away, a node of the provider that dies, who is reached by reachability and NetworkPolicies",
-		command: goTest("-v", "-timeout", "50m", "-run", "^TestOffloadingAll$", "./test"), env: cluster, goTest: true, limit: 51 * time.Minute,
+		command: goTest("-v", "-timeout", "80m", "-run", "^TestOffloadingAll$", "./test"), env: cluster, goTest: true, limit: 81 * time.Minute,
 	}, {
 		name: "sharding", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes"},
 		proves:  "one consumer and twenty providers: whichever way the leading manager ends, another goes on and nothing is lost",
@@ -313,7 +321,7 @@ var steps = []step{
 	}, {
 		name: "format", kind: kindCheck, lists: []string{listCheck},
 		proves:  "every Go file is formatted by gofmt",
-		command: []string{"bash", "-c", `unformatted=$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 ls -d 2>/dev/null | xargs gofmt -l); [ -z "$unformatted" ] || { echo "run gofmt -w on:"; echo "$unformatted"; exit 1; }`},
+		command: []string{"bash", "-c", checkFormat},
 		limit:   time.Minute,
 	}, {
 		name: "vet", kind: kindCheck, lists: []string{listCheck},
