@@ -121,11 +121,20 @@ func execute(ctx context.Context, s step, logPath string, show *progress) (count
 		}
 		command = append(command[:len(command):len(command)], found...)
 	}
+	n, err := runOnce(ctx, s, command, log, show)
+	if err == nil && s.goTest {
+		n = retry(ctx, s, n, log, show)
+	}
+	return n, err
+}
+
+// runOnce runs a command of a step and reads what it says.
+func runOnce(ctx context.Context, s step, command []string, log *os.File, show *progress) (counts, error) {
 	reader := &lineReader{log: log, show: show}
 	if s.goTest {
 		reader.tally = &tally{}
 	}
-	err = runGroup(ctx, command, s, reader)
+	err := runGroup(ctx, command, s, reader)
 	reader.mu.Lock() // a process that left the group may still write
 	defer reader.mu.Unlock()
 	reader.flush()

@@ -104,6 +104,8 @@ type counts struct {
 	passed          int
 	failed, skipped []string            // names
 	reasons         map[string][]string // of what failed, a few lines each, by name
+	cases           map[string]*testCase
+	again           map[string][]string // what failed once and passed when it was tried again, and the reasons
 	output          []string            // of what failed, for the eye
 	slow            []testCase
 }
@@ -149,8 +151,9 @@ func (t *tally) result() counts {
 func (n *counts) fail(name string, c *testCase) {
 	n.failed = append(n.failed, name)
 	if n.reasons == nil {
-		n.reasons = map[string][]string{}
+		n.reasons, n.cases = map[string][]string{}, map[string]*testCase{}
 	}
+	n.cases[name] = c
 	n.reasons[name] = c.reason()
 }
 

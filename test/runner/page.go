@@ -27,6 +27,9 @@ func recordOf(o outcome, commit string, when time.Time) record {
 	for _, name := range o.counts.failed {
 		r.notes = append(r.notes, "failed: "+oneLine(name))
 	}
+	for _, name := range names(o.counts.again) {
+		r.notes = append(r.notes, "failed once, passed when tried again alone: "+oneLine(name))
+	}
 	for _, name := range o.counts.skipped {
 		r.notes = append(r.notes, "skipped: "+oneLine(name))
 	}

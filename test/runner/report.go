@@ -17,6 +17,9 @@ const (
 	slowLimit = 2 * time.Second
 )
 
+// onlyAgain is said of what failed once.
+const onlyAgain = "Passed only when tried again, alone:"
+
 // printOutcome shows how a step ended, and the end of its output if it failed.
 func printOutcome(out io.Writer, o outcome) {
 	verdict := "ok"
@@ -27,6 +30,7 @@ func printOutcome(out io.Writer, o outcome) {
 	for _, line := range o.shown {
 		fmt.Fprintln(out, "  "+line)
 	}
+	printNames(out, onlyAgain, names(o.counts.again), o.counts.again)
 	if o.ok() {
 		return
 	}
@@ -50,13 +54,14 @@ func countText(n counts) string {
 
 // sum adds up the steps.
 func sum(done []outcome) counts {
-	n := counts{reasons: map[string][]string{}}
+	n := counts{reasons: map[string][]string{}, again: map[string][]string{}}
 	for _, o := range done {
 		n.passed += o.counts.passed
 		n.failed = append(n.failed, o.counts.failed...)
 		n.skipped = append(n.skipped, o.counts.skipped...)
 		n.slow = append(n.slow, o.counts.slow...)
 		maps.Copy(n.reasons, o.counts.reasons)
+		maps.Copy(n.again, o.counts.again)
 	}
 	return n
 }
@@ -87,6 +92,7 @@ func printSummary(out io.Writer, done []outcome, total, most time.Duration, skip
 		}
 		n.skipped = nil
 	}
+	printNames(out, onlyAgain, names(n.again), n.again)
 	printNames(out, "Failed:", n.failed, n.reasons)
 	printNames(out, "Skipped:", n.skipped, nil)
 	if most > 0 && total > most { // which machines that do other things do too
