@@ -10,9 +10,11 @@ const (
 	// freshFor is how long a handshake serves: WireGuard itself refuses keys that are older.
 	freshFor = 180 * time.Second
 	// tryGap is from one round of tries to the next. An answer that takes longer than that
-	// comes too late, since a new question voids the old one.
-	tryGap = 700 * time.Millisecond
-	// jitter is at most added to a gap, so that two sides that ask at the same moment, and
+	// comes too late, since a new question voids the old one: where answers come of which nothing comes,
+	// the gap doubles, at most slowMost times.
+	tryGap   = 700 * time.Millisecond
+	slowMost = 3
+	// jitter is at most added to tryGap, so that two sides that ask at the same moment, and
 	// void each other's questions by their own, do not do so for ever.
 	jitter = 250 * time.Millisecond
 	// slowGap is the gap after quickRounds rounds without an answer.
@@ -53,6 +55,10 @@ type state struct {
 	Turn   int
 	// Jitter is what the next gap is longer by.
 	Jitter time.Duration
+	// Answers is how many answers have come, and Counted how many of these had when we last tried. Slow is how
+	// often the gap is doubled.
+	Answers, Counted uint64
+	Slow             int
 }
 
 // action is what to do now, and when to ask again at the latest.
@@ -86,7 +92,11 @@ func next(s state, now time.Time) (action, state) {
 	if len(ring) == 0 {
 		return a, s
 	}
-	if due := s.Tried.Add(s.gap()); s.Tried.IsZero() || !now.Before(due) {
+	due := s.Tried.IsZero() || !now.Before(s.Tried.Add(s.gap()))
+	if due && !s.Tried.IsZero() {
+		s, due = paced(s, now)
+	}
+	if due {
 		for range min(max(s.Width, 1), len(ring)) {
 			a.Try = append(a.Try, ring[s.Turn%len(ring)])
 			s.Turn = (s.Turn + 1) % len(ring)
@@ -96,6 +106,19 @@ func next(s state, now time.Time) (action, state) {
 	}
 	a.Wake = sooner(a.Wake, s.Tried.Add(s.gap()))
 	return a, s
+}
+
+// paced is the state when it is time for another round, and whether it still is: an answer that came, though no
+// handshake has yet, may be to a question that the next one has voided.
+func paced(s state, now time.Time) (state, bool) {
+	switch {
+	case s.Answers == s.Counted:
+		s.Slow = max(0, s.Slow-1)
+	case s.Slow < slowMost:
+		s.Slow++
+	}
+	s.Counted = s.Answers
+	return s, !now.Before(s.Tried.Add(s.gap()))
 }
 
 // fresh reports whether the last handshake can be relied upon.
@@ -121,7 +144,7 @@ func (s state) gap() time.Duration {
 	if s.Rounds > quickRounds {
 		return slowGap + s.Jitter
 	}
-	return tryGap + s.Jitter
+	return (tryGap + s.Jitter) << s.Slow
 }
 
 // kicked is the state when a handshake is wanted now. A round that is under way is let
@@ -156,9 +179,9 @@ func observed(s state, seen Stats, now time.Time) state {
 			age = min(age, now.Sub(s.Observed))
 		}
 		s.Handshake, s.Heard = seen.Handshake, now.Add(-age)
-		s.Kicked, s.Rounds, s.Turn = time.Time{}, 0, 0
+		s.Kicked, s.Rounds, s.Turn, s.Slow = time.Time{}, 0, 0, 0
 	}
-	s.Observed = now
+	s.Observed, s.Answers = now, seen.Answers
 	if s.fresh(now) && seen.Endpoint.IsValid() {
 		s.Learnt = seen.Endpoint
 	}

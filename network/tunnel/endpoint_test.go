@@ -53,6 +53,26 @@ func TestNext(t *testing.T) {
 			action{Wake: at(tryGap + 100*time.Millisecond)},
 		},
 		{
+			"an answer that came may be to the question before: the gap doubles",
+			state{Width: 8, Candidates: addresses(alive), Tried: at(0), Rounds: 2, Answers: 1}, tryGap,
+			action{Wake: at(2 * tryGap)},
+		},
+		{
+			"and again, with what jitter adds",
+			state{Width: 8, Candidates: addresses(alive), Tried: at(0), Rounds: 3, Answers: 2, Counted: 1, Slow: 1, Jitter: tryGap / 7}, 2 * (tryGap + tryGap/7),
+			action{Wake: at(4 * (tryGap + tryGap/7))},
+		},
+		{
+			"but not for ever",
+			state{Width: 8, Candidates: addresses(alive), Tried: at(0), Rounds: 3, Answers: 2, Counted: 1, Slow: slowMost}, tryGap << slowMost,
+			action{Try: addresses(alive), Wake: at(2 * tryGap << slowMost)},
+		},
+		{
+			"where none came any more it halves",
+			state{Width: 8, Candidates: addresses(alive), Tried: at(0), Rounds: 3, Answers: 2, Counted: 2, Slow: 2}, 4 * tryGap,
+			action{Try: addresses(alive), Wake: at(4*tryGap + 2*tryGap)},
+		},
+		{
 			"after many rounds there is no hurry",
 			state{Width: 1, Candidates: addresses(alive), Tried: at(0), Rounds: quickRounds + 1}, 2 * time.Second,
 			action{Wake: at(slowGap)},

@@ -151,7 +151,7 @@ func TestRestart(t *testing.T) {
 		lost := p.until(killed)
 		t.Logf("a child was killed and another set after %s; pings %s later; %d lost in a row", running.Sub(killed), time.Since(running), lost)
 		if lost > 400 {
-			t.Fatalf("%d lost in a row, more than four seconds", lost)
+			t.Fatalf("%d lost in a row, more than four seconds; milan: %+v, now %s", lost, milan.stats(milans), time.Now())
 		}
 		if lost-int(running.Sub(killed)/(10*time.Millisecond)) <= 100 {
 			inTime++

@@ -31,8 +31,8 @@ type sessions struct {
 	// limits are for questions. Answers to our own have none: there are few of these, and no
 	// stranger knows their numbers.
 	limits limits
-	// asked is how many questions were passed on, and answered how many answers have left.
-	asked, answered atomic.Uint64
+	// asked is how many questions were passed on, and answered how many answers have left; answers is how many have come.
+	asked, answered, answers atomic.Uint64
 	// heard is where packets of a session went last: the library has them follow the peer.
 	heard atomic.Pointer[netip.Addr]
 }
@@ -177,6 +177,9 @@ func (s *sessions) sift(packets [][]byte, sizes []int, from []conn.Endpoint) (of
 			passes = s.question(packet, from[i])
 		case device.MessageResponseType:
 			passes = size == device.MessageResponseSize && s.known.of[binary.LittleEndian.Uint32(packet[8:])].asks && s.sealed(packet)
+			if passes {
+				s.answers.Add(1)
+			}
 		}
 		if !passes {
 			sizes[i] = 0

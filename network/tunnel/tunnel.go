@@ -73,6 +73,9 @@ type Stats struct {
 	Peer PublicKey
 	// ListenPort is the UDP port.
 	ListenPort uint16
+	// Answers is how many answers to questions for a handshake have come, also those that came too late. Of the
+	// kernel's WireGuard it is not known.
+	Answers uint64
 }
 
 // engine is a WireGuard. Its methods are called one at a time.

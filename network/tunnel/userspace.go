@@ -45,14 +45,19 @@ type userspace struct {
 	// asked is how many questions for a handshake had come when a row of rounds began, and answered how many
 	// of them were.
 	asked, answered uint64
+	told            told
 }
 
 func newUserspace(o Options) (engine, error) { return &userspace{options: o}, nil }
 
 func (u *userspace) width() int { return triedAtOnce }
 
-// watch is never: responding sees to it.
-func (u *userspace) watch() time.Duration { return 0 }
+// watch is while the peer may have to be told again. Whether it uses its next key responding sees.
+func (u *userspace) watch() time.Duration {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.told.watch(time.Now())
+}
 
 func (u *userspace) expect(at []netip.AddrPort) {
 	u.mu.Lock()
@@ -282,6 +287,12 @@ func (u *userspace) stats() (Stats, error) {
 		}
 	}
 	s := peers[u.active]
+	if u.told.again(s, u.socket.sessions.answers.Load(), time.Now()) {
+		if peer := u.device.LookupPeer(device.NoisePublicKey(u.active)); peer != nil {
+			peer.SendKeepalive()
+		}
+	}
+	s.Answers = u.socket.sessions.answers.Load()
 	s.Peer, s.ListenPort, s.Dropped, s.Rested = u.active, port, u.socket.sessions.dropped(), u.member.hasRested()
 	for k, p := range peers {
 		if k != u.active {
@@ -382,6 +393,7 @@ func (u *userspace) try(at []netip.AddrPort, round int) error {
 	if err != nil {
 		return err
 	}
+	u.told.asked(time.Now(), peers[u.active].Handshake, u.socket.sessions.answers.Load())
 	var errs []error
 	switch asked, answered := u.socket.sessions.asked.Load(), u.socket.sessions.answered.Load(); {
 	case round%anewAfter == 1:
