@@ -53,8 +53,8 @@ type state struct {
 	Tried  time.Time
 	Rounds int
 	Turn   int
-	// Jitter is what the next gap is longer by.
-	Jitter time.Duration
+	// Jitter is what the gap is longer by, and Drawn what that of the next round is to be.
+	Jitter, Drawn time.Duration
 	// Answers is how many answers have come, and Counted how many of these had when we last tried. Slow is how
 	// often the gap is doubled.
 	Answers, Counted uint64
@@ -93,10 +93,14 @@ func next(s state, now time.Time) (action, state) {
 		return a, s
 	}
 	due := s.Tried.IsZero() || !now.Before(s.Tried.Add(s.gap()))
-	if due && !s.Tried.IsZero() {
+	switch {
+	case due && s.Rounds == 0: // a row of rounds begins
+		s.Slow = 0
+	case due:
 		s, due = paced(s, now)
 	}
 	if due {
+		s.Counted, s.Jitter = s.Answers, s.Drawn
 		for range min(max(s.Width, 1), len(ring)) {
 			a.Try = append(a.Try, ring[s.Turn%len(ring)])
 			s.Turn = (s.Turn + 1) % len(ring)
@@ -112,7 +116,7 @@ func next(s state, now time.Time) (action, state) {
 // handshake has yet, may be to a question that the next one has voided.
 func paced(s state, now time.Time) (state, bool) {
 	switch {
-	case s.Answers == s.Counted:
+	case s.Answers <= s.Counted: // of a device that was made anew there are fewer
 		s.Slow = max(0, s.Slow-1)
 	case s.Slow < slowMost:
 		s.Slow++
@@ -157,7 +161,7 @@ func kicked(s state, now time.Time) state {
 	if s.Kicked.IsZero() {
 		s.Kicked, s.Rounds, s.Turn = now, 0, 0
 	}
-	if s.Rounds <= quickRounds && now.Sub(s.Tried) >= tryGap {
+	if s.Rounds <= quickRounds && now.Sub(s.Tried) >= tryGap<<s.Slow {
 		s.Tried = time.Time{}
 	}
 	return s
@@ -179,7 +183,7 @@ func observed(s state, seen Stats, now time.Time) state {
 			age = min(age, now.Sub(s.Observed))
 		}
 		s.Handshake, s.Heard = seen.Handshake, now.Add(-age)
-		s.Kicked, s.Rounds, s.Turn, s.Slow = time.Time{}, 0, 0, 0
+		s.Kicked, s.Rounds, s.Turn = time.Time{}, 0, 0
 	}
 	s.Observed, s.Answers = now, seen.Answers
 	if s.fresh(now) && seen.Endpoint.IsValid() {

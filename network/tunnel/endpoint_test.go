@@ -73,6 +73,21 @@ func TestNext(t *testing.T) {
 			action{Try: addresses(alive), Wake: at(4*tryGap + 2*tryGap)},
 		},
 		{
+			"answers of before a row of rounds, or of a device that was made anew, are none to its questions",
+			state{Width: 8, Candidates: addresses(alive), Heard: at(-freshFor), Tried: at(-time.Minute), Answers: 7, Slow: 2, Drawn: tryGap / 7}, 0,
+			action{Try: addresses(alive), Wake: at(tryGap + tryGap/7)},
+		},
+		{
+			"nor are fewer than there were",
+			state{Width: 8, Candidates: addresses(alive), Tried: at(0), Rounds: 1, Answers: 1, Counted: 7}, tryGap,
+			action{Try: addresses(alive), Wake: at(2 * tryGap)},
+		},
+		{
+			"kicks do not void a question whose answer takes long",
+			kicked(state{Width: 8, Candidates: addresses(alive), Kicked: at(0), Tried: at(0), Rounds: 2, Answers: 1, Counted: 1, Slow: 1}, at(tryGap)), tryGap,
+			action{Wake: at(2 * tryGap)},
+		},
+		{
 			"after many rounds there is no hurry",
 			state{Width: 1, Candidates: addresses(alive), Tried: at(0), Rounds: quickRounds + 1}, 2 * time.Second,
 			action{Wake: at(slowGap)},

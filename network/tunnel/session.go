@@ -33,6 +33,9 @@ type sessions struct {
 	limits limits
 	// asked is how many questions were passed on, and answered how many answers have left; answers is how many have come.
 	asked, answered, answers atomic.Uint64
+	// waiting says that the next answer is waited for, and came is called with it.
+	waiting atomic.Bool
+	came    func()
 	// heard is where packets of a session went last: the library has them follow the peer.
 	heard atomic.Pointer[netip.Addr]
 }
@@ -179,6 +182,9 @@ func (s *sessions) sift(packets [][]byte, sizes []int, from []conn.Endpoint) (of
 			passes = size == device.MessageResponseSize && s.known.of[binary.LittleEndian.Uint32(packet[8:])].asks && s.sealed(packet)
 			if passes {
 				s.answers.Add(1)
+				if s.waiting.CompareAndSwap(true, false) {
+					s.came()
+				}
 			}
 		}
 		if !passes {

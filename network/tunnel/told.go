@@ -8,33 +8,35 @@ import "time"
 // after 15 seconds. So the packet is sent again until something is heard, a few times.
 
 const (
-	// toldFor is for how long, after a question, it is looked whether something is heard, each toldEvery.
-	toldFor   = 3 * time.Second
+	// toldEvery is from one time to the next, of at most toldMost, within toldFor.
 	toldEvery = 250 * time.Millisecond
-	// toldMost is how often it is said again.
-	toldMost = 6
+	toldMost  = 6
+	toldFor   = 10 * time.Second
 )
 
 // told is what is known of that. It is a decision alone; who asks it sends.
 type told struct {
-	// askedAt is when we asked last, old the last handshake before, and before how many answers had come by then.
-	askedAt, old time.Time
-	before       uint64
-	// handshake is the last that came of it, received what was since, and at when that was said last, times how often.
+	// since is when we asked last, or saw what came of it; old the last handshake before, and before how many
+	// answers had come by then. Answered says that more have.
+	since, old time.Time
+	before     uint64
+	answered   bool
+	// handshake is what came of it, and received what had been heard by then. It was said last at a time, and again
+	// so many times.
 	handshake time.Time
 	received  uint64
 	at        time.Time
 	times     int
 }
 
-// asked takes that we ask.
-func (t *told) asked(now, handshake time.Time, answers uint64) {
-	t.askedAt, t.old, t.before, t.times = now, handshake, answers, 0
+// asked is when we have just asked.
+func asked(now, handshake time.Time, answers uint64) told {
+	return told{since: now, old: handshake, before: answers}
 }
 
 // watch is how soon it is to be looked again, 0 if it need not.
 func (t *told) watch(now time.Time) time.Duration {
-	if t.askedAt.IsZero() || now.Sub(t.askedAt) > toldFor || t.times >= toldMost {
+	if !t.answered || t.times >= toldMost || now.Sub(t.since) > toldFor {
 		return 0
 	}
 	return toldEvery
@@ -42,16 +44,20 @@ func (t *told) watch(now time.Time) time.Duration {
 
 // again reports whether the peer is to be told now, by what was seen of it and how many answers have come.
 func (t *told) again(seen Stats, answers uint64, now time.Time) bool {
+	if t.since.IsZero() || answers == t.before {
+		return false // it has not answered: it may have asked itself
+	}
+	t.answered = true
 	switch {
-	case t.askedAt.IsZero() || answers == t.before || seen.Handshake.Equal(t.old) || now.Sub(t.askedAt) > toldFor:
-		return false // it has not answered, or asked itself
+	case seen.Handshake.IsZero() || seen.Handshake.Equal(t.old):
+		return false // nothing has come of it yet
 	case !seen.Handshake.Equal(t.handshake):
-		t.handshake, t.received, t.at, t.times = seen.Handshake, seen.Received, now, 0
+		t.since, t.handshake, t.received, t.at, t.times = now, seen.Handshake, seen.Received, now, 0
 		return false // which was said with it
 	case seen.Received != t.received:
 		t.times = toldMost // it is heard
 		return false
-	case t.times >= toldMost || now.Sub(t.at) < toldEvery:
+	case t.times >= toldMost || now.Sub(t.at) < toldEvery || now.Sub(t.since) > toldFor:
 		return false
 	}
 	t.at, t.times = now, t.times+1

@@ -48,6 +48,8 @@ type Options struct {
 	// Log tells of names that cannot be resolved, and on its second level what
 	// WireGuard itself says.
 	Log logr.Logger
+	// poke has the device look anew.
+	poke func()
 }
 
 // Stats is what a device did and believes.
@@ -134,6 +136,13 @@ func New(o Options) (*Device, error) {
 	if o.Refuse == nil {
 		o.Refuse = func(netip.Addr) string { return "" }
 	}
+	wake := make(chan struct{}, 1)
+	o.poke = func() {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	}
 	e, err := newEngine(o)
 	if err != nil {
 		return nil, err
@@ -141,7 +150,7 @@ func New(o Options) (*Device, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &Device{
 		options: o, engine: e, cancel: cancel,
-		ended: make(chan struct{}), wake: make(chan struct{}, 1), failed: map[string]error{},
+		ended: make(chan struct{}), wake: wake, failed: map[string]error{},
 	}
 	d.state = state{Width: e.width(), Learnt: o.Last}
 	go d.run(ctx)
@@ -280,12 +289,7 @@ func (d *Device) Close() error {
 }
 
 // poke has the loop decide anew.
-func (d *Device) poke() {
-	select {
-	case d.wake <- struct{}{}:
-	default:
-	}
-}
+func (d *Device) poke() { d.options.poke() }
 
 // run does what next decides, until the device is closed.
 func (d *Device) run(ctx context.Context) {
@@ -328,7 +332,7 @@ func (d *Device) step(ctx context.Context, asking *sync.WaitGroup) time.Duration
 	if d.config.Passive {
 		return idle
 	}
-	d.state.Jitter = rand.N(jitter)
+	d.state.Drawn = rand.N(jitter)
 	var a action
 	a, d.state = next(d.state, now)
 	if a.Resolve && !d.resolving {

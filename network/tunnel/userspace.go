@@ -98,6 +98,7 @@ func (u *userspace) set(c Config) error {
 	u.member = u.options.Sharing.join()
 	u.tun.member = u.member
 	u.socket = &socket{Bind: conn.NewStdNetBind(), responding: u.responding, out: u.tun.out, in: u.tun.in, member: u.member}
+	u.socket.sessions.came = u.options.poke
 	pace(1, 0)
 	u.device = device.NewDevice(u.tun, u.socket, u.logger(c.Name))
 	u.config, u.active = Config{}, PublicKey{}
@@ -167,7 +168,7 @@ func (u *userspace) stop() {
 		u.device.Close()
 		pace(-1, 0)
 		u.member.leave()
-		u.device, u.tun, u.socket, u.member = nil, nil, nil, nil
+		u.device, u.tun, u.socket, u.member, u.told = nil, nil, nil, nil, told{}
 	}
 }
 
@@ -185,6 +186,9 @@ func (u *userspace) change(c Config) error {
 	was := u.active
 	if u.active.IsZero() || !c.accepts(u.active) {
 		u.active = c.Peer
+	}
+	if was != u.active || falls(u.config, c) {
+		u.told = told{}
 	}
 	lines := difference(u.config, c, u.active)
 	if !c.Passive && !was.IsZero() && was != u.active && u.active == u.config.NextPeer { // known, and was never gone over to
@@ -287,7 +291,7 @@ func (u *userspace) stats() (Stats, error) {
 		}
 	}
 	s := peers[u.active]
-	if u.told.again(s, u.socket.sessions.answers.Load(), time.Now()) {
+	if !u.config.Passive && u.told.again(s, u.socket.sessions.answers.Load(), time.Now()) {
 		if peer := u.device.LookupPeer(device.NoisePublicKey(u.active)); peer != nil {
 			peer.SendKeepalive()
 		}
@@ -393,7 +397,6 @@ func (u *userspace) try(at []netip.AddrPort, round int) error {
 	if err != nil {
 		return err
 	}
-	u.told.asked(time.Now(), peers[u.active].Handshake, u.socket.sessions.answers.Load())
 	var errs []error
 	switch asked, answered := u.socket.sessions.asked.Load(), u.socket.sessions.answered.Load(); {
 	case round%anewAfter == 1:
@@ -403,6 +406,8 @@ func (u *userspace) try(at []netip.AddrPort, round int) error {
 			return err
 		}
 	}
+	u.told = asked(time.Now(), peers[u.active].Handshake, u.socket.sessions.answers.Load())
+	u.socket.sessions.waiting.Store(true)
 	for _, k := range u.config.peers() {
 		errs = append(errs, u.ask(k, peers[k].Endpoint, at))
 	}
