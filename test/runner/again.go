@@ -2,100 +2,88 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
-// Many tests hold times on real parts, and a machine that does other things too makes one of some thousands late now
-// and then. So what failed is tried once more, alone, and told as what it is: it failed once. What is broken fails again.
+// Thousands of tests hold times on real parts, and a machine that does other things too makes one of them late now and
+// then. So a test that failed is tried once more, alone, and told as what it is: it failed once. What is broken fails
+// again. Scenarios on whole clusters are not tried again: what went wrong there need not come back, and some of their
+// parts stand on others.
 
 const (
-	// triedAgain is of how many tests of a step at most: more do not fail by chance.
-	triedAgain = 3
-	// together is a group of parts of a cluster test, which are by themselves.
-	together = "Together"
+	// triedAgain is how many tests of a step may have failed, leaves of trees of tests: more do not fail by chance.
+	triedAgain = 5
+	// makingAgain is how long compiling one of them may take, when all others are compiled.
+	makingAgain = time.Minute
 )
 
-// broken matches what no machine is the reason of, however busy.
-var broken = regexp.MustCompile(`DATA RACE|race detected during|^panic: |^fatal error: `)
+// broken matches what no machine is the reason of, however busy; and dice, which would fall otherwise the next time.
+var broken = regexp.MustCompile(`race detected|DATA RACE|(^|\s)panic: |^fatal error: |goroutine \d+ \[running\]|(?i)\bseed\b`)
 
-// final says that what fails in a step has failed: numbers that are measured, and storms, whose next one
-// would be another.
-func final(s step) bool {
-	return !s.goTest || s.command[0] != "go" || s.show == limits || slices.Contains(s.command, storm)
-}
-
-// once is a test that failed and may be tried again, with all that failed in it.
+// once is a test that failed and may be tried again, with the leaves that failed in it.
 type once struct {
-	pkg, pattern string
-	failed       []string // as counts have them
+	pkg, test string
+	failed    []string // as counts have them
 }
 
-// part is as much of a test's name as can be run by itself: a test, and of those on whole clusters a part.
-func part(name, kind string) []string {
-	all, depth := strings.Split(name, "/"), 1
-	if kind == kindCluster {
-		if depth = 2; len(all) > 1 && all[1] == together {
-			depth = 3
-		}
-	}
-	return all[:min(depth, len(all))]
-}
-
-// again is what of a step's failures is tried again; nothing where there are many, or one that has another reason than
-// time.
+// again is what of a step's failures is tried again: nothing if one of them has another reason than time.
 func again(s step, n counts) (some []once) {
-	if final(s) {
+	if s.kind != kindUnit && s.kind != kindAPI || !s.goTest || s.command[0] != "go" || len(n.failed) > triedAgain || n.broken {
 		return nil
 	}
 	for _, name := range n.failed {
 		c := n.cases[name]
-		if c.name == "" || c.result != "fail" || slices.ContainsFunc(c.output, broken.MatchString) {
+		if c.name == "" || c.result != "fail" {
 			return nil
 		}
-		var pattern []string
-		for _, p := range part(c.name, s.kind) {
-			pattern = append(pattern, "^"+regexp.QuoteMeta(p)+"$")
+		test, _, _ := strings.Cut(c.name, "/")
+		i := slices.IndexFunc(some, func(o once) bool { return o.pkg == c.pkg && o.test == test })
+		if i < 0 {
+			i, some = len(some), append(some, once{pkg: c.pkg, test: test})
 		}
-		o := once{pkg: c.pkg, pattern: strings.Join(pattern, "/"), failed: []string{name}}
-		if i := slices.IndexFunc(some, func(is once) bool { return is.pkg == o.pkg && is.pattern == o.pattern }); i >= 0 {
-			some[i].failed = append(some[i].failed, name)
-			continue
-		}
-		some = append(some, o)
-	}
-	if len(some) > triedAgain {
-		return nil
+		some[i].failed = append(some[i].failed, name)
 	}
 	return some
 }
 
-// alone is a command of go test with one test alone.
+// alone is a step's command with one test of one package.
 func (o once) alone(command []string) (one []string) {
 	for i := 0; i < len(command); i++ {
 		switch arg := command[i]; {
 		case arg == "-run" || arg == "-skip":
 			i++ // its value
-		case !strings.HasPrefix(arg, "./"):
+		case !strings.HasPrefix(arg, "./"): // a package
 			one = append(one, arg)
 		}
 	}
-	return append(one, "-run", o.pattern, o.pkg)
+	return append(one, "-run", "^"+regexp.QuoteMeta(o.test)+"$", o.pkg)
 }
 
-// retry tries what failed in a step once more and returns the counts with what passed then.
-func retry(ctx context.Context, s step, n counts, log *os.File, show *progress) counts {
+// retry tries what failed in a step once more, if that is all that is wrong, and returns the counts with what
+// passed then.
+func retry(ctx context.Context, s step, n counts, exit error, log *os.File, show *progress) counts {
+	var failed *exec.ExitError
+	if !errors.As(exit, &failed) || failed.ExitCode() != 1 { // go test itself has failed
+		return n
+	}
 	for _, o := range again(s, n) {
-		if ctx.Err() != nil {
-			return n
+		test := n.cases[o.failed[0]].top.elapsed
+		if left, ok := ctx.Deadline(); ok && time.Until(left) < test+makingAgain {
+			fmt.Fprintf(log, "\nNot tried again, as no time is left for it: %s\n", strings.Join(o.failed, ", "))
+			continue
 		}
 		fmt.Fprintf(log, "\nOnce more, alone: %s\n", strings.Join(o.failed, ", "))
 		second, err := runOnce(ctx, s, o.alone(s.command), log, show)
-		if err != nil || len(second.failed)+len(second.skipped) > 0 || second.passed == 0 {
+		if err != nil || len(second.failed)+len(second.skipped) > 0 || slices.ContainsFunc(o.failed, func(name string) bool { return !second.good[name] }) {
+			fmt.Fprintf(log, "\nThat did not pass: %v\n", err)
 			continue
 		}
 		if n.again == nil {

@@ -14,13 +14,18 @@ import (
 
 // TestAgain holds which failed tests are tried again, and by which command.
 func TestAgain(t *testing.T) {
-	unit := step{kind: kindUnit, goTest: true, command: goTest("-race", "-p", "3")}
-	clusters := step{kind: kindCluster, goTest: true, command: goTest("-v", "-run", "^TestX$", "./test")}
+	unit := step{kind: kindUnit, goTest: true, command: goTest("-race", "-p", "3", "-run", "^Test", "-skip", "^TestZ$", "./...")}
 	fail := func(pkg string, tests ...string) (lines []string) {
 		for _, name := range tests {
 			lines = append(lines, began(pkg, name), ended("fail", pkg, name))
 		}
 		return append(lines, ended("fail", pkg, ""))
+	}
+	alone := func(rest string) []string {
+		return []string{"go test -json -count=1 -ldflags=-w -race -p 3 -run " + rest}
+	}
+	with := func(text string, lines []string) []string {
+		return append([]string{began("a", "TestX"), said("a", "TestX", text+"\n")}, lines...)
 	}
 	for _, c := range []struct {
 		reason string
@@ -28,20 +33,20 @@ func TestAgain(t *testing.T) {
 		lines  []string
 		want   []string
 	}{
-		{"a test", unit, fail("a", "TestX"), []string{"go test -json -count=1 -ldflags=-w -race -p 3 -run ^TestX$ a"}},
-		{"two subtests of one are one", unit, fail("a", "TestX/one", "TestX/two"), []string{"go test -json -count=1 -ldflags=-w -race -p 3 -run ^TestX$ a"}},
-		{"a part of a test on clusters", clusters, fail("b", "TestX/Part/deep/down"), []string{"go test -json -count=1 -ldflags=-w -trimpath -v -run ^TestX$/^Part$ b"}},
-		{"one among others", clusters, fail("b", "TestX/Together/a.b/deep"), []string{`go test -json -count=1 -ldflags=-w -trimpath -v -run ^TestX$/^Together$/^a\.b$ b`}},
-		{"as many as there may be", unit, append(fail("a", "TestX", "TestY"), fail("b", "TestX")...), []string{
-			"go test -json -count=1 -ldflags=-w -race -p 3 -run ^TestX$ a", "go test -json -count=1 -ldflags=-w -race -p 3 -run ^TestY$ a", "go test -json -count=1 -ldflags=-w -race -p 3 -run ^TestX$ b",
-		}},
-		{"more do not fail by chance", unit, fail("a", "TestA", "TestB", "TestC", "TestD"), nil},
-		{"a race is one on any machine", unit, append([]string{began("a", "TestX"), said("a", "TestX", "WARNING: DATA RACE\n")}, fail("a", "TestX")...), nil},
-		{"so is a panic", unit, append([]string{began("a", "TestX"), said("a", "TestX", "panic: nil map\n")}, fail("a", "TestX")...), nil},
+		{"a test", unit, fail("a", "TestX"), alone("^TestX$ a")},
+		{"two subtests of one are one", unit, fail("a", "TestX/one", "TestX/two"), alone("^TestX$ a")},
+		{"two of one name", unit, append(fail("a", "TestX"), fail("b", "TestX")...), append(alone("^TestX$ a"), alone("^TestX$ b")...)},
+		{"as many as there may be", unit, fail("a", "TestX/1", "TestX/2", "TestX/3", "TestX/4", "TestX/5"), alone("^TestX$ a")},
+		{"more do not fail by chance", unit, fail("a", "TestX/1", "TestX/2", "TestX/3", "TestX/4", "TestX/5", "TestX/6"), nil},
+		{"a race is one on any machine", unit, with("WARNING: DATA RACE", fail("a", "TestX")), nil},
+		{"also beside a test", unit, append([]string{said("a", "", "testing: race detected outside of test execution\n")}, fail("a", "TestX")...), nil},
+		{"also in one that has passed", unit, append(with("    testing.go:1: race detected during execution of test", []string{ended("pass", "a", "TestX")}), fail("a", "TestY")...), nil},
+		{"so is a panic, also one of a process that a test began", unit, with("    agent_test.go:3: panic: nil map", fail("a", "TestX")), nil},
+		{"dice fall otherwise the next time", unit, with("    world_test.go:3: seed 7: wrong", fail("a", "TestX")), nil},
+		{"what another package says is no matter", unit, append(with("seed 7", []string{ended("pass", "a", "TestX"), ended("pass", "a", "")}), fail("b", "TestX")...), alone("^TestX$ b")},
 		{"a test that did not end", unit, []string{began("a", "TestX"), ended("fail", "a", "")}, nil},
 		{"a package that does not compile", unit, []string{ended("fail", "a", "")}, nil},
-		{"numbers", step{kind: kindCluster, goTest: true, show: limits, command: goTest("./bench")}, fail("a", "TestX"), nil},
-		{"a storm", step{kind: kindCluster, goTest: true, command: goTest("-run", storm, "./test")}, fail("a", "TestTorture"), nil},
+		{"whole clusters", step{kind: kindCluster, goTest: true, command: goTest("-run", "^TestX$", "./test")}, fail("a", "TestX"), nil},
 		{"what is no go test", step{kind: kindUnit, goTest: true, command: []string{"bash", "-c", "go test"}}, fail("a", "TestX"), nil},
 	} {
 		var read tally
@@ -86,6 +91,16 @@ func TestLate(t *testing.T) {
 	t.Error("it came late")
 }
 
+func TestSeldom(t *testing.T) {
+	if _, err := os.Stat("seldom"); err == nil {
+		return
+	}
+	if err := os.WriteFile("seldom", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("only once", func(t *testing.T) { t.Error("there is no such test the next time") })
+}
+
 func TestWrong(t *testing.T) { t.Error("it is wrong") }
 
 func TestGood(t *testing.T) {}
@@ -93,7 +108,7 @@ func TestGood(t *testing.T) {}
 	s := step{name: "s", kind: kindUnit, goTest: true, dir: dir, limit: 5 * time.Minute, command: goTest("./..."), env: plain}
 	var out bytes.Buffer
 	o := runStep(t.Context(), s, nil, t.TempDir(), &out)
-	if o.err != nil || o.counts.passed != 2 || !slices.Equal(o.counts.failed, []string{"example.org/a TestWrong"}) || !slices.Equal(names(o.counts.again), []string{"example.org/a TestLate"}) {
+	if o.err != nil || o.counts.passed != 2 || !slices.Equal(o.counts.failed, []string{"example.org/a TestSeldom/only_once", "example.org/a TestWrong"}) || !slices.Equal(names(o.counts.again), []string{"example.org/a TestLate"}) {
 		t.Errorf("%d passed, %q failed, %q when tried again, error %v; all of it:\n%s", o.counts.passed, o.counts.failed, names(o.counts.again), o.err, out.String())
 	}
 	if !strings.Contains(out.String(), onlyAgain+"\n  example.org/a TestLate\n    | a_test.go:15: it came late\n") {

@@ -122,8 +122,8 @@ func execute(ctx context.Context, s step, logPath string, show *progress) (count
 		command = append(command[:len(command):len(command)], found...)
 	}
 	n, err := runOnce(ctx, s, command, log, show)
-	if err == nil && s.goTest {
-		n = retry(ctx, s, n, log, show)
+	if err != nil && len(n.failed) > 0 && stopped(ctx, s) == nil {
+		n, err = retry(ctx, s, n, err, log, show), stopped(ctx, s) // the exit code says no more than the tests do
 	}
 	return n, err
 }
@@ -142,11 +142,7 @@ func runOnce(ctx context.Context, s step, command []string, log *os.File, show *
 	if reader.tally == nil {
 		return counts{}, err
 	}
-	n := reader.tally.result()
-	if err != nil && ctx.Err() == nil && len(n.failed) > 0 {
-		err = nil // the exit code says no more than the tests do
-	}
-	return n, err
+	return reader.tally.result(), err
 }
 
 // stopped says why a step did not end by itself; nil if it did.

@@ -104,15 +104,23 @@ type counts struct {
 	passed          int
 	failed, skipped []string            // names
 	reasons         map[string][]string // of what failed, a few lines each, by name
-	cases           map[string]*testCase
+	cases           map[string]failure  // of those, by name
+	good            map[string]bool     // whole tests and leaves that passed, by name
+	broken          bool                // a package in which something failed said what no busy machine is the reason of
 	again           map[string][]string // what failed once and passed when it was tried again, and the reasons
 	output          []string            // of what failed, for the eye
 	slow            []testCase
 }
 
+// failure is a case that failed, and the whole test that it is of.
+type failure struct {
+	*testCase
+	top *testCase
+}
+
 // result counts what was read. A test that began and did not end has failed.
 func (t *tally) result() counts {
-	var n counts
+	n := counts{good: map[string]bool{}}
 	bad := map[string]bool{} // tests and packages that hold a failure already counted
 	for _, c := range slices.Backward(t.order) {
 		if c.name == "" {
@@ -133,6 +141,9 @@ func (t *tally) result() counts {
 				bad[c.pkg+"\x00"+above] = true
 			}
 		}
+		if c.result == "pass" {
+			n.good[c.title()] = true
+		}
 		if !c.parent {
 			n.slow = append(n.slow, *c)
 		}
@@ -143,6 +154,13 @@ func (t *tally) result() counts {
 			n.output = append(n.output, c.lines()...)
 		}
 	}
+	for name, c := range n.cases {
+		test, _, _ := strings.Cut(c.name, "/")
+		n.cases[name] = failure{c.testCase, t.find(c.pkg, test)}
+	}
+	for _, c := range t.order {
+		n.broken = n.broken || bad[c.pkg] && slices.ContainsFunc(c.output, broken.MatchString)
+	}
 	slices.Sort(n.failed)
 	slices.Sort(n.skipped)
 	return n
@@ -151,9 +169,9 @@ func (t *tally) result() counts {
 func (n *counts) fail(name string, c *testCase) {
 	n.failed = append(n.failed, name)
 	if n.reasons == nil {
-		n.reasons, n.cases = map[string][]string{}, map[string]*testCase{}
+		n.reasons, n.cases = map[string][]string{}, map[string]failure{}
 	}
-	n.cases[name] = c
+	n.cases[name] = failure{testCase: c}
 	n.reasons[name] = c.reason()
 }
 

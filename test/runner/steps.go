@@ -97,12 +97,6 @@ func makeTool(module string) string {
 // ownSteps matches the cluster tests with steps of their own.
 const ownSteps = "^(TestVersions|TestLimits|TestPeering|TestPeeringAll|TestOffloading|TestOffloadingAll|TestNetworkMatrix|TestNetworkIPv6|TestNetworkFamilies|TestNetworkPlugin|TestMixedClusters|TestSkew|TestSharding|TestHollowMany|TestTransit|TestDirect|TestOnward|TestInBand|TestInBandFar|TestTorture)$"
 
-// limits begins what benchmarks have measured.
-const limits = "limit: "
-
-// storm is the test of what happens by chance.
-const storm = "^TestTorture$"
-
 // silence begins what tests of the network's faults have measured.
 const silence = "longest silence "
 
@@ -203,7 +197,7 @@ var steps = []step{
 	}, {
 		name: "sharding", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes"},
 		proves:  "one consumer and twenty providers: whichever way the leading manager ends, another goes on and nothing is lost",
-		command: goTest("-v", "-timeout", "30m", "-run", "^TestSharding$", "./test"), env: cluster, goTest: true, show: limits, limit: 31 * time.Minute,
+		command: goTest("-v", "-timeout", "30m", "-run", "^TestSharding$", "./test"), env: cluster, goTest: true, show: "limit: ", limit: 31 * time.Minute,
 	}, {
 		name: "hollow-many", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes"},
 		proves:  "a sandbox has five hundred nodes and ten thousand pods, whose starts and Leases are in time",
@@ -239,15 +233,15 @@ var steps = []step{
 	}, {
 		name: "torture", kind: kindCluster, lists: []string{listTorture}, needs: []string{"kubernetes", "image"},
 		proves:  "whatever users do while whatever breaks, what must never be true never is, and in the end all is as they want it",
-		command: goTest("-v", "-timeout", "4h", "-run", storm, "./test"), env: cluster, goTest: true, limit: 4*time.Hour + time.Minute,
+		command: goTest("-v", "-timeout", "4h", "-run", "^TestTorture$", "./test"), env: cluster, goTest: true, limit: 4*time.Hour + time.Minute,
 	}, {
 		name: "storm", kind: kindCluster, lists: []string{listTest}, needs: []string{"kubernetes", "image"},
 		proves:  "three minutes of one storm: users do this and that while this and that breaks, and in the end all is as they want it",
-		command: goTest("-v", "-timeout", "12m", "-run", storm, "./test"), env: append([]string{"SEED=7", "TIME=3m"}, cluster...), goTest: true, limit: 13 * time.Minute,
+		command: goTest("-v", "-timeout", "12m", "-run", "^TestTorture$", "./test"), env: append([]string{"SEED=7", "TIME=3m"}, cluster...), goTest: true, limit: 13 * time.Minute,
 	}, {
 		name: "storm-all", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
 		proves:  "the same storm for an hour",
-		command: goTest("-v", "-timeout", "95m", "-run", storm, "./test"), env: append([]string{"SEED=7", "TIME=60m"}, cluster...), goTest: true, limit: 96 * time.Minute,
+		command: goTest("-v", "-timeout", "95m", "-run", "^TestTorture$", "./test"), env: append([]string{"SEED=7", "TIME=60m"}, cluster...), goTest: true, limit: 96 * time.Minute,
 	}, {
 		name: "demo", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
 		proves:  "make demo shows all that it says, from nothing, and its sandbox is gone afterwards",
@@ -267,35 +261,35 @@ var steps = []step{
 	}, {
 		name: "bench-peering", kind: kindCluster, lists: []string{listTestAll, listBench}, needs: []string{"kubernetes", "image"},
 		proves:  "peering, unpeering and idling stay within their limits",
-		command: goTest("-v", "-timeout", "30m", "-run", "^TestPeering$", "./bench"), env: cluster, goTest: true, show: limits, limit: 31 * time.Minute,
+		command: goTest("-v", "-timeout", "30m", "-run", "^TestPeering$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 31 * time.Minute,
 	}, {
 		name: "bench-start", kind: kindCluster, lists: []string{listTestAll, listBench}, needs: []string{"kubernetes", "image"},
 		proves:  "an offloaded pod starts nearly as fast as a plain one, twenty at once too, and home soon knows",
-		command: goTest("-v", "-timeout", "15m", "-run", "^TestStart$", "./bench"), env: cluster, goTest: true, show: limits, limit: 16 * time.Minute,
+		command: goTest("-v", "-timeout", "15m", "-run", "^TestStart$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 16 * time.Minute,
 	}, {
 		name: "bench-network", kind: kindCluster, lists: []string{listTestAll, listBench},
 		proves:  "paths between pods of two clusters carry as much as paths made by hand, translated or not, what a tunnel keeps is small, several would carry no more, and plans of large clusters are made and applied at once",
-		command: goTest("-v", "-timeout", "15m", "-run", "^Test(Network(Memory|Traffic|Plan)?|Tunnels)$", "./bench"), env: cluster, goTest: true, show: limits, limit: 16 * time.Minute,
+		command: goTest("-v", "-timeout", "15m", "-run", "^Test(Network(Memory|Traffic|Plan)?|Tunnels)$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 16 * time.Minute,
 	}, {
 		name: "bench-isolation", kind: kindCluster, lists: []string{listTestAll, listBench},
 		proves:  "a tenant whose gateway floods costs another one no more than a fifth of its latency",
-		command: goTest("-v", "-timeout", "5m", "-run", "^TestIsolation$", "./bench"), env: cluster, goTest: true, show: limits, limit: 6 * time.Minute,
+		command: goTest("-v", "-timeout", "5m", "-run", "^TestIsolation$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 6 * time.Minute,
 	}, {
 		name: "bench-namespaces", kind: kindCluster, lists: []string{listTestAll, listBench}, needs: []string{"kubernetes", "image"},
 		proves:  "namespaces, their peers and virtual nodes do not take longer each when they are many",
-		command: goTest("-v", "-timeout", "30m", "-run", "^TestNamespaces$", "./bench"), env: cluster, goTest: true, show: limits, limit: 31 * time.Minute,
+		command: goTest("-v", "-timeout", "30m", "-run", "^TestNamespaces$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 31 * time.Minute,
 	}, {
 		name: "bench-offload", kind: kindCluster, lists: []string{listBench}, needs: []string{"kubernetes", "image"},
 		proves:  "a thousand pods at once are offloaded half as fast as plain ones start, or faster, and cost what is stated",
-		command: goTest("-v", "-timeout", "30m", "-run", "^TestOffload(Plan|Charts)?$", "./bench"), env: cluster, goTest: true, show: limits, limit: 31 * time.Minute,
+		command: goTest("-v", "-timeout", "30m", "-run", "^TestOffload(Plan|Charts)?$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 31 * time.Minute,
 	}, {
 		name: "bench-offload-all", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
 		proves:  "the same of five thousand, and at 50 ms",
-		command: goTest("-v", "-timeout", "80m", "-run", "^TestOffload(Plan|Charts)?$", "./bench"), env: append(unsampled, cluster...), goTest: true, show: limits, limit: 81 * time.Minute,
+		command: goTest("-v", "-timeout", "80m", "-run", "^TestOffload(Plan|Charts)?$", "./bench"), env: append(unsampled, cluster...), goTest: true, show: "limit: ", limit: 81 * time.Minute,
 	}, {
 		name: "bench-churn", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
 		proves:  "an hour of pods and namespaces that come and go leaves nothing in the managers' memory",
-		command: goTest("-v", "-timeout", "80m", "-run", "^TestChurn$", "./bench"), env: cluster, goTest: true, show: limits, limit: 81 * time.Minute,
+		command: goTest("-v", "-timeout", "80m", "-run", "^TestChurn$", "./bench"), env: cluster, goTest: true, show: "limit: ", limit: 81 * time.Minute,
 	}, {
 		name: "helm-build", kind: kindPrepare, lists: []string{listTestAll},
 		proves:  "Helm compiles, to compare with",
@@ -323,7 +317,7 @@ var steps = []step{
 	}, {
 		name: "limits", kind: kindCluster, lists: []string{listTestAll, listBench}, needs: []string{"kubernetes"},
 		proves:  "the stated limits on time and memory hold on this machine",
-		command: goTest("-v", "-timeout", "20m", "-run", "^TestLimits$", "./test"), env: cluster, goTest: true, show: limits, limit: 21 * time.Minute,
+		command: goTest("-v", "-timeout", "20m", "-run", "^TestLimits$", "./test"), env: cluster, goTest: true, show: "limit: ", limit: 21 * time.Minute,
 	}, {
 		name: "format", kind: kindCheck, lists: []string{listCheck},
 		proves:  "every Go file is formatted by gofmt",
