@@ -23,8 +23,14 @@ func Idle(pod *corev1.Pod, offloaded bool) bool {
 	return owner != nil && owner.Kind == "DaemonSet" && owner.APIVersion == "apps/v1" && !(offloaded && Tolerates(pod))
 }
 
-// Endless says whether a pod cannot end by itself: each of its containers is started again for ever.
+// Endless says whether a pod cannot end by itself: each of its containers is started again for ever, and none of those
+// that run before them may fail for good.
 func Endless(pod *corev1.Pod) bool {
-	return pod.Spec.RestartPolicy == corev1.RestartPolicyAlways && pod.Spec.ActiveDeadlineSeconds == nil &&
-		!slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.RestartPolicy != nil || len(c.RestartPolicyRules) > 0 })
+	if pod.Spec.RestartPolicy != corev1.RestartPolicyAlways || pod.Spec.ActiveDeadlineSeconds != nil {
+		return false
+	}
+	own := func(c corev1.Container) bool { return c.RestartPolicy != nil || len(c.RestartPolicyRules) > 0 }
+	return !slices.ContainsFunc(pod.Spec.Containers, own) && !slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool {
+		return own(c) && (c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways) // which sidecars have
+	})
 }

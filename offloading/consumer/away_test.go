@@ -61,6 +61,53 @@ func TestAway(t *testing.T) {
 	}
 }
 
+// TestEndsUnready holds that a pod that ends slowly, and is not ready any more, is not told to be: where its provider
+// does not answer, and where it says so; and that one that is gone at once costs nothing.
+func TestEndsUnready(t *testing.T) {
+	ready := func(w *world, p *corev1.Pod) corev1.PodCondition { return condition(w.now(p), corev1.PodReady) }
+	w := newWorld(t)
+	p := w.runs("web", owned("StatefulSet"))
+	w.delete(p)
+	w.reconcile(p)
+	if c := ready(w, p); c.Status != corev1.ConditionTrue {
+		t.Fatalf("it ends, and is ready there: %+v", c)
+	}
+	w.peer.state = silent
+	w.reconcile(p)
+	if c := ready(w, p); c.Status != corev1.ConditionFalse || c.Reason != v1alpha1.ReasonPeerUnreachable {
+		t.Errorf("the provider does not answer: %+v", c)
+	}
+
+	w = newWorld(t)
+	p = w.runs("web", owned("StatefulSet"))
+	w.delete(p)
+	for range 2 {
+		w.reconcile(p)
+	}
+	s := running()
+	for i := range s.Conditions {
+		if s.Conditions[i].Type == corev1.PodReady || s.Conditions[i].Type == corev1.ContainersReady {
+			s.Conditions[i].Status, s.Conditions[i].Reason = corev1.ConditionFalse, "ContainersNotReady"
+		}
+	}
+	for i := range s.ContainerStatuses {
+		s.ContainerStatuses[i].Ready = false
+	}
+	w.tell(p, s, accepted(metav1.ConditionTrue, v1alpha1.ReasonRunning, ""))
+	if res := w.reconcile(p); ready(w, p).Status != corev1.ConditionTrue || res.RequeueAfter <= 0 || res.RequeueAfter > lingers {
+		t.Errorf("at once: %+v, again in %s", ready(w, p), res.RequeueAfter)
+	}
+	w.clock.Step(lingers)
+	w.reconcile(p)
+	if c := ready(w, p); c.Status != corev1.ConditionFalse || w.now(p).Status.Phase != corev1.PodRunning {
+		t.Errorf("when it is not gone: %+v", c)
+	}
+	writes := w.total
+	if w.reconcile(p); w.total != writes {
+		t.Errorf("%d writes when nothing is new", w.total-writes)
+	}
+}
+
 // TestEndsWhileAway holds when a home pod goes though its provider does not answer: if
 // something larger ends, a minute after the provider went.
 func TestEndsWhileAway(t *testing.T) {

@@ -25,6 +25,8 @@ const (
 	buryAgain = 2 * time.Second
 	// patience is how long an end waits for a provider that is away.
 	patience = time.Minute
+	// lingers is how long after it was told to end a pod is there that is not gone at once.
+	lingers = 2 * time.Second
 	// trial is for how long a pod runs before its owner's pods are as welcome as ever: one that
 	// its provider takes and removes again at once would come back to it without end.
 	trial = time.Minute
@@ -313,6 +315,9 @@ func ending(f facts) plan {
 		}
 	}
 	switch {
+	case f.link == away && f.pod.Status.Phase == corev1.PodRunning: // whoever counts ready pods counts those that end, too
+		p.status = changed(f, shadow.Unreachable(f.pod))
+		return p
 	case f.link == unknown, f.link == away:
 		return p
 	case f.link == blind:
@@ -333,7 +338,26 @@ func ending(f facts) plan {
 	if p.end = f.shadow.DeletionTimestamp.IsZero(); p.end {
 		return p
 	}
-	return held(f, p)
+	return held(f, lastly(f, p))
+}
+
+// lastly tells of a pod that ends that it is not ready any more: until then it is called where no other is. One that
+// is gone within lingers need not be told of.
+func lastly(f facts, p plan) plan {
+	if p.status != nil || f.pod.Status.Phase != corev1.PodRunning || !isReady(&f.pod.Status) {
+		return p
+	}
+	next := told(f)
+	p.again = soonest(p.again, cut(f, &next))
+	if next.Phase != corev1.PodRunning || isReady(&next) {
+		return p
+	}
+	if left := f.memory.told.Add(lingers).Sub(f.now); left > 0 && left <= lingers {
+		p.again = soonest(p.again, left)
+		return p
+	}
+	p.status = changed(f, next)
+	return p
 }
 
 // held is a pod that its provider was told to end and has not ended, though it answers: nothing may look after

@@ -59,11 +59,15 @@ func TestRemoved(t *testing.T) {
 // TestEndedThere holds that a provider which ends a pod that cannot end by itself is avoided by its owner's next ones,
 // and not one which says that it has taken it away, as earlier builds do of one that kept crashing.
 func TestEndedThere(t *testing.T) {
-	for kind, evicted := range map[string]bool{"": false, "ReplicaSet": true, "Job": false, "StatefulSet": false} {
+	const init = "ReplicaSet, one that runs before may fail for good"
+	for kind, evicted := range map[string]bool{"": false, "ReplicaSet": true, "Job": false, "StatefulSet": false, init: false} {
 		w := newWorld(t)
 		p := w.runs("web", func(p *corev1.Pod) {
-			if kind != "" {
-				owned(kind)(p)
+			if owner, _, _ := strings.Cut(kind, ","); owner != "" {
+				owned(owner)(p)
+			}
+			if kind == init {
+				p.Spec.InitContainers = []corev1.Container{{Name: "setup", Image: "i", RestartPolicy: new(corev1.ContainerRestartPolicyNever)}}
 			}
 		})
 		s := ended(corev1.PodFailed, 1)

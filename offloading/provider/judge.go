@@ -108,13 +108,38 @@ const inDoubt = 2 * time.Second
 // finishedBefore says whether every container that has to end had ended before a
 // moment. In doubt it had not, as work that was cut short must not count as done.
 func finishedBefore(pod *corev1.Pod, moment time.Time) bool {
+	ended := func(end *corev1.ContainerStateTerminated) bool {
+		return end != nil && end.FinishedAt.Add(inDoubt).Before(moment)
+	}
+	if pod.Status.Phase == corev1.PodFailed && !slices.ContainsFunc(pod.Status.ContainerStatuses, began) &&
+		slices.ContainsFunc(pod.Status.InitContainerStatuses, func(c corev1.ContainerStatus) bool {
+			return ended(c.State.Terminated) && c.State.Terminated.ExitCode != 0 && onlyOnce(&pod.Spec, c.Name)
+		}) {
+		return true // one that runs before the others had failed for good
+	}
 	if len(pod.Status.ContainerStatuses) == 0 {
 		return false
 	}
 	return !slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
-		end := c.State.Terminated
-		return end == nil || !end.FinishedAt.Add(inDoubt).Before(moment)
+		return !ended(c.State.Terminated)
 	})
+}
+
+// onlyOnce says whether an init container is never started again, whatever it ends with.
+func onlyOnce(spec *corev1.PodSpec, name string) bool {
+	i := slices.IndexFunc(spec.InitContainers, func(c corev1.Container) bool { return c.Name == name })
+	if i < 0 || len(spec.InitContainers[i].RestartPolicyRules) > 0 {
+		return false
+	}
+	if own := spec.InitContainers[i].RestartPolicy; own != nil {
+		return *own == corev1.ContainerRestartPolicyNever
+	}
+	return spec.RestartPolicy == corev1.RestartPolicyNever
+}
+
+// began says whether a container was ever started.
+func began(c corev1.ContainerStatus) bool {
+	return c.State.Running != nil || c.State.Terminated != nil || c.LastTerminationState.Terminated != nil || c.RestartCount > 0
 }
 
 // lostStatus is the status of a pod that is not made again although it was lost.

@@ -40,6 +40,15 @@ func TestJudge(t *testing.T) {
 	}
 	deadline := func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = new(int64(60)) }
 	type changes []func(*corev1.Pod)
+	initFailed := func(at time.Time, own *corev1.ContainerRestartPolicy) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.InitContainers = []corev1.Container{{Name: "setup", RestartPolicy: own}}
+			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "setup", State: corev1.ContainerState{
+				Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, FinishedAt: metav1.NewTime(at)},
+			}}}
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}}}
+		}
+	}
 	cases := map[string]struct {
 		reason string
 		pod    changes
@@ -79,6 +88,10 @@ func TestJudge(t *testing.T) {
 		"AlwaysCrashed":       {"it would have been started again, though it had crashed when it was asked to end", changes{policy(corev1.RestartPolicyAlways), phase(corev1.PodFailed, ""), target(asked), finishedAt(asked.Add(-time.Minute))}, lost},
 		"AlwaysDeadline":      {"its own activeDeadlineSeconds ends it for good", changes{policy(corev1.RestartPolicyAlways), deadline, phase(corev1.PodFailed, "DeadlineExceeded"), deleting(30), finishedAt(asked.Add(-time.Minute))}, ended},
 		"HalfDone":            {"one of two containers was killed", changes{phase(corev1.PodFailed, ""), deleting(30), finishedAt(asked.Add(-time.Minute), asked.Add(time.Second))}, lost},
+		"InitFailed":          {"what runs before had failed for good", changes{policy(corev1.RestartPolicyAlways), phase(corev1.PodFailed, ""), deleting(30), initFailed(asked.Add(-time.Minute), new(corev1.ContainerRestartPolicyNever))}, ended},
+		"InitFailedNever":     {"as all of a pod that is not restarted", changes{phase(corev1.PodFailed, ""), deleting(30), initFailed(asked.Add(-time.Minute), nil)}, ended},
+		"InitKilled":          {"or it was killed", changes{policy(corev1.RestartPolicyAlways), phase(corev1.PodFailed, ""), deleting(30), initFailed(asked.Add(time.Second), new(corev1.ContainerRestartPolicyNever))}, lost},
+		"InitFailedAgain":     {"it would have been tried again", changes{policy(corev1.RestartPolicyOnFailure), phase(corev1.PodFailed, ""), deleting(30), initFailed(asked.Add(-time.Minute), nil)}, lost},
 		"DeletedUnknown":      {"nothing tells that its containers had ended", changes{phase(corev1.PodFailed, ""), deleting(0)}, lost},
 	}
 	for name, c := range cases {
