@@ -104,14 +104,14 @@ func gatewayTable(c Config, g Gateway) *table {
 		destination.add(cameBy(g.Tunnel), destinationIs(d.At, d.UDP), dnatTo(d.To))
 	}
 	guard, policy := t.guard(g, ends), policyChain(t, g, ends)
-	t.chains = slices.Concat([]chain{destination}, opened(g), t.chains, guard, called(g, ends), []chain{localChain(g), policy, source, askedChain(g), toldChain(g, ends), answersChain(g, ends), hopsChain(g)}, ownChains(g))
+	t.chains = slices.Concat([]chain{destination}, opened(g), t.chains, guard, called(g, ends), []chain{localChain(g), policy, source, askedChain(g, ends), toldChain(g, ends), answersChain(g, ends), hopsChain(g)}, ownChains(g))
 	return t
 }
 
 // endSets are the addresses of one family that may be at either end of a connection.
 type endSets struct {
 	peer, pods, transit, here, there, shutHere, shutThere *set
-	callers, open                                         *set // nil if there are none
+	callers, open, views                                  *set // nil if there are none
 
 	doors []Door
 	from  []*set // by door
@@ -124,6 +124,13 @@ func (t *table) endSets(c Config, g Gateway, v4 bool) *endSets {
 	s := &endSets{peer: t.prefixSet("peer", v4), pods: t.prefixSet("pods", v4), here: t.addressSet("here", v4, g.Here), there: t.addressSet("there", v4, g.There)}
 	for _, v := range g.Views {
 		s.peer.addPrefix(v.Real)
+		if v.View == v.Real || v.View.Addr().Is4() != v4 || len(g.Own) > 0 {
+			continue
+		}
+		if s.views == nil {
+			s.views = t.prefixSet("views", v4)
+		}
+		s.views.addPrefix(v.View)
 	}
 	for _, p := range podsOf(c, g) {
 		s.pods.addPrefix(p)
@@ -373,10 +380,18 @@ func localChain(g Gateway) chain {
 }
 
 // askedChain knows again what comes from the host, before anything answers it, and lets no more
-// connections of TCP begin from the tunnel than may: one that is not let costs no tracking.
-func askedChain(g Gateway) chain {
+// connections of TCP begin from the tunnel than may: one that is not let costs no tracking. Nor does tracking
+// see what comes by the tunnel for a view of who is there, which only this side calls so: that would be a forged
+// answer to what the peer has said itself, and go on to whoever here has the number that the view stands for. With
+// own views nothing but what is for them gets there.
+func askedChain(g Gateway, ends []*endSets) chain {
 	asked := chain{name: "asked", kind: filterChain, hook: prerouting, priority: beforeTracking}
 	asked.add(cameBy(insideName), setMark(insideMark))
+	for _, s := range ends {
+		if s.views != nil {
+			asked.add(cameBy(g.Tunnel), destinationIn(s.views), countedDrop(DropDestination))
+		}
+	}
 	if g.Begin > 0 {
 		asked.add(synOnly(), cameBy(g.Tunnel), fasterThan(g.Begin, beginningsAtOnce*g.Begin), countedDrop(DropFull))
 	}
