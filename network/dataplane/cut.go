@@ -27,7 +27,7 @@ type cuts struct {
 
 // applyPolicy makes a gateway's table what is wanted, and then ends the connections that may not
 // be any more since the table has become narrower, or an address was shut. What a change of
-// other sets keeps from beginning goes on where it has begun, over TCP; what the peer has begun otherwise does not.
+// other sets keeps from beginning goes on where it has begun, over TCP; all else ends by itself (opened).
 func (k *Kernel) applyPolicy(s *space, g Gateway, wanted *table) error {
 	relined, err := k.writePolicy(s, g, wanted)
 	if err != nil {

@@ -187,7 +187,7 @@ func TestFullWithoutPods(t *testing.T) {
 	for _, s := range gatewayTable(c, g).sets {
 		elements += len(s.elements)
 	}
-	if want := len(c.Pods) + len(g.Views); elements != want {
-		t.Errorf("%d elements, want %d: the ranges of both sides", elements, want)
+	if want := len(c.Pods) + 2*len(g.Views); elements != want {
+		t.Errorf("%d elements, want %d: the ranges of both sides, and the views of one", elements, want)
 	}
 }

@@ -104,14 +104,14 @@ func gatewayTable(c Config, g Gateway) *table {
 		destination.add(cameBy(g.Tunnel), destinationIs(d.At, d.UDP), dnatTo(d.To))
 	}
 	guard, policy := t.guard(g, ends), policyChain(t, g, ends)
-	t.chains = slices.Concat([]chain{destination}, opened(g), t.chains, guard, called(g, ends), []chain{localChain(g), policy, source, askedChain(g), toldChain(g, ends), answersChain(g, ends), hopsChain(g)}, ownChains(g))
+	t.chains = slices.Concat([]chain{destination}, opened(g, ends), t.chains, guard, called(g, ends), []chain{localChain(g), policy, source, askedChain(g, ends), toldChain(g, ends), answersChain(g, ends), hopsChain(g)}, ownChains(g))
 	return t
 }
 
 // endSets are the addresses of one family that may be at either end of a connection.
 type endSets struct {
 	peer, pods, transit, here, there, shutHere, shutThere *set
-	callers, open                                         *set // nil if there are none
+	callers, open, views                                  *set // nil if there are none
 
 	doors []Door
 	from  []*set // by door
@@ -124,6 +124,13 @@ func (t *table) endSets(c Config, g Gateway, v4 bool) *endSets {
 	s := &endSets{peer: t.prefixSet("peer", v4), pods: t.prefixSet("pods", v4), here: t.addressSet("here", v4, g.Here), there: t.addressSet("there", v4, g.There)}
 	for _, v := range g.Views {
 		s.peer.addPrefix(v.Real)
+		if v.View == v.Real || v.View.Addr().Is4() != v4 || len(g.Own) > 0 {
+			continue
+		}
+		if s.views == nil {
+			s.views = t.prefixSet("views", v4)
+		}
+		s.views.addPrefix(v.View)
 	}
 	for _, p := range podsOf(c, g) {
 		s.pods.addPrefix(p)
@@ -227,13 +234,24 @@ const (
 
 // opened makes them. What begins a connection of TCP goes on to where it is asked whether it may, also if tracking knows
 // one of its ends: a segment in the middle, which passes while a gateway has seen no beginning, and a forged answer to it
-// are enough for that. And so does what the peer says on in what it has begun, and is no TCP: the address may be another
-// pod's by now, which takes it for its own, as nobody refuses it.
-func opened(g Gateway) []chain {
+// are enough for that. And so does what is no TCP, as far as there are sets that know more than at its beginning: the address may
+// be another pod's by now, which takes it for its own, as nobody refuses it. Without such sets that is what the peer says on
+// in what it has begun; with them it is both ways, but that answers to home, where nodes call too, are asked for who says them.
+func opened(g Gateway, ends []*endSets) []chain {
 	open, on := chain{name: openChain}, chain{name: goesOnChain}
 	open.add(beginsTCP(), returns())
 	open.add(accept())
-	on.add(cameBy(g.Tunnel), isOther(unix.IPPROTO_TCP), saidOn(), returns())
+	other := isOther(unix.IPPROTO_TCP)
+	if g.Limited {
+		for _, s := range ends {
+			if !g.FromHere {
+				on.add(cameBy(g.Tunnel), other, answersIt(), sourceIn(s.there), goTo(openChain))
+			}
+		}
+		on.add(other, connection(standing), returns())
+	} else {
+		on.add(cameBy(g.Tunnel), other, saidOn(), returns())
+	}
 	on.add(goTo(openChain))
 	return []chain{open, on}
 }
@@ -249,12 +267,14 @@ func (c *chain) shut(g Gateway, s *endSets) {
 }
 
 // doors lets pass what goes through doors of either side, of established connections too where
-// these do not pass by themselves.
+// these do not pass by themselves, as those of UDP never do.
 func (c *chain) doors(g Gateway, s *endSets, strict bool) {
 	c.add(cameBy(g.Tunnel), sourceNotIn(s.peer), countedDrop(DropSource))
 	for i, d := range s.doors {
 		if strict { // also of those who may not any more: their tokens were taken back
 			c.add(cameBy(g.Tunnel), connection(established), destinationIs(d.To, d.UDP), translated(), accept())
+		}
+		if strict || d.UDP {
 			c.add(cameBy(insideName), connection(established), sourceIs(d.To, d.UDP), translated(), accept())
 		}
 		c.add(cameBy(g.Tunnel), sourceIn(s.from[i]), destinationIs(d.To, d.UDP), translated(), accept())
@@ -284,6 +304,9 @@ func (c *chain) limited(g Gateway, s *endSets) {
 	c.passes(cameBy(g.Tunnel), inMiddle)
 	c.passes(cameBy(insideName), out)
 	c.passes(cameBy(insideName), outMiddle)
+	if g.Limited { // of what is no TCP answers are asked, too: those from the tunnel may come in as above, or have gone on
+		c.passes(cameBy(insideName), slices.Concat([]statement{isOther(unix.IPPROTO_TCP), answersIt()}, outMiddle[1:]))
+	}
 	c.call(g, s)
 }
 
@@ -373,10 +396,18 @@ func localChain(g Gateway) chain {
 }
 
 // askedChain knows again what comes from the host, before anything answers it, and lets no more
-// connections of TCP begin from the tunnel than may: one that is not let costs no tracking.
-func askedChain(g Gateway) chain {
+// connections of TCP begin from the tunnel than may: one that is not let costs no tracking. Nor does tracking
+// see what comes by the tunnel for a view of who is there, which only this side calls so: that would be a forged
+// answer to what the peer has said itself, and go on to whoever here has the number that the view stands for. With
+// own views nothing but what is for them gets there.
+func askedChain(g Gateway, ends []*endSets) chain {
 	asked := chain{name: "asked", kind: filterChain, hook: prerouting, priority: beforeTracking}
 	asked.add(cameBy(insideName), setMark(insideMark))
+	for _, s := range ends {
+		if s.views != nil {
+			asked.add(cameBy(g.Tunnel), destinationIn(s.views), countedDrop(DropDestination))
+		}
+	}
 	if g.Begin > 0 {
 		asked.add(synOnly(), cameBy(g.Tunnel), fasterThan(g.Begin, beginningsAtOnce*g.Begin), countedDrop(DropFull))
 	}

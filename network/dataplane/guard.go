@@ -4,12 +4,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/netip"
+
+	"golang.org/x/sys/unix"
 )
 
 // Guard says which connections single pods at the two ends of a gateway may accept and begin: one
 // that is isolated in a direction only those that an entry of that direction is for. Both ends of a
-// connection are asked. Only its first packet is: what is open stays open. What Limited refuses,
-// no entry allows. The order in its lists has no meaning.
+// connection are asked. Only its first packet is, what is open stays open; but all that the peer says in what it
+// has begun without TCP. What Limited refuses, no entry allows. The order in its lists has no meaning.
 //
 // Addresses are real ones: of pods here as this cluster has them, of what is at the peer as the
 // peer has them.
@@ -50,6 +52,7 @@ type Ports struct {
 // Names of the chains that decide. Each goes to the next, or returns with no decision.
 const (
 	guardChain   = "guard"
+	againChain   = "again"
 	ingressChain = "ingress"
 	egressChain  = "egress"
 	repliesTail  = "-replies"
@@ -59,13 +62,16 @@ const (
 const guardPriority = 10
 
 // guard makes the chains of a gateway's Guard. A packet in the middle of a connection whose
-// beginning the gateway has not seen passes also if the connection could have begun at the other end.
+// beginning the gateway has not seen passes also if the connection could have begun at the other end. What the peer
+// says on in what it has begun, and is no TCP, is asked again: the address may be another pod's by now.
 func (t *table) guard(g Gateway, ends []*endSets) []chain {
 	if g.Guard == nil {
 		return nil
 	}
-	first := chain{name: guardChain, kind: filterChain, hook: forwarding, priority: guardPriority}
-	first.add(connection(established), jump(openChain))
+	first, again := chain{name: guardChain, kind: filterChain, hook: forwarding, priority: guardPriority}, chain{name: againChain}
+	again.add(cameBy(g.Tunnel), isOther(unix.IPPROTO_TCP), saidOn(), returns())
+	again.add(goTo(openChain))
+	first.add(connection(established), jump(againChain))
 	first.lineUnguarded(g)
 	for _, d := range doorsOf(g) {
 		if !g.maps(d.At.Addr()) { // it asks for tokens itself
@@ -96,7 +102,7 @@ func (t *table) guard(g Gateway, ends []*endSets) []chain {
 	for _, e := range sortedBy(g.Guard.Entries, func(e Entry) string { return e.Name }) {
 		d.entry(e)
 	}
-	return []chain{d.out[0], d.out[1], first, d.in[0], d.in[1]}
+	return []chain{again, d.out[0], d.out[1], first, d.in[0], d.in[1]}
 }
 
 // decision makes the chains for what pods accept, in, and for what they begin, out: each for the

@@ -351,6 +351,8 @@ func connection(bits state32) statement {
 	switch bits {
 	case established:
 		text = "ct state established,related"
+	case standing:
+		text = "ct state established"
 	case related:
 		text = "ct state related"
 	case fresh:
@@ -444,15 +446,15 @@ func synOnly() statement {
 		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{tcpSyn}})}
 }
 
-// saidOn holds for what who has begun a connection says in it after that.
-func saidOn() statement {
-	return statement{text: "ct state established ct direction original", exprs: []expr.Any{
-		&expr.Ct{Register: register, Key: expr.CtKeySTATE},
-		mask(native(uint32(standing))),
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: register, Data: native(0)},
+// saidOn holds for what who has begun a connection says in it after that, and answersIt for what the other end does.
+func saidOn() statement    { return inDirection("original", 0) }
+func answersIt() statement { return inDirection("reply", 1) }
+
+func inDirection(name string, direction byte) statement {
+	stands := connection(standing)
+	return statement{text: stands.text + " ct direction " + name, exprs: append(stands.exprs,
 		&expr.Ct{Register: register, Key: expr.CtKeyDIRECTION},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{0}},
-	}}
+		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{direction}})}
 }
 
 func middleOfTCP() statement {
