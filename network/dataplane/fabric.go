@@ -25,7 +25,8 @@ const (
 //
 // A pod may also forge a node's address. Such a packet comes by no device that leads to that node. Nor does one of a
 // node where routes are not the same both ways; but that comes by the device that has the address which it is for,
-// as no pod's does. What comes by one with neither is forged: it can be told of nothing but of those.
+// as no pod's does. What comes by one with neither is dropped; so a node that has others' packets for the address of one
+// device come by a second one, by which it reaches none of them, hears nothing there.
 func fabric(t *table, c Config) {
 	if c.Node.VNI == 0 || len(c.Others) == 0 {
 		return
@@ -56,8 +57,7 @@ func fabric(t *table, c Config) {
 	t.chains = append(t.chains, heard, way, forged, in, out)
 }
 
-// leadsBack holds for packets whose source has a way by the device that they came by, be it not the one that
-// answers take.
+// leadsBack holds for packets that came by a device by which answers may leave.
 func leadsBack() statement {
 	return statement{text: "fib saddr . iif oif exists", exprs: []expr.Any{
 		&expr.Fib{Register: register, ResultOIF: true, FlagSADDR: true, FlagIIF: true, FlagPRESENT: true},

@@ -199,6 +199,7 @@ func TestFabricWays(t *testing.T) {
 			if lo {
 				second.Route(at.String()+"/32", "192.168.0.1", "eth0")
 			} else {
+				second.Address("eth1", "192.168.0.2/32") // by which what leaves there is masqueraded
 				second.leads(at, netip.Addr{})
 				second.leads(podAt(42, 1, 5, true), at)
 			}

@@ -224,6 +224,7 @@ func TestCampaign(t *testing.T) {
 			t.Run("a connection does not begin in its middle", c.reopen)
 			t.Run("nor with a forged answer", c.forge)
 			t.Run("who reaches all pods reaches no node", func(t *testing.T) { c.bridges(t, rome) })
+			t.Run("nor by its ports", func(t *testing.T) { c.ports(t, rome) })
 		}
 		next = c.next
 	}
