@@ -237,7 +237,7 @@ const (
 	// begin faster.
 	DropFull Reason = "full"
 	// DropStranger: it came for the port of a tunnel, faster than those may who are not where its
-	// peer is known to be. It is counted for the node, as it is nobody's.
+	// peer is known to be; or for that of the VXLAN, from no other node. It is counted for the node, as it is nobody's.
 	DropStranger Reason = "stranger"
 	// DropHandshake: it came for the port of a tunnel from where its peer is known to be, is no data of a
 	// session, and came faster than such may. It is counted for the node: who sent it may have forged the address.

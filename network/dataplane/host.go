@@ -228,5 +228,6 @@ func hostTable(c Config, numbers map[string]number, lines []netip.Addr) *table {
 	}
 	unknown(t, c, podSets)
 	strangers(t, c)
+	fabric(t, c)
 	return t
 }

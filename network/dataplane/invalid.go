@@ -29,9 +29,22 @@ func unknown(t *table, c Config, pods map[bool]*set) {
 }
 
 // bridges keeps peers from beginning anything with the node itself at an address of the pods' range, as that of their
-// bridge is, or the node's own in some clouds: it is no pod. What doors lead to may be there.
+// bridge is, or the node's own in some clouds: it is no pod. What doors lead to may be there. It does so before the
+// node's ports lead elsewhere, those of Services and of pods, and again where a Service that a door leads to is the node.
 func (t *table) bridges(c Config, own *chain, pods map[bool]*set) {
-	t.counters = append(t.counters, string(DropDestination))
+	t.count(DropDestination)
+	before := chain{name: "bridges", kind: filterChain, hook: prerouting, priority: beforeServices}
+	before.add(cameByOther(devicePrefix+"*"), accept())
+	before.add(isForElsewhere(), accept())
+	t.atBridges(c, &before, pods)
+	t.atBridges(c, own, pods)
+	t.chains = append(t.chains, before)
+}
+
+// beforeServices is the priority of what sees destinations as peers said them, of connections that are tracked.
+const beforeServices = -150
+
+func (t *table) atBridges(c Config, own *chain, pods map[bool]*set) {
 	for _, v4 := range families {
 		if len(prefixesOf(c.Pods, v4)) == 0 {
 			continue

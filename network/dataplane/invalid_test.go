@@ -86,18 +86,27 @@ func segmentOf(b []byte) (s segment, ok bool) {
 // inject sends a segment as it is.
 func inject(p *place, s segment, data []byte) {
 	p.T.Helper()
-	packet := netnstest.Packet{From: s.from.Addr(), To: s.to.Addr()}.TCP(s.from.Port(), s.to.Port(), s.flags, s.seq, s.ack, data).Bytes()
+	say(p, s.packet(data))
+}
+
+func (s segment) packet(data []byte) netnstest.Packet {
+	return netnstest.Packet{From: s.from.Addr(), To: s.to.Addr()}.TCP(s.from.Port(), s.to.Port(), s.flags, s.seq, s.ack, data)
+}
+
+// say sends a packet as it is.
+func say(p *place, packet netnstest.Packet) {
+	p.T.Helper()
 	p.In(func() error {
-		family, to := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Addr: s.to.Addr().As16()})
-		if s.to.Addr().Is4() {
-			family, to = unix.AF_INET, &unix.SockaddrInet4{Addr: s.to.Addr().As4()}
+		family, to := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Addr: packet.To.As16()})
+		if packet.To.Is4() {
+			family, to = unix.AF_INET, &unix.SockaddrInet4{Addr: packet.To.As4()}
 		}
 		fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = unix.Close(fd) }()
-		return unix.Sendto(fd, packet, 0, to)
+		return unix.Sendto(fd, packet.Bytes(), 0, to)
 	})
 }
 

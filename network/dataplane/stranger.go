@@ -53,7 +53,7 @@ func strangers(t *table, c Config) {
 	if len(ports) == 0 {
 		return
 	}
-	t.counters = append(t.counters, string(DropStranger), string(DropHandshake))
+	t.count(DropStranger, DropHandshake)
 	peers := chain{name: "peers"}
 	s := chain{name: "strangers", kind: filterChain, hook: prerouting, priority: beforeTracking}
 	tunnels := t.portSet("tunnels", singlePorts(ports))

@@ -201,6 +201,15 @@ func (t *table) limit(name string, beyond statement, reason Reason) statement {
 	return jump(name)
 }
 
+// count has a counter for a reason.
+func (t *table) count(reasons ...Reason) {
+	for _, r := range reasons {
+		if !slices.Contains(t.counters, string(r)) {
+			t.counters = append(t.counters, string(r))
+		}
+	}
+}
+
 func (c chain) text() string {
 	if c.hook == "" {
 		return ""

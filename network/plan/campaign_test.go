@@ -225,6 +225,7 @@ func TestCampaign(t *testing.T) {
 			t.Run("nor with a forged answer", c.forge)
 			t.Run("a forged answer goes to nobody", func(t *testing.T) { c.forgeAnswers(t, rome) })
 			t.Run("who reaches all pods reaches no node", func(t *testing.T) { c.bridges(t, rome) })
+			t.Run("nor by its ports", func(t *testing.T) { c.ports(t, rome) })
 		}
 		next = c.next
 	}
