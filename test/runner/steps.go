@@ -121,7 +121,7 @@ var steps = []step{
 	}, {
 		name: "unit", kind: kindUnit, lists: everywhere, needs: []string{"tools"},
 		proves:  "the product's logic, and the laws of the repository",
-		command: goTest("-race", "-p", "3", "-parallel", "6", "-timeout", "24m"), packages: rootPackages(withoutServer), env: race, goTest: true, limit: 25 * time.Minute,
+		command: goTest("-race", "-p", "3", "-parallel", "6", "-timeout", "34m"), packages: rootPackages(withoutServer), env: race, goTest: true, limit: 35 * time.Minute,
 	}, {
 		name: "promtool", kind: kindUnit, lists: everywhere, needs: []string{"tools"},
 		proves:  "alerts fire when they should and only then, and Prometheus understands the dashboard",
