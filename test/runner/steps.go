@@ -350,7 +350,7 @@ var steps = []step{
 	}, {
 		name: "generated", kind: kindCheck, lists: []string{listCheck}, needs: []string{"build"},
 		proves:  "generated files are what make gen makes",
-		command: []string{"bash", "-c", checkGenerated}, limit: 5 * time.Minute,
+		command: []string{"bash", "-c", checkGenerated}, limit: 15 * time.Minute,
 	}, {
 		name: "laws", kind: kindCheck, lists: []string{listCheck},
 		proves:  "imports, names, documentation and module files keep the laws of the repository",
