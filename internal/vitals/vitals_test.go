@@ -41,8 +41,8 @@ func serve(t *testing.T, ask access.Ask) (*Server, func(path, token string) (int
 			t.Error(err)
 		}
 	})
-	trust := &tls.Config{InsecureSkipVerify: true} // the server makes its certificate in memory, and it proves nothing, as the package says
-	browser := &http.Client{Transport: &http.Transport{TLSClientConfig: trust}, Timeout: time.Minute}
+	unverified := &tls.Config{InsecureSkipVerify: true} // the server makes its certificate in memory, and it proves nothing, as the package says
+	browser := &http.Client{Transport: &http.Transport{TLSClientConfig: unverified}, Timeout: time.Minute}
 	t.Cleanup(browser.CloseIdleConnections)
 	return s, func(path, token string) (int, string) {
 		t.Helper()
