@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -116,5 +118,42 @@ func TestGood(t *testing.T) {}
 	}
 	if r := recordOf(o, "c", time.Now()); !slices.Contains(r.notes, "failed once, passed when tried again alone: example.org/a TestLate") {
 		t.Errorf("the page does not either: %q", r.notes)
+	}
+}
+
+// TestNoRetry holds that nothing is tried again where go test itself has failed, as when it was killed, nor where no
+// time is left, which the log says.
+func TestNoRetry(t *testing.T) {
+	s := step{name: "s", kind: kindUnit, goTest: true, command: goTest("./...")}
+	exit := func(code string) error { return exec.Command("sh", "-c", "exit "+code).Run() }
+	short, end := context.WithTimeout(t.Context(), makingAgain/2)
+	defer end()
+	for _, c := range []struct {
+		reason string
+		ctx    context.Context
+		exit   error
+		says   string
+	}{
+		{"go test ended otherwise than by its tests", t.Context(), exit("2"), ""},
+		{"it was killed", t.Context(), exec.Command("sh", "-c", "kill -KILL $$").Run(), ""},
+		{"it did not begin", t.Context(), os.ErrNotExist, ""},
+		{"no time is left", short, exit("1"), "Not tried again, as no time is left for it: a TestX"},
+	} {
+		var read tally
+		for _, line := range []string{began("a", "TestX"), ended("fail", "a", "TestX"), ended("fail", "a", "")} {
+			read.add(line)
+		}
+		log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := retry(c.ctx, s, read.result(), c.exit, log, nil)
+		said, err := os.ReadFile(log.Name())
+		if err != nil || log.Close() != nil {
+			t.Fatal(err)
+		}
+		if len(n.failed) != 1 || strings.TrimSpace(string(said)) != c.says {
+			t.Errorf("%s: failed %q, the log says %q", c.reason, n.failed, said)
+		}
 	}
 }
