@@ -25,8 +25,19 @@ const (
 	makingAgain = time.Minute
 )
 
-// broken matches what no machine is the reason of, however busy; and dice, which would fall otherwise the next time.
-var broken = regexp.MustCompile(`race detected|DATA RACE|(^|\s)panic: |^fatal error: |goroutine \d+ \[running\]|(?i)\bseed\b`)
+var (
+	// broken matches what no machine is the reason of, however busy, wherever in its package a test failed.
+	broken = regexp.MustCompile(`race detected|DATA RACE|(^|\s)panic: |^fatal error: |^goroutine \d+ \[running\]`)
+	// dice matches what a test says that has cast them, which would fall otherwise the next time.
+	dice = regexp.MustCompile(`(?i)\bseed\b`)
+	// framework matches what go test says of tests: inputs in their names, as seed#0, are no dice.
+	framework = regexp.MustCompile(`^\s*(===|---) `)
+)
+
+// casts says whether a test says that it has cast dice.
+func casts(c *testCase) bool {
+	return slices.ContainsFunc(c.output, func(line string) bool { return dice.MatchString(line) && !framework.MatchString(line) })
+}
 
 // once is a test that failed and may be tried again, with the leaves that failed in it.
 type once struct {

@@ -106,7 +106,7 @@ type counts struct {
 	reasons         map[string][]string // of what failed, a few lines each, by name
 	cases           map[string]failure  // of those, by name
 	good            map[string]bool     // whole tests and leaves that passed, by name
-	broken          bool                // a package in which something failed said what no busy machine is the reason of
+	broken          bool                // a package in which something failed said what no busy machine is the reason of, or a test that failed cast dice
 	again           map[string][]string // what failed once and passed when it was tried again, and the reasons
 	output          []string            // of what failed, for the eye
 	slow            []testCase
@@ -137,8 +137,8 @@ func (t *tally) result() counts {
 				n.output = append(c.lines(), n.output...)
 			}
 			bad[c.pkg] = true
-			for _, above := range ancestors(c.name) {
-				bad[c.pkg+"\x00"+above] = true
+			for _, of := range append(ancestors(c.name), c.name) {
+				bad[c.pkg+"\x00"+of] = true
 			}
 		}
 		if c.result == "pass" {
@@ -159,7 +159,8 @@ func (t *tally) result() counts {
 		n.cases[name] = failure{c.testCase, t.find(c.pkg, test)}
 	}
 	for _, c := range t.order {
-		n.broken = n.broken || bad[c.pkg] && slices.ContainsFunc(c.output, broken.MatchString)
+		test, _, _ := strings.Cut(c.name, "/")
+		n.broken = n.broken || bad[c.pkg] && slices.ContainsFunc(c.output, broken.MatchString) || bad[c.pkg+"\x00"+test] && casts(c)
 	}
 	slices.Sort(n.failed)
 	slices.Sort(n.skipped)
