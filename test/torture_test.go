@@ -69,8 +69,8 @@ func TestTorture(t *testing.T) {
 	r.observe(t)
 	r.furnish(t)
 	r.storm(t, steps, length)
-	r.called(t, steps)
 	r.converge(t, "all is as users want it after the storm", nil)
+	r.called(t, steps)
 	for _, place := range []string{torture.Keep, torture.Roam} {
 		for _, s := range torture.Epilogue(place) {
 			s.At = r.now()
