@@ -257,10 +257,12 @@ func TestSharing(t *testing.T) {
 	})
 	defer group.Wait()
 	defer close(stop)
-	await(t, "the flood arrives", patience, func() bool { return here.stats(device).Received > 1<<20 })
-	if rested := here.stats(device).Rested; rested > 0 {
-		t.Errorf("it has rested for %s with nobody else", rested)
-	}
+	// Where a machine is slow the other one's first pings are still under way for a moment.
+	await(t, "the flood arrives, and does not rest with nobody else", patience, func() bool {
+		before := here.stats(device)
+		await(t, "the flood arrives", patience, func() bool { return here.stats(device).Received > before.Received+1<<20 })
+		return here.stats(device).Rested == before.Rested
+	})
 	p := two.ping(there, 5*time.Millisecond)
 	await(t, "it rests", patience, func() bool { return here.stats(device).Rested > 100*time.Millisecond })
 	start := time.Now()
