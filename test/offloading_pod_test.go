@@ -118,7 +118,7 @@ func top(t *testing.T, c *continuum) {
 	// A shell alone can have a working set of nothing, and is then not shown. It works a little: others do too.
 	s.create(t, s.script("busy", `x=$(head -c 4000000 /dev/zero | tr '\000' x); while sleep 0.2; do for i in $(seq 500); do :; done; done`))
 	s.running(t, "busy")
-	s.eventually(t, patience, "top shows what the pod uses", func() error {
+	s.eventually(t, 2*patience, "top shows what the pod uses", func() error {
 		out, err := s.kubectl(t, "top", "pod", "busy", "--no-headers")
 		if err != nil {
 			return err

@@ -157,7 +157,7 @@ var steps = []step{
 	}, {
 		name: "offloading", kind: kindCluster, lists: everywhere, needs: []string{"kubernetes", "image"},
 		proves:  "pods created in one cluster run in the other as if they were at home, whatever breaks meanwhile",
-		command: goTest("-v", "-timeout", "30m", "-parallel", "6", "-run", "^TestOffloading$", "./test"), env: append([]string{"PELAGO_NETWORK_ROUNDS=5"}, cluster...), goTest: true, show: silence, limit: 31 * time.Minute,
+		command: goTest("-v", "-timeout", "39m", "-parallel", "3", "-run", "^TestOffloading$", "./test"), env: append([]string{"PELAGO_NETWORK_ROUNDS=5"}, cluster...), goTest: true, show: silence, limit: 40 * time.Minute,
 	}, {
 		name: "network-faults", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
 		proves:  "calls between clusters go on through fifty rounds of faults of the network",
