@@ -39,7 +39,7 @@ type testNetwork struct {
 const (
 	settleUsual = 25 * time.Second
 	settlePause = 2 * time.Second
-	roundLimit  = 15 * time.Second
+	roundLimit  = 30 * time.Second
 	removeLimit = 15 * time.Second
 )
 

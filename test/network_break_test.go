@@ -94,7 +94,7 @@ func TestNetworkFamilies(t *testing.T) {
 // else each by itself.
 func networkBreaks(t *testing.T, c *continuum, all bool) {
 	var at sights
-	for _, way := range c.testNetwork(t, 0, "--settle", "40s", "--with", "load-balancer,api") {
+	for _, way := range c.testNetwork(t, 0, "--settle", "90s", "--with", "load-balancer,api") {
 		if !way.OK && (way.Untried == "" || way.By != "node port") {
 			t.Errorf("it ends well, and says that %s to %s by %s is bad, or not tried: %s%s", way.From, way.To, way.By, way.Why, way.Untried)
 		}
@@ -162,7 +162,7 @@ func (c *continuum) damaged(t *testing.T, damages ...damage) {
 	if slices.ContainsFunc(damages, func(d damage) bool { return d.hook == "forward" }) {
 		with = "load-balancer" // by which address answers of home's API server leave depends on the gateway
 	}
-	for _, way := range c.testNetwork(t, 1, "--settle", "12s", "--with", with) {
+	for _, way := range c.testNetwork(t, 1, "--settle", "30s", "--with", with) {
 		if way.Untried != "" {
 			continue // what is not known, or not asked for
 		}

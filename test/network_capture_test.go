@@ -76,7 +76,7 @@ func (x *crossing) captured(t *testing.T, cluster string, pod *corev1.Pod, args 
 	var out string
 	go func() {
 		defer close(done)
-		r := x.TryPelago(t, cluster, append([]string{"capture", pod.Name, "--namespace", pod.Namespace, "--for", networkLimit.String()}, args...)...)
+		r := x.TryPelago(t, cluster, append([]string{"capture", pod.Name, "--namespace", pod.Namespace, "--for", patience.String()}, args...)...)
 		if out = r.Out; r.Code != 0 {
 			t.Errorf("pelago capture %s at %s ends with %d: %s%s", pod.Name, cluster, r.Code, r.Out, r.Errs)
 		}

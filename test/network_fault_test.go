@@ -349,14 +349,20 @@ func (w *watched) wrong(t *testing.T, after time.Time) error {
 	return nil
 }
 
+// told is what the calls have come to so far. They say when, so it is no matter when it is read.
+func (w *watched) told(t *testing.T) (all []reach.Change) {
+	t.Helper()
+	eventually(t, healLimit, "what became of the calls can be read", func() (err error) {
+		all, err = w.changes()
+		return err
+	})
+	return all
+}
+
 // failed is what a request said that went wrong after a time, "" if none did.
 func (w *watched) failed(t *testing.T, after time.Time) string {
 	t.Helper()
-	all, err := w.changes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range all {
+	for _, c := range w.told(t) {
 		if c.What == reach.Requests && c.Err != "" && c.At.After(after) {
 			return c.Err
 		}
@@ -368,11 +374,7 @@ func (w *watched) failed(t *testing.T, after time.Time) string {
 // until the first one, and what became of the connection.
 func (w *watched) outage(t *testing.T, after time.Time, healed bool) (longest time.Duration, broken string) {
 	t.Helper()
-	all, err := w.changes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range all {
+	for _, c := range w.told(t) {
 		switch {
 		case c.What == reach.Connection && !c.OK:
 			broken = c.Err

@@ -59,7 +59,7 @@ func (p *passage) open(t *testing.T) {
 		how = append(how, "--in-band", "--direct-paths")
 	}
 	line := p.Invite(t, p.provider, how...)
-	if r := p.Shell(t, p.consumer, line); r.Code != 0 {
+	if r := p.Shell(t, p.consumer, line+" --timeout 3m30s"); r.Code != 0 {
 		t.Fatalf("%s: %s does not become a consumer of %s: exit %d\n%s%s", p.world, p.consumer, p.provider, r.Code, r.Out, r.Errs)
 	}
 	p.nodeReady(t, p.consumer, p.provider)

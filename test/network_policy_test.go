@@ -53,9 +53,9 @@ func policiesHold(t *testing.T, x *crossing, all bool) {
 	ways := []string{"front>data-0", "front>data-1", "other>data-0", "data-0>front", "data-1>front"}
 	ask := func(way string) error {
 		from, host, _ := strings.Cut(way, ">")
-		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
-		out, err := x.Exec(ctx, "rome", x.name, at[from].Name, "timeout", "2", "wget", "-q", "-O", "-", "http://"+join(to[host], webPort)+"/cgi-bin/who")
+		out, err := x.Exec(ctx, "rome", x.name, at[from].Name, "timeout", "4", "wget", "-q", "-O", "-", "http://"+join(to[host], webPort)+"/cgi-bin/who")
 		if err == nil && !strings.Contains(out, host) {
 			return fmt.Errorf("%q answers", out)
 		}

@@ -21,7 +21,7 @@ import (
 // the beginning of a program, which a busy machine may make long, left aside. Who drops the first packet is
 // found out: the next one is sent after a second.
 const dialLine = `while read -r address; do
-said=$(timeout 5 bash -c 'a=$EPOCHREALTIME; exec 3<>/dev/tcp/'"$address"'; ended=$?; b=$EPOCHREALTIME; echo "$ended $((${b/./} - ${a/./}))"' 2>&1 | tail -n 1); echo "${said:-no answer}"; done`
+said=$(timeout 30 bash -c 'a=$EPOCHREALTIME; exec 3<>/dev/tcp/'"$address"'; ended=$?; b=$EPOCHREALTIME; echo "$ended $((${b/./} - ${a/./}))"' 2>&1 | tail -n 1); echo "${said:-no answer}"; done`
 
 // firstPacket is how long it takes to connect at most, if the first packet arrives.
 const firstPacket = 900 * time.Millisecond
@@ -118,7 +118,7 @@ func (x *crossing) wave(t *testing.T, name string, call func(address string) err
 	t.Helper()
 	const many = 20
 	mine := []client.DeleteAllOfOption{client.InNamespace(x.name), client.MatchingLabels{"called": name}}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	events, err := x.Clients["rome"].Watch(ctx, &corev1.PodList{}, client.InNamespace(x.name), client.MatchingLabels{"called": name})
 	if err != nil {

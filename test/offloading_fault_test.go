@@ -107,10 +107,14 @@ func lostByProvider(t *testing.T, c *continuum) {
 		}
 		return nil
 	})
-	if _, err := s.kubectl(t, "exec", "kept", "--", "sh", "-c", "kill 1"); err != nil {
-		t.Logf("killing the container: %v", err)
-	}
+	killed := false
 	s.eventually(t, offloadLimit, "a container's own restart is counted too", func() error {
+		if !killed {
+			out, err := s.kubectl(t, "exec", "kept", "--", "sh", "-c", "echo killing; kill 1")
+			if killed = strings.Contains(out, "killing"); !killed {
+				return fmt.Errorf("killing the container: %q, %v", out, err)
+			}
+		}
 		now, err := get[corev1.Pod](c, "rome", s.name, "kept")
 		if err != nil {
 			return err
@@ -146,9 +150,7 @@ func jobsEndOnce(t *testing.T, c *continuum) {
 	if err != nil || len(pods) != 1 {
 		t.Fatalf("%d pods, %v", len(pods), err)
 	}
-	if out, err := s.kubectl(t, "logs", pods[0].Name); err != nil || !strings.Contains(out, "done") {
-		t.Errorf("logs of what has ended: %q, %v", out, err)
-	}
+	s.says(t, pods[0].Name, "done")
 	twin, err := c.twin("milan", &pods[0])
 	if err != nil {
 		t.Fatal(err)
@@ -271,7 +273,7 @@ func tenantLimits(t *testing.T, c *continuum) {
 	})
 	never(t, 10*time.Second, "more run than the limits allow", func() (bool, error) {
 		n, err := running()
-		return n != 3, err
+		return n > 3, err
 	})
 	c.patchTenant(t, "milan", "rome", func(tenant *v1alpha1.Tenant) { tenant.Spec.Limits = nil })
 	s.eventually(t, 2*time.Minute, "all run when the limits are gone", func() error {
@@ -288,9 +290,13 @@ func tenantLimits(t *testing.T, c *continuum) {
 		pod, err := get[corev1.Pod](c, "rome", s.name, "late")
 		return err == nil && pod.Status.Phase == corev1.PodRunning, err
 	})
-	if n, err := running(); n != 6 || err != nil {
-		t.Errorf("of the old pods %d run, %v", n, err)
-	}
+	s.eventually(t, time.Minute, "the old pods run", func() error { // a tunnel may have been silent for a moment
+		n, err := running()
+		if err == nil && n != 6 {
+			err = fmt.Errorf("%d run", n)
+		}
+		return err
+	})
 	c.Pelago(t, "milan", "uncordon", "tenant", "rome")
 	s.running(t, "late")
 }
@@ -348,7 +354,7 @@ func rollOut(t *testing.T, c *continuum) {
 	}()
 	for _, cluster := range []string{"rome", "milan"} {
 		c.Kubectl(t, cluster, "-n", v1alpha1.SystemNamespace, "rollout", "restart", "deployment/pelago-manager")
-		c.Kubectl(t, cluster, "-n", v1alpha1.SystemNamespace, "rollout", "status", "deployment/pelago-manager", "--timeout=2m")
+		c.Kubectl(t, cluster, "-n", v1alpha1.SystemNamespace, "rollout", "status", "deployment/pelago-manager", "--timeout=4m")
 	}
 	c.settle(t, "rome")
 	lease, err := get[coordinationv1.Lease](c, "rome", v1alpha1.SystemNamespace, "pelago-manager")
@@ -361,10 +367,11 @@ func rollOut(t *testing.T, c *continuum) {
 		t.Fatal(err)
 	}
 	s.eventually(t, 2*takeoverLimit, "somebody leads again", func() error {
-		if now := c.leader(t, "rome"); now.holder == nobody || now.holder == "" {
-			return fmt.Errorf("it is %q", now.holder)
+		now, err := c.leading("rome")
+		if err == nil && (now.holder == nobody || now.holder == "") {
+			err = fmt.Errorf("it is %q", now.holder)
 		}
-		return nil
+		return err
 	})
 	stop()
 	if err := <-ended; err != nil || made < 10 {

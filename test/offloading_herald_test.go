@@ -26,7 +26,7 @@ func heralds(t *testing.T, c *continuum) {
 	defer w.Stop()
 	const many = 4
 	tries, late := 0, many
-	for ; tries < 3 && late == many; tries++ { // who is late for one of them is for all that come with it
+	for ; tries < 6 && late == many; tries++ { // who is late for one of them is for all that come with it
 		name := fmt.Sprintf("web%d", tries)
 		s.create(t, s.deployment(name, many))
 		s.runningAll(t, name, many)

@@ -91,7 +91,7 @@ func namespaces(t *testing.T, c *continuum) {
 		if err := c.Clients["milan"].Delete(t.Context(), before); err != nil {
 			t.Fatal(err)
 		}
-		s.eventually(t, 2*time.Minute, "the namespace is made again and its pod runs in it", func() error {
+		s.eventually(t, goneLimit+offloadLimit, "the namespace is made again and its pod runs in it", func() error {
 			now, err := get[corev1.Namespace](c, "milan", "", there)
 			if err != nil {
 				return err
@@ -110,7 +110,7 @@ func namespaces(t *testing.T, c *continuum) {
 		if err := c.Clients["milan"].Create(t.Context(), taken); err != nil {
 			t.Fatal(err)
 		}
-		r := c.TryPelago(t, "rome", "offload", "namespace", other.name, "--timeout", "20s")
+		r := c.TryPelago(t, "rome", "offload", "namespace", other.name, "--timeout", "90s")
 		if r.Code == 0 || !strings.Contains(r.Out+r.Errs, taken.Name) {
 			t.Errorf("offloading onto a namespace that is taken: exit %d\n%s%s", r.Code, r.Out, r.Errs)
 		}
@@ -126,7 +126,7 @@ func namespaces(t *testing.T, c *continuum) {
 	})
 	t.Run("names need leave", func(t *testing.T) {
 		other := c.shop(t, "rome")
-		args := []string{"offload", "namespace", other.name, "--namespace-mapping-strategy", "SelectedName", "--remote-name", "chosen", "--timeout", "20s"}
+		args := []string{"offload", "namespace", other.name, "--namespace-mapping-strategy", "SelectedName", "--remote-name", "chosen", "--timeout", "90s"}
 		r := c.TryPelago(t, "rome", args...)
 		if r.Code == 0 || !strings.Contains(r.Out+r.Errs, v1alpha1.ReasonNameForbidden) && !strings.Contains(r.Out+r.Errs, "namespaceNames") {
 			t.Errorf("a chosen name without leave: exit %d\n%s%s", r.Code, r.Out, r.Errs)
@@ -163,7 +163,7 @@ func namespaces(t *testing.T, c *continuum) {
 	})
 	t.Run("selector", func(t *testing.T) {
 		other := c.shop(t, "rome")
-		r := c.TryPelago(t, "rome", "offload", "namespace", other.name, "--cluster-selector", "hardware=slow", "--timeout", "20s")
+		r := c.TryPelago(t, "rome", "offload", "namespace", other.name, "--cluster-selector", "hardware=slow", "--timeout", "90s")
 		if r.Code == 0 || !strings.Contains(r.Out+r.Errs, "matches none") {
 			t.Errorf("a selector that matches nothing: exit %d\n%s%s", r.Code, r.Out, r.Errs)
 		}

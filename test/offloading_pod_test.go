@@ -38,19 +38,23 @@ func mainJob(t *testing.T, c *continuum) {
 		}
 	}
 	name := pods[0].Name
-	if out, err := s.kubectl(t, "logs", name); err != nil || !strings.Contains(out, "started") {
-		t.Errorf("logs: %q, %v", out, err)
-	}
-	if out, err := s.kubectl(t, "exec", name, "--", "sh", "-c", "hostname; exit 3"); err == nil || !strings.Contains(out, name) || !strings.Contains(err.Error(), "3") {
-		t.Errorf("exec: %q, %v; want the pod's name and exit code 3", out, err)
-	}
+	s.says(t, name, "started")
+	s.eventually(t, patience, "exec says the pod's name and ends with 3", func() error {
+		out, err := s.kubectl(t, "exec", name, "--", "sh", "-c", "hostname; exit 3")
+		if err == nil || !strings.Contains(out, name) || !strings.Contains(err.Error(), "exit code 3") {
+			return fmt.Errorf("%q, %v", out, err)
+		}
+		return nil
+	})
 	content := []byte(strings.Repeat("all of it\n", 20000))
 	from, back := file(t, content), file(t, nil)
-	if out, err := s.kubectl(t, "cp", from, s.name+"/"+name+":/tmp/copied"); err != nil {
-		t.Errorf("cp there: %s, %v", out, err)
-	}
-	if out, err := s.kubectl(t, "cp", s.name+"/"+name+":/tmp/copied", back); err != nil {
-		t.Errorf("cp back: %s, %v", out, err)
+	for _, way := range [][2]string{{from, s.name + "/" + name + ":/tmp/copied"}, {s.name + "/" + name + ":/tmp/copied", back}} {
+		s.eventually(t, patience, "cp from "+way[0]+" to "+way[1], func() error {
+			if out, err := s.kubectl(t, "cp", way[0], way[1]); err != nil {
+				return fmt.Errorf("%s, %w", out, err)
+			}
+			return nil
+		})
 	}
 	same(t, back, content)
 	portForward(t, s)
@@ -62,6 +66,23 @@ func mainJob(t *testing.T, c *continuum) {
 	s.gone(t, "milan", &pods[1])
 	t.Logf("deleted on both sides after %s", time.Since(begin).Round(10*time.Millisecond))
 	s.runningAll(t, "web", 2)
+}
+
+// says waits until the log of a pod holds all of some words. Being Ready is to have begun, not to have said something.
+func (s shop) says(t *testing.T, pod string, words ...string) (out string) {
+	t.Helper()
+	s.eventually(t, patience, "the log of "+pod+" says what it is to say", func() (err error) {
+		if out, err = s.kubectl(t, "logs", pod); err != nil {
+			return fmt.Errorf("%s, %w", out, err)
+		}
+		for _, want := range words {
+			if !strings.Contains(out, want) {
+				return fmt.Errorf("the pod says %q; want %s", out, want)
+			}
+		}
+		return nil
+	})
+	return out
 }
 
 // portForward holds that a port of a pod there can be opened here.
@@ -186,12 +207,7 @@ func downwardAPI(t *testing.T, c *continuum) {
 		Items: []corev1.DownwardAPIVolumeFile{item("namespace", "metadata.namespace"), item("labels", "metadata.labels")}}}}}
 	s.create(t, pod)
 	home := s.running(t, "who")
-	out, err := s.kubectl(t, "logs", "who")
-	for _, want := range []string{fmt.Sprintf("env=%s/who/milan/%s/blue", s.name, home.UID), "namespace=" + s.name, `labels=app="who"`, `color="blue"`} {
-		if err != nil || !strings.Contains(out, want) {
-			t.Errorf("the pod says %q, %v; want %s", out, err, want)
-		}
-	}
+	out := s.says(t, "who", fmt.Sprintf("env=%s/who/milan/%s/blue", s.name, home.UID), "namespace="+s.name, `labels=app="who"`, `color="blue"`)
 	if strings.Contains(out, "pelago") {
 		t.Errorf("the pod sees ours: %s", out)
 	}

@@ -133,7 +133,7 @@ func deletedAtEveryStep(t *testing.T, c *continuum, consumer, provider string, s
 		t.Run(step.name, func(t *testing.T) {
 			line := c.Invite(t, provider)
 			t.Cleanup(func() { c.part(t, consumer, provider) })
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			events, err := c.Clients[step.cluster].Watch(ctx, step.list.DeepCopyObject().(client.ObjectList), &client.ListOptions{})
 			if err != nil {
@@ -142,7 +142,7 @@ func deletedAtEveryStep(t *testing.T, c *continuum, consumer, provider string, s
 			defer events.Stop()
 			struck := make(chan error, 1)
 			go func() { struck <- c.strikeWhen(ctx, events, step.reached, consumer, provider) }()
-			r := c.Shell(t, consumer, line)
+			r := c.Shell(t, consumer, line+" --timeout 3m30s")
 			if err := <-struck; err != nil {
 				t.Fatalf("the step was never seen: %v", err)
 			}

@@ -38,9 +38,9 @@ func ownersReader(t *testing.T, c *continuum) {
 	c.Run(t, "image", "build", readerImage, "--go", "./reader")
 	c.Run(t, "image", "load", readerImage, "milan")
 	deployment := c.runReader(t, "milan")
-	c.Pelago(t, "milan", "install", "--set", "resourceReader.address="+readerName+"."+v1alpha1.SystemNamespace+".svc:8443", "--set", "resourceReader.secret="+readerName)
+	c.Pelago(t, "milan", "install", "--timeout", "3m30s", "--set", "resourceReader.address="+readerName+"."+v1alpha1.SystemNamespace+".svc:8443", "--set", "resourceReader.secret="+readerName)
 	t.Cleanup(func() {
-		c.Pelago(t, "milan", "install", "--set", "resourceReader.address=", "--set", "resourceReader.secret=")
+		c.Pelago(t, "milan", "install", "--timeout", "3m30s", "--set", "resourceReader.address=", "--set", "resourceReader.secret=")
 	})
 	scale := func(replicas int32) {
 		t.Helper()

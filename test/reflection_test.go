@@ -64,9 +64,7 @@ func reflection(t *testing.T, c *continuum) {
 		}
 	}
 	s.eventually(t, offloadLimit, "the pod sees what it refers to", logs("blue hunter2 depth=3 hunter2"))
-	if err := logs(fmt.Sprintf("%x  /etc/large/all", sha256.Sum256(large)))(); err != nil {
-		t.Errorf("of 1,000 KiB in a ConfigMap: %v", err)
-	}
+	s.eventually(t, offloadLimit, "all of 1,000 KiB in a ConfigMap is there", logs(fmt.Sprintf("%x  /etc/large/all", sha256.Sum256(large))))
 	if _, err := get[corev1.Secret](c, "milan", there, "private"); !apierrors.IsNotFound(err) {
 		t.Errorf("a Secret at milan that no pod refers to: %v, want none", err)
 	}

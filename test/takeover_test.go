@@ -2,7 +2,9 @@ package test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -48,10 +50,16 @@ func leaderDies(t *testing.T, c *continuum) {
 		t.Fatal(err)
 	}
 	s.eventually(t, 2*takeoverLimit, "another replica leads", func() error {
-		if node, err := get[corev1.Node](c, "rome", "", "milan"); err != nil || !strings.HasPrefix(nodeReadiness(node), "True") {
-			t.Errorf("the virtual node is %q, %v while nobody leads", nodeReadiness(node), err)
+		node, err := get[corev1.Node](c, "rome", "", "milan")
+		if err != nil {
+			return err
 		}
-		if now := c.leader(t, "rome"); now.holder == leader.holder {
+		if !strings.HasPrefix(nodeReadiness(node), "True") {
+			t.Errorf("the virtual node is %q while nobody leads", nodeReadiness(node))
+		}
+		if now, err := c.leading("rome"); err != nil {
+			return err
+		} else if now.holder == leader.holder {
 			return fmt.Errorf("the Lease is still that of process %d, which is dead", killed)
 		}
 		return nil
@@ -140,14 +148,22 @@ func (c *continuum) managerRestarts(t *testing.T, cluster string) (count int32) 
 // leader is which replica of a cluster's manager leads.
 type leader struct{ holder, pod string }
 
-func (c *continuum) leader(t *testing.T, cluster string) leader {
+func (c *continuum) leader(t *testing.T, cluster string) (now leader) {
 	t.Helper()
+	eventually(t, patience, "somebody leads in "+cluster, func() (err error) {
+		now, err = c.leading(cluster)
+		return err
+	})
+	return now
+}
+
+func (c *continuum) leading(cluster string) (leader, error) {
 	lease, err := get[coordinationv1.Lease](c, cluster, v1alpha1.SystemNamespace, "pelago-manager")
 	if err != nil || lease.Spec.HolderIdentity == nil {
-		t.Fatalf("nobody leads in %s: %v", cluster, err)
+		return leader{}, fmt.Errorf("nobody leads in %s: %w", cluster, cmp.Or(err, errors.New("the Lease names nobody")))
 	}
 	pod, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_")
-	return leader{*lease.Spec.HolderIdentity, pod}
+	return leader{*lease.Spec.HolderIdentity, pod}, nil
 }
 
 // kill kills the process of a manager, which gets no chance to give its Lease back, and

@@ -28,8 +28,8 @@ const (
 	userLimit = 6 * time.Minute
 	// callWait bounds one call, which may meet a frozen API server.
 	callWait = 10 * time.Second
-	// faultWait is how long a fault waits for pods to hit.
-	faultWait = 20 * time.Second
+	// faultWait is how long a fault waits for pods to hit; loseWait that of one pod, which may have to start first.
+	faultWait, loseWait = 20 * time.Second, 3 * time.Minute
 	// healTries is how often the end of a fault is tried.
 	healTries = 10
 )
@@ -237,9 +237,9 @@ func (r *rack) fault(ctx context.Context, s torture.Step) {
 	var err error
 	switch s.Verb {
 	case torture.Strike:
-		note, err = r.insist(ctx, func(ctx context.Context) (string, error) { return r.strike(ctx, s) })
+		note, err = r.insist(ctx, faultWait, func(ctx context.Context) (string, error) { return r.strike(ctx, s) })
 	case torture.Lose:
-		note, err = r.insist(ctx, func(ctx context.Context) (string, error) { return r.lose(ctx, s) })
+		note, err = r.insist(ctx, loseWait, func(ctx context.Context) (string, error) { return r.lose(ctx, s) })
 	default:
 		s, note = r.shorten(s)
 		err = r.outage(ctx, s)
@@ -251,8 +251,8 @@ func (r *rack) fault(ctx context.Context, s torture.Step) {
 }
 
 // insist tries for a while what needs pods to be there, and an API server that answers.
-func (r *rack) insist(ctx context.Context, try func(context.Context) (string, error)) (note string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, faultWait)
+func (r *rack) insist(ctx context.Context, wait time.Duration, try func(context.Context) (string, error)) (note string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()

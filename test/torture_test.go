@@ -35,7 +35,7 @@ const (
 	tortureSeed = 7
 	tortureTime = 3 * time.Minute
 	// convergeLimit is how long all may take to be as it must be after the last fault.
-	convergeLimit = 6 * time.Minute
+	convergeLimit = 12 * time.Minute
 	// calm is for how long it has to be so.
 	calm = 5 * time.Second
 	// tortureOut is where histories of failures are written, from this directory.

@@ -151,13 +151,28 @@ func onto(pod *corev1.Pod, node string) *corev1.Pod {
 	return pod
 }
 
+// create makes an object. What is no fault of the object is tried again: admission waits for a manager, who may be
+// beginning anew on a busy machine. That none is kept out while managers are replaced is held elsewhere.
 func (s shop) create(t *testing.T, obj client.Object) {
 	t.Helper()
 	if obj.GetNamespace() == "" {
 		obj.SetNamespace(s.name)
 	}
-	if err := s.Clients[s.cluster].Create(t.Context(), obj); err != nil {
-		t.Fatalf("creating %T %s: %v", obj, obj.GetName(), err)
+	for deadline, tries := time.Now().Add(patience), 1; ; tries++ {
+		begin := time.Now()
+		err := s.Clients[s.cluster].Create(t.Context(), obj)
+		if tries > 1 && apierrors.IsAlreadyExists(err) { // the answer of an earlier try was lost
+			err = s.Clients[s.cluster].Get(t.Context(), client.ObjectKeyFromObject(obj), obj)
+		}
+		if err == nil {
+			return
+		}
+		passing := apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
+		if !passing || time.Now().After(deadline) {
+			t.Fatalf("creating %T %s: %v", obj, obj.GetName(), err)
+		}
+		t.Logf("creating %T %s is tried again: %v", obj, obj.GetName(), err)
+		pause(begin)
 	}
 }
 
@@ -238,16 +253,16 @@ func (s shop) eventually(t *testing.T, limit time.Duration, what string, check f
 	eventually(t, limit, what, check)
 }
 
-// never holds that something does not become true for a while.
+// never holds that something does not become true for a while. The last look has to be one that saw something.
 func never(t *testing.T, window time.Duration, what string, is func() (bool, error)) {
 	t.Helper()
-	deadline := time.Now().Add(window)
-	for time.Now().Before(deadline) {
+	begin := time.Now()
+	for blind := false; blind || time.Since(begin) < window; {
 		yes, err := is()
-		if err != nil {
+		if blind = err != nil; blind && time.Since(begin) > window+patience {
 			t.Fatalf("looking whether %s: %v", what, err)
 		}
-		if yes {
+		if yes && !blind {
 			t.Errorf("%s, and must not", what)
 			return
 		}

@@ -237,7 +237,7 @@ var steps = []step{
 	}, {
 		name: "storm", kind: kindCluster, lists: []string{listTest}, needs: []string{"kubernetes", "image"},
 		proves:  "three minutes of one storm: users do this and that while this and that breaks, and in the end all is as they want it",
-		command: goTest("-v", "-timeout", "12m", "-run", "^TestTorture$", "./test"), env: append([]string{"SEED=7", "TIME=3m"}, cluster...), goTest: true, limit: 13 * time.Minute,
+		command: goTest("-v", "-timeout", "29m", "-run", "^TestTorture$", "./test"), env: append([]string{"SEED=7", "TIME=3m"}, cluster...), goTest: true, limit: 30 * time.Minute,
 	}, {
 		name: "storm-all", kind: kindCluster, lists: []string{listTestAll}, needs: []string{"kubernetes", "image"},
 		proves:  "the same storm for an hour",

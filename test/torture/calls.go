@@ -14,7 +14,7 @@ const (
 	// VaultPort is where vaults answer, by the name of their pod.
 	VaultPort = 8080
 	// lately is how old the last answer may be of a call that has to go well.
-	lately = 5 * time.Second
+	lately = 15 * time.Second
 )
 
 // Vaults are the places that have one.
