@@ -23,6 +23,9 @@ import (
 // can call it.
 const silenceLimit = 10 * time.Second
 
+// lookAgain is how often is looked whether there is anything to hear of it.
+const lookAgain = time.Second
+
 // callBack has a provider call this cluster as well, as it may be one that nobody can call: whoever
 // has its kubeconfig is told where, and again when that changes, and else people are, if nothing is
 // heard of it. It ends with ctx, and what goes wrong is no more than said: as a rule this cluster
@@ -95,22 +98,44 @@ func (a *attempt) addressed(ctx context.Context, progress *screen.Progress) {
 	progress.Note("Nothing is heard of %s yet. If nobody can call it, as behind NAT, it has to call this cluster, which nobody can yet: %s; %s", a.invitation.Name, state, remedy)
 }
 
-// silent says whether nothing has been heard of the provider for a while.
+// silent says whether nothing has been heard of the provider for a while, as soon as it is known whether there is
+// anything to hear: a gateway may have to begin first.
 func (a *attempt) silent(ctx context.Context, silence <-chan struct{}) bool {
 	select {
 	case <-ctx.Done():
 		return false
 	case <-silence:
 	}
+	for {
+		if silent, known := a.heard(ctx); known {
+			return silent
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-a.e.Clock.After(lookAgain):
+		}
+	}
+}
+
+// heard says whether nothing has been heard of the provider so far, and whether that is known.
+func (a *attempt) heard(ctx context.Context) (silent, known bool) {
 	p := &v1alpha1.Peering{}
 	if err := a.c.Client.Get(ctx, client.ObjectKey{Name: a.invitation.Name}, p); err != nil {
-		return false
+		return false, permanent(err)
 	}
 	down := slices.ContainsFunc(p.Status.Conditions, func(c metav1.Condition) bool {
 		return c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonTunnelDown
 	})
 	way, err := a.c.way(ctx, p, a.e.Clock.Now())
-	return err == nil && way != nil && !way.Up && (down || *way != (chain.Way{}))
+	switch {
+	case err != nil:
+		return false, permanent(err)
+	case way == nil || way.Up:
+		return false, true
+	}
+	silent = down || *way != (chain.Way{})
+	return silent, silent
 }
 
 // advise says what the provider's owner has to do.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -100,27 +101,36 @@ func TestCallBack(t *testing.T) {
 		}
 	})
 	t.Run("line", func(t *testing.T) {
-		stops := []func(){rome.manager(func(*v1alpha1.Peering) []metav1.Condition { return down }), rome.introductions("192.0.2.1:7100")}
-		const want = `kubectl patch invitation invitation-%s --type=merge -p '{"spec":{"inBand":{"endpoints":["192.0.2.1:7100"]}}}'`
-		if got := rome.run(tunnelArgs(whole, "--timeout", "14s")...); got.code != 1 || !strings.Contains(got.err, "Nothing is heard of milan at milan.example:7100 yet.") ||
-			!strings.Contains(got.err, strings.Replace(want, "%s", v1alpha1.TokenHash(whole)[:12], 1)) {
-			t.Errorf("a line of a provider that does not answer: %+v", got)
+		for _, after := range []time.Duration{0, silenceLimit + 2*time.Second} { // that a gateway may take to begin
+			begin := time.Now()
+			work := func(*v1alpha1.Peering) []metav1.Condition {
+				if time.Since(begin) < after {
+					return nil
+				}
+				return down
+			}
+			stops := []func(){rome.manager(work), rome.introductions("192.0.2.1:7100")}
+			const want = `kubectl patch invitation invitation-%s --type=merge -p '{"spec":{"inBand":{"endpoints":["192.0.2.1:7100"]}}}'`
+			if got := rome.run(tunnelArgs(whole, "--timeout", (after + 20*time.Second).String())...); got.code != 1 || !strings.Contains(got.err, "Nothing is heard of milan at milan.example:7100 yet.") ||
+				!strings.Contains(got.err, strings.Replace(want, "%s", v1alpha1.TokenHash(whole)[:12], 1)) {
+				t.Errorf("a line of a provider that does not answer, of which home's gateway says so after %s: %+v", after, got)
+			}
+			for _, stop := range stops {
+				stop()
+			}
+			if err := rome.c.DeleteAllOf(t.Context(), &v1alpha1.NetworkConfig{}, client.InNamespace(v1alpha1.NetworkNamespace)); err != nil {
+				t.Fatal(err)
+			}
+			rome.forget()
+			rome.swept()
 		}
-		for _, stop := range stops {
-			stop()
-		}
-		if err := rome.c.DeleteAllOf(t.Context(), &v1alpha1.NetworkConfig{}, client.InNamespace(v1alpha1.NetworkNamespace)); err != nil {
-			t.Fatal(err)
-		}
-		rome.forget()
-		rome.swept()
 	})
 	t.Run("nowhere", func(t *testing.T) {
 		for _, both := range []bool{false, true} {
 			stops := []func(){rome.manager(func(*v1alpha1.Peering) []metav1.Condition { return down }), milan.tunnels("192.0.2.2:7100"), rome.introductions()}
-			args := tunnelArgs(whole, "--timeout", "14s")
+			args := tunnelArgs(whole, "--timeout", "20s")
 			if both {
-				args = []string{"peer", "--remote-kubeconfig", milan.access.Kubeconfig, "--in-band", "--timeout", "14s"}
+				args = []string{"peer", "--remote-kubeconfig", milan.access.Kubeconfig, "--in-band", "--timeout", "20s"}
 			}
 			if got := rome.run(args...); got.code != 1 || !strings.Contains(got.err, "which nobody can yet: no node that may be gateway has an address; see the agents:") || strings.Contains(got.err, "kubectl patch") {
 				t.Errorf("a cluster that has no address: %+v", got)
