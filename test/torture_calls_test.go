@@ -125,7 +125,7 @@ func (r *rack) follow(ctx context.Context, at kubernetes.Interface, pod *corev1.
 // vault that is at the provider then.
 func (r *rack) called(t *testing.T, steps []torture.Step) {
 	t.Helper()
-	if !torture.Calling(steps) {
+	if t.Failed() || !torture.Calling(steps) {
 		return
 	}
 	tally := r.tally()
